@@ -1,9 +1,9 @@
-"""A checker of a root part's results that knows nothing but the history of its transactions.
+"""Checks a root part's results from the history of its transactions alone.
 
-It reads the committed effects in their order and raises at the first promise that is broken: at
-most one tentative and exactly one stable answer per window, in window order; no answer is revoked
-without its replacement in the same transaction, and no tentative one replaced without its UNDO;
-REC_DONE exactly when nothing is left unrevoked; seqs without holes; epochs as rule-22 has them.
+It reads the committed effects in order and raises at the first violation: at most one tentative and
+exactly one stable answer per window, in window order; no answer is revoked without its replacement
+in the same transaction, and no tentative one replaced without its UNDO; REC_DONE exactly when
+nothing is left unrevoked; seqs without holes; epochs as in rule-22.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROWS_MAX = 20_000
 
 
 class History:
-    """Checks one transaction after the other; windows are slide apart, the first at ``first``."""
+    """Checks one transaction after the other; window starts are ``slide`` apart from ``first``."""
 
     def __init__(self, first: int, slide: int) -> None:
         self.slide = slide
@@ -52,7 +52,7 @@ class History:
                     order.append(0)
                     assert not revoked, "one UNDO in a transaction"
                     windows = list(range(effect.undo_from, effect.undo_to + 1, self.slide))
-                    assert windows, "an UNDO revokes something"
+                    assert windows, "an UNDO must revoke an answer"
                     revoked = {w: self.unrevoked.pop(w) for w in windows}
                     assert set(revoked.values()) == {effect.epoch}
                     left = len(self.unrevoked)
@@ -87,7 +87,7 @@ class History:
                     self._answered.update(windows)
                     self.unrevoked |= dict.fromkeys(windows, self.epoch)
         assert order == sorted(order), "UNDO, stable answers, REC_DONE, tentative answers"
-        assert replaced == sorted(revoked), "what is revoked is replaced in the same transaction"
+        assert replaced == sorted(revoked), "it is replaced in the same transaction"
         if revoked:
             assert done == (left == 0), "REC_DONE exactly when nothing is left unrevoked"
         assert corrections <= CORRECTIONS_MAX

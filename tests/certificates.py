@@ -1,4 +1,4 @@
-"""Files of certificates as users have them: PEM, and the PKCS12 stores that Java's tools make."""
+"""Certificate files in the forms of users: PEM, and PKCS12 stores made by Java's tools."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Issued:
     key: Path
 
     def keystore(self, password: str) -> Path:
-        """Both in a PKCS12 store."""
+        """Write both to a PKCS12 store."""
         path = private(self.chain.with_suffix(".p12"), b"")
         key = load_pem_private_key(self.key.read_bytes(), None)
         chain = x509.load_pem_x509_certificates(self.chain.read_bytes())
@@ -38,7 +38,7 @@ class Issued:
 
 
 class Authority:
-    """An authority whose files lie in a folder."""
+    """A certificate authority with its files in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -47,14 +47,14 @@ class Authority:
         self.pem.write_text(self._authority.pem)
 
     def issue(self, name: str) -> Issued:
-        """A certificate for a broker or a client of this name."""
+        """Issue a certificate for a broker or client of this name."""
         issued = self._authority.issue(name)
         chain = self._folder / f"{name}.pem"
         chain.write_text(issued.chain_pem)
         return Issued(chain, private(self._folder / f"{name}.key", issued.key_pem.encode()))
 
     def truststore(self, password: str) -> Path:
-        """The authority in a PKCS12 store, made by Java's own tool."""
+        """Write the authority's certificate to a PKCS12 store, with Java's own tool."""
         path = self._folder / "truststore.p12"
         path.unlink(missing_ok=True)
         subprocess.run(
@@ -69,7 +69,7 @@ class Authority:
 
 
 def private(path: Path, content: bytes) -> Path:
-    """A file that only its owner can read."""
+    """Write a file that only its owner can read."""
     path.touch(0o600)
     path.chmod(0o600)
     path.write_bytes(content)

@@ -1,8 +1,8 @@
-"""What every test shares: Hypothesis profiles, the seed in the failure message, the broker option.
+"""Shared test configuration: Hypothesis profiles, the seed in failure messages, the broker option.
 
-A failure that cannot be repeated is half a failure. So every run has the same examples, unless
-others are asked for: ``HYPOTHESIS_PROFILE=dev`` and ``thorough`` draw new ones, from one seed for
-all properties. The header shows it, and a failed test ends with the command that repeats it.
+Failures must be reproducible. Every run therefore has the same examples, unless others are
+requested: ``HYPOTHESIS_PROFILE=dev`` and ``thorough`` draw new ones, from one seed for all
+properties. The header shows it, and a failed test prints the command that repeats it.
 """
 
 import os
@@ -15,10 +15,11 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 ONE_WORKER = "tests/unit/spark/"
-"""These tests share a JVM, which costs more than they do: with a second worker there were two."""
+"""These tests share a JVM, which takes longer than they do: a second worker would start another
+one."""
 
-# No deadline per example, and no health check that looks at a clock: on a shared machine they
-# measure the neighbours.
+# No deadline per example, and no health check by time: on a shared machine they would measure other
+# programs.
 EACH: Final = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", EACH, derandomize=True)
 settings.register_profile("dev", EACH)

@@ -1,4 +1,4 @@
-"""Real controller processes, with a relay in each direction between two of them that can be cut."""
+"""Controller processes, with a relay in each direction between any two, which can be cut."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ WAIT_S_MAX = 60.0
 
 @dataclass
 class Relay:
-    """Passes bytes on to a port; while it is cut, connections are ended and refused."""
+    """Forwards bytes to a port; while it is cut, connections are closed and refused."""
 
     target: int
     delay_s: float = 0.0
-    """How long bytes are under way, in each direction."""
+    """Delay of bytes in each direction."""
     port: int = field(default_factory=free_port)
     is_cut: bool = False
     writers: set[asyncio.StreamWriter] = field(default_factory=set)
@@ -50,7 +50,7 @@ class Relay:
         try:
             while data := await reader.read(65536):
                 if self.delay_s:
-                    # A writer that is closed meanwhile ignores what comes later.
+                    # A writer that was closed meanwhile ignores later data.
                     asyncio.get_running_loop().call_later(self.delay_s, writer.write, data)
                     continue
                 writer.write(data)
@@ -115,7 +115,7 @@ class Cluster:
             return await client.state()
 
     async def agreed(self, *names: str) -> StateFrame:
-        """Wait until these are each other's view and have one state."""
+        """Wait until these controllers have the same view and state."""
         wanted = tuple(sorted(names))
         deadline = asyncio.get_running_loop().time() + WAIT_S_MAX
         while asyncio.get_running_loop().time() < deadline:
@@ -138,7 +138,7 @@ class Cluster:
 async def controllers(
     folder: Path, *names: str, relayed: bool = True, delay_s: float = 0.0
 ) -> AsyncIterator[Cluster]:
-    """They are running, and each other's view; without relays nothing can be cut or delayed."""
+    """Start controllers in one view; without relays no connection can be cut or delayed."""
     assert relayed or not delay_s
     ports = {name: free_port() for name in names}
     pairs = [(a, b) for a in names for b in names if relayed and a != b]

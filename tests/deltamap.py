@@ -1,28 +1,29 @@
-"""The join of delta-CRDTs as Fargo has it, which the panes of the root are held against.
+"""Reference for the root's panes: the join of delta-CRDTs as in Fargo.
 
 A map of identified slices, in which versions decide. No process uses it: a root has its panes.
 
-Fargo (section 3.5) keeps, per replica, a value that only grows, and joins by taking the larger. A
-sum of readings of both signs does not only grow, so here the pair (version, value) takes its place
-and the version decides. The map goes from (child, replica, bucket) to what was written for it.
+Fargo (section 3.5) keeps, per replica, a value that only increases, and joins by taking the larger.
+A sum of readings of both signs does not only increase, so the pair (version, value) replaces it,
+and the version decides. The map goes from (child, replica, bucket) to the records written for it.
 
-A *writing* is one complete telling of a bucket, in ``pieces`` pieces which hold disjoint keys
-(rule-3). Its version orders it:
+A *writing* is one complete version of a bucket, in ``pieces`` pieces with disjoint keys (rule-3).
+Versions are ordered:
 
 - by rank: stable before stable with a gap (trace-15) before tentative;
-- among tentative writings of one replica, by their place in its live log (rule-13). The pieces of
-  a writing are consecutive there, so ``seq - piece`` is the same for all of them, and names it;
-- stable pieces have no version beyond their rank: whoever wrote them wrote the same (rule-3), and
-  a bucket may be completed by another replica than began it (trace-32). Their key names no replica.
+- among tentative writings of one replica, by their place in its live log (rule-13). The pieces of a
+  writing are consecutive there, so ``seq - piece`` is the same for all of them, and identifies it;
+- stable pieces have no version beyond their rank: all writers write the same (rule-3), and a bucket
+  may be completed by another replica (trace-32). Their key names no replica.
 
-Tentative writings of two replicas are never compared: which replica to believe is DPC's Table II,
-a judgement of the moment, and a lattice order over replicas would stick to a dead one (trace-7).
-Joining keeps the greatest complete writing and the incomplete ones above it, since a set of pieces
-with a hole is no slice (rule-13) and must not take away the one before it.
+Tentative writings of two replicas are never compared: the choice between them is DPC's Table II,
+which depends on the current states, and a lattice order over replicas would always prefer the same
+one, even after its end (trace-7). The join keeps the greatest complete writing and the incomplete
+ones above it, since a set of pieces with a hole is not a slice (rule-13) and must not replace the
+one before it.
 
 All values are immutable; ``join`` is the only way to combine them. It is idempotent, commutative
-and associative, because it is a union of sets of identified pieces, followed by dropping what lies
-below the greatest complete writing, which no later union can bring back.
+and associative, because it is a union of sets of identified pieces, followed by the removal of
+writings below the greatest complete one, which no later union can restore.
 """
 
 from __future__ import annotations
@@ -37,20 +38,20 @@ from slackwater.model.records import DeltaRecord, Gap, Kind
 from slackwater.primitives.deltas import KeyTable, Slice
 
 ANY_REPLICA: Final = -1
-"""In a ``DeltaKey``: stable pieces, which are the same whoever wrote them."""
+"""Replica of stable pieces in a ``DeltaKey``: they are the same from every writer."""
 
 
 class Rank(IntEnum):
-    """What the label of a piece is worth."""
+    """Precedence of a piece by its label."""
 
     TENTATIVE = 0
     GAPPED = 1
-    """Stable, but made after retention had taken readings away (rule-28)."""
+    """Stable, but written after retention had deleted readings (rule-28)."""
     STABLE = 2
 
 
 class Version(NamedTuple):
-    """Orders the writings of one ``DeltaKey``. ``inc`` and ``place`` are 0 where stable."""
+    """Order of the writings of one ``DeltaKey``. ``inc`` and ``place`` are 0 for stable ones."""
 
     rank: Rank
     inc: int = 0
@@ -58,7 +59,7 @@ class Version(NamedTuple):
 
 
 class DeltaKey(NamedTuple):
-    """Where a writing belongs: one bucket of one replica of one child."""
+    """The place of a writing: one bucket of one replica of one child."""
 
     child: int
     replica: int
@@ -67,31 +68,31 @@ class DeltaKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeltaPiece:
-    """One piece: its slice, and what its readings lack."""
+    """One piece: its slice, and its missing streams."""
 
     slice: Slice
     missing: tuple[str, ...] = ()
     gap: tuple[Gap, ...] = ()
 
     def to_bytes(self, table: KeyTable) -> bytes:
-        """Equal pieces, equal bytes."""
+        """Encode the piece; equal pieces give equal bytes."""
         return repr((self.missing, self.gap)).encode() + b"\0" + self.slice.to_bytes(table)
 
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """The pieces of one version that have been seen, by their number (None: not yet)."""
+    """The known pieces of one version, by number (None: not yet known)."""
 
     version: Version
     pieces: tuple[DeltaPiece | None, ...]
 
     @property
     def complete(self) -> bool:
-        """Only then it says something of the bucket."""
+        """Whether all pieces are known; only then the writing counts."""
         return None not in self.pieces
 
     def join(self, other: Writing) -> Writing:
-        """The union of the pieces: those with one identity are one piece, seen twice."""
+        """Return the union of the pieces: those with the same identity are repeats."""
         if len(self.pieces) != len(other.pieces):
             raise ValueError(f"{self.version} in {len(self.pieces)} and {len(other.pieces)} pieces")
         pairs = zip(self.pieces, other.pieces, strict=True)
@@ -100,13 +101,13 @@ class Writing:
 
 @dataclass(frozen=True, slots=True)
 class BucketDelta:
-    """What is known of one ``DeltaKey``: writings by rising version, none below a complete one."""
+    """The writings of one ``DeltaKey`` by ascending version, none below a complete one."""
 
     bucket_end: int
     writings: tuple[Writing, ...]
 
     def join(self, other: BucketDelta) -> BucketDelta:
-        """The least value that holds both."""
+        """Return the least value that contains both."""
         if self.bucket_end != other.bucket_end:
             raise ValueError(f"bucket ends at {self.bucket_end} and at {other.bucket_end}")
         merged = {writing.version: writing for writing in self.writings}
@@ -118,12 +119,12 @@ class BucketDelta:
         return BucketDelta(self.bucket_end, tuple(merged[version] for version in kept))
 
     def best(self) -> Writing | None:
-        """The greatest complete writing, if there is one."""
+        """Return the greatest complete writing, if there is one."""
         first = self.writings[0]
         return first if first.complete else None
 
     def to_bytes(self, table: KeyTable) -> bytes:
-        """Equal values, equal bytes."""
+        """Encode the value; equal values give equal bytes."""
         parts = [b"%d" % self.bucket_end]
         for writing in self.writings:
             parts.append(repr((*writing.version, len(writing.pieces))).encode())
@@ -134,7 +135,7 @@ class BucketDelta:
 def delta_of(
     record: DeltaRecord, table: KeyTable, fields: tuple[str, ...]
 ) -> tuple[DeltaKey, BucketDelta]:
-    """The delta-mutator: one record with readings, as the smallest value that contains it."""
+    """Delta-mutator: return one record with readings as the smallest value that contains it."""
     assert record.kind in (Kind.INSERTION, Kind.TENTATIVE), "only these are pieces of a bucket"
     if not 0 <= record.piece < record.pieces:
         raise ValueError(f"piece {record.piece} of {record.pieces}")
@@ -157,12 +158,12 @@ class DeltaMap:
 
     @classmethod
     def of(cls, record: DeltaRecord, table: KeyTable, fields: tuple[str, ...]) -> DeltaMap:
-        """A map of one record."""
+        """Return a map of one record."""
         key, value = delta_of(record, table, fields)
         return cls(MappingProxyType({key: value}))
 
     def join(self, other: DeltaMap) -> DeltaMap:
-        """The least map that holds both."""
+        """Return the least map that contains both."""
         if not other.entries:
             return self
         joined = dict(self.entries)
@@ -172,7 +173,7 @@ class DeltaMap:
         return DeltaMap(MappingProxyType(joined))
 
     def delta_since(self, state: DeltaMap, table: KeyTable) -> DeltaMap:
-        """The entries that would change ``state``: what need not be passed on is left out.
+        """Return the entries that would change ``state``; others need not be forwarded.
 
         This is the removal of redundant state (Fargo, section 2.5.4, "RR").
         """
@@ -190,6 +191,6 @@ class DeltaMap:
         return len(self.entries)
 
     def to_bytes(self, table: KeyTable) -> bytes:
-        """Equal maps, equal bytes."""
+        """Encode the map; equal maps give equal bytes."""
         parts = [repr(tuple(key)).encode() + self.entries[key].to_bytes(table) for key in self]
         return b"\0\0\0".join(parts)

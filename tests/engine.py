@@ -1,7 +1,7 @@
-"""Docker for tests: is there an engine, and a Kafka of the official image in a container.
+"""Docker for tests: a check for an engine, and a Kafka of the official image in a container.
 
-Without an engine these tests are skipped with the sentence that says how to get one; where
-SLACKWATER_DOCKER is ``required`` (CI promises an engine) they fail instead.
+Without an engine these tests are skipped with an instruction; if SLACKWATER_DOCKER is ``required``
+(CI guarantees an engine) they fail instead.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 # Read when testcontainers is imported. Its reaper is an image that a machine without a registry
-# does not have; and a CI job that runs in a container itself has its ports on the loopback all the
-# same, if the engine runs beside it.
+# does not have. A CI job in a container has its ports on the loopback nevertheless, if the engine
+# runs beside it.
 os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
 os.environ.setdefault("TESTCONTAINERS_CONNECTION_MODE", "docker_host")
 
@@ -33,7 +33,7 @@ INSTRUCTION = (
 
 
 def docker(*arguments: str, timeout_s: float = 180.0) -> str:
-    """What a docker command prints; ``CalledProcessError`` where it fails."""
+    """Return the output of a docker command; raises ``CalledProcessError`` if it fails."""
     done = subprocess.run(
         ["docker", *arguments], check=True, capture_output=True, text=True, timeout=timeout_s
     )
@@ -41,7 +41,7 @@ def docker(*arguments: str, timeout_s: float = 180.0) -> str:
 
 
 def require(images: Sequence[str] = (), *, compose: bool = False) -> None:
-    """Skip, or fail where it was promised, unless there are an engine and these images."""
+    """Skip, or fail if CI requires it, unless there are an engine and these images."""
     lacking = _lacking(images, compose=compose)
     if lacking is None:
         return
@@ -71,7 +71,7 @@ def _lacking(images: Sequence[str], *, compose: bool) -> str | None:
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody uses now."""
+    """Return a free port on loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -79,7 +79,7 @@ def free_port() -> int:
 
 
 class KafkaContainer(DockerContainer):
-    """One KRaft node. Its address is fixed before it starts, so it is the same after a kill.
+    """One KRaft node. Its address is fixed before the start, so it is the same after a kill.
 
     testcontainers' own Kafka is another vendor's image, and gets another port at each start.
     """
@@ -107,30 +107,30 @@ class KafkaContainer(DockerContainer):
             KAFKA_LISTENER_SECURITY_PROTOCOL_MAP=",".join(
                 f"{name}:PLAINTEXT" for name in ("HOST", "INSIDE", "CONTROLLER")
             ),
-            # In transactions a broker talks to itself, and it cannot reach the host's port.
+            # For transactions a broker connects to itself, and it cannot reach the host's port.
             KAFKA_INTER_BROKER_LISTENER_NAME="INSIDE",
             KAFKA_CONTROLLER_LISTENER_NAMES="CONTROLLER",
             KAFKA_LOG_DIRS="/var/lib/kafka/data",
             KAFKA_AUTO_CREATE_TOPICS_ENABLE="false",
             KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS="0",
-            # A killed broker is let in again when its session has run out.
+            # A killed broker is accepted again when its session has expired.
             KAFKA_BROKER_SESSION_TIMEOUT_MS="3000",
             KAFKA_BROKER_HEARTBEAT_INTERVAL_MS="500",
             **replicated_once,
         )
 
     def start(self) -> KafkaContainer:
-        """Start it and wait until it serves."""
+        """Start the container and wait until the broker serves."""
         for tried in range(1, self.tries_max + 1):
             port = free_port()
             self.bootstrap = f"127.0.0.1:{port}"
-            # The library passes it on; its own annotation knows only a port without an address.
+            # The library forwards it; its own annotation has only a port without an address.
             self.ports = {"9092/tcp": ("127.0.0.1", port)}  # type: ignore[dict-item]
             advertised = f"HOST://{self.bootstrap},INSIDE://localhost:19092"
             self.with_env("KAFKA_ADVERTISED_LISTENERS", advertised)
             try:
                 super().start()
-            except APIError as error:  # somebody was quicker to take the port
+            except APIError as error:  # another process has taken the port
                 self.discard()
                 if tried == self.tries_max or "already in use" not in str(error):
                     raise
@@ -140,12 +140,12 @@ class KafkaContainer(DockerContainer):
         raise AssertionError("not reached")
 
     def wait_until_it_serves(self) -> None:
-        """Until its log says so."""
+        """Wait for the line in its log."""
         serves = LogMessageWaitStrategy("Kafka Server started")
         serves.with_startup_timeout(120).with_poll_interval(0.2).wait_until_ready(self)
 
     def kill_and_start(self) -> None:
-        """SIGKILL, and the same container again."""
+        """SIGKILL the container, and start it again."""
         wrapped = self.get_wrapped_container()
         wrapped.kill()
         wrapped.wait()

@@ -1,4 +1,4 @@
-"""The files below a folder, while processes make and remove some of them."""
+"""Lists the files below a folder, while processes create and remove some of them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 
 def paths(folder: Path) -> Iterator[Path]:
-    """All files and folders below it, itself included; what vanishes meanwhile is left out."""
+    """Return all files and folders below it, including itself; files that vanish are omitted."""
     yield folder
     for root, folders, names in os.walk(folder):
         yield from (Path(root) / name for name in (*folders, *names))
 
 
 def files(folder: Path) -> Iterator[tuple[Path, bytes]]:
-    """Every regular file below it, with its content."""
+    """Yield every regular file below it, with its content."""
     for path in paths(folder):
         try:
             if path.is_file():

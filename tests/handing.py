@@ -1,4 +1,4 @@
-"""Records on their way to a session, as a live consumer brings them, without a consumer."""
+"""Passes records to a session as a live consumer does, without a consumer."""
 
 from __future__ import annotations
 

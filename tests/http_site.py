@@ -1,4 +1,4 @@
-"""A server of the HTTP input, with a stream on a broker in memory behind it."""
+"""A server of the HTTP input, whose stream is on a broker in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics for tests on a real broker, made as patiently as tests wait for everything."""
+"""Creates topics for tests on a real broker, with the time limits of tests."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ V = TypeVar("V")
 def make_topics(
     where: Where, names: Iterable[str], partitions: int = 1, config: Mapping[str, str] | None = None
 ) -> None:
-    """Topics of these names; they are there when it returns, with a leader each."""
+    """Create topics; all exist with a leader on return."""
     specs = [TopicLayout(name, partitions, config or {}) for name in names]
     ensure_topics(where, specs, WAIT_S_MAX)
 
 
 def asked(where: Where, request: Callable[[AdminClient], Future[V]]) -> V:
-    """The answer to a request to the controller that may be repeated."""
+    """Return the response to a repeatable request to the controller."""
     answers = Admin(where).ask(lambda client: {"": request(client)}, WAIT_S_MAX)
     assert not answers.refused, answers.refused
     assert not answers.missing, answers.missing

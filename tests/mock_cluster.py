@@ -17,7 +17,7 @@ _BROKER = 1
 
 
 class MockCluster:
-    """One broker; topics come into being when they are asked for."""
+    """One broker; topics are created by requests for them."""
 
     def __init__(self, handle: int) -> None:
         self._library: Any = library()
@@ -32,7 +32,7 @@ class MockCluster:
         self.bootstrap: str = self._library.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
 
     def create(self, topic: str, partitions: int) -> None:
-        """Create a topic before it is asked for; otherwise it has four partitions."""
+        """Create a topic before it is requested; otherwise it has four partitions."""
         cluster, name = c_void_p(self._cluster), topic.encode()
         code = self._library.rd_kafka_mock_topic_create(cluster, name, c_int(partitions), c_int(1))
         assert code == 0, code

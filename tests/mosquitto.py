@@ -27,14 +27,14 @@ MESSAGES_AT_ONCE: Final = 2_000
 
 
 def batched(messages: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
-    """Runs of this many messages; the last one is shorter."""
+    """Yield runs of this many messages; the last one may be shorter."""
     left = iter(messages)
     while some := list(islice(left, size)):
         yield some
 
 
 def require() -> None:
-    """Skip the test where Mosquitto is not installed; fail where CI promises it."""
+    """Skip the test if Mosquitto is not installed; fail if CI requires it."""
     missing = [tool for tool in TOOLS if _found(tool) is None]
     if not missing:
         return
@@ -69,7 +69,7 @@ class Mosquitto:
     def start(self) -> None:
         tool = _found("mosquitto")
         assert tool is not None
-        # Started by root it becomes the user mosquitto, who may not write into the folder.
+        # If started by root it switches to the user mosquitto, who may not write into the folder.
         as_root = ["user root"] if os.geteuid() == 0 else []
         config = self._folder / "mosquitto.conf"
         text = config.read_text()
@@ -87,7 +87,7 @@ class Mosquitto:
         return True
 
     def stop(self) -> None:
-        """End it in order: it stores its sessions."""
+        """Stop it in order: it stores its sessions."""
         if self._process is not None:
             self._process.terminate()
             self._process.wait()
@@ -99,11 +99,11 @@ class Mosquitto:
         *options: str,
         host: str = "127.0.0.1",
     ) -> None:
-        """Publish each message with QoS 1; returns when the broker has acknowledged all.
+        """Publish each message with QoS 1; return when the broker has acknowledged all.
 
         Mosquitto 2.0.11 once disconnected a publisher of 68,229 messages as "out of memory" after
-        2,708 of them, and mosquitto_pub ended without an error. So a publisher has few to send,
-        and one that is disconnected fails the test.
+        2,708 of them, and mosquitto_pub ended without an error. A publisher therefore sends few
+        messages, and a disconnected one fails the test.
         """
         for some in batched(messages, MESSAGES_AT_ONCE):
             lines = b"\n".join(some) + b"\n"

@@ -1,4 +1,4 @@
-"""An MQTT broker in memory, with one client's session, and proxies that are fed by it."""
+"""An MQTT broker in memory, with one client's session, and proxies that read from it."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def mqtt_spec(
 
 
 class StillLink(Link):
-    """A link whose stream never waits: time is the test's."""
+    """A link whose stream never waits: the test sets the time."""
 
     def wait(self, messages: int, timeout_s: float) -> None:
         """Return at once."""
 
 
 class Broker:
-    """A session: what waits, and what is sent but not acknowledged, in order."""
+    """A session: waiting messages, and those sent but not acknowledged, in order."""
 
     def __init__(self, window: int = 4) -> None:
         self.window = window
@@ -71,7 +71,7 @@ class Broker:
         self._link, self.is_connected = None, False
 
     def pump(self, now_us: int) -> None:
-        """Take acknowledgements, send what the window has room for, answer a probe."""
+        """Process acknowledgements, send messages while the window has room, answer a probe."""
         link = self._link
         if link is None:
             return
@@ -98,7 +98,7 @@ class Broker:
 
 
 class Connecting:
-    """Connects when told to, and remembers which filters are to be left."""
+    """Connects on demand, and records the filters to be unsubscribed."""
 
     def __init__(self, link: Link, broker: Broker) -> None:
         self._link, self._broker = link, broker
@@ -124,7 +124,7 @@ class MqttWorld:
         self.connector = Connecting(self.link, self.broker)
 
     def proxy(self, spool_bytes_max: int = BYTES_DEFAULT_MAX) -> MqttInput:
-        """Start a proxy; the one before it is gone, as if killed."""
+        """Start a proxy; the previous one is dropped, as if killed."""
         mqtt = self.world.spec.mqtt
         assert mqtt is not None
         self.link = StillLink(mqtt.in_flight)
@@ -134,7 +134,7 @@ class MqttWorld:
         return made
 
     def publish(self, device: str = "d", at_us: int | None = None, **values: object) -> int:
-        """A device publishes its next reading, now; returns the reading's number."""
+        """Publish a device's next reading at the current time; return the reading's number."""
         self.sent += 1
         reading: dict[str, Any] = {"at": at_us or self.world.now_us, "t": self.sent}
         reading |= {"n": self.sent} | values
@@ -142,7 +142,7 @@ class MqttWorld:
         return self.sent
 
     def run(self, proxy: MqttInput, seconds: float = 1.0) -> None:
-        """Let time pass, some milliseconds at a time."""
+        """Let time pass, in steps of some milliseconds."""
         until_us = self.world.now_us + round(seconds * S)
         while self.world.now_us < until_us:
             self.broker.pump(self.world.now_us)
@@ -153,5 +153,5 @@ class MqttWorld:
         return turn(self.world.contexts[-1], proxy, self.world.now_us)
 
     def values(self) -> list[int]:
-        """The numbers of the readings in the source log."""
+        """Return the numbers of the readings in the source log."""
         return [int(value) for _, _, value in self.world.readings()]

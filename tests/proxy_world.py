@@ -1,4 +1,4 @@
-"""Proxies on a broker in memory and a clock that the test turns."""
+"""Proxies on a broker in memory, with a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SPEC = StreamSpec(
 
 
 class World:
-    """One stream's logs, files and clock; proxies come and go."""
+    """One stream's logs, files and clock, and its proxies."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class World:
         self.contexts: list[InputContext] = []
 
     def file(self, rows: Sequence[str], name: str = "room.csv") -> Path:
-        """A file with the columns node, ts, t."""
+        """Write a file with the columns node, ts, t."""
         path = self.folder / name
         path.write_text("node,ts,t\n" + "".join(f"{row}\n" for row in rows))
         return path
@@ -109,7 +109,7 @@ class World:
         return made
 
     def sensors(self, data: str = "a", spool_bytes_max: int = BYTES_DEFAULT_MAX) -> SensorInput:
-        """Start a proxy with a spool, in a data directory of its own or again in the same."""
+        """Start a proxy with a spool, in a new data directory or again in the same."""
         made = SensorInput(self.context(data, spool_bytes_max))
         made.begin()
         return made
@@ -117,9 +117,9 @@ class World:
     def run(
         self, proxy: Input, seconds: float, *, turns_max: int = 10_000, hints: bool = False
     ) -> None:
-        """Let time pass for one proxy, waking it when it asks to be woken.
+        """Let time pass for one proxy; call it at the times that it requests.
 
-        ``hints``: it remembers after each turn how far its logs have come.
+        ``hints``: store its logs' progress after each turn.
         """
         until = self.now_us + round(seconds * S)
         for _ in range(turns_max):
@@ -132,18 +132,18 @@ class World:
             self.now_us = min(max(wake, self.now_us), until)
         raise AssertionError("the proxy does not come to rest")
 
-    # What a reader sees.
+    # Observations of a reader.
 
     def raw(self) -> list[tuple[int, SourceRecord]]:
         return [(r.offset, _decoded(r.value)) for r in read_to_end(self.broker, LOG)]
 
     def damage(self, offset: int) -> None:
-        """What lies from there on turns into bytes that do not decode."""
+        """Replace the records from there on by bytes that do not decode."""
         for entry in self.broker.log(LOG).entries[offset:]:
             entry.record = entry.record._replace(value=b"no record at all")
 
     def accepted(self, raw: Iterable[tuple[int, SourceRecord]] | None = None) -> list[SourceRecord]:
-        """The records that a strict cursor takes, of all that is there or of what it has read."""
+        """Return the records that a strict cursor accepts, of the whole log or of its read part."""
         cursor = SourceCursor(SourcePosition(0, 0, 0, -(2**62)), strict=True)
         read = self.raw() if raw is None else raw
         return [record for offset, record in read if cursor.offer(offset, record)]
@@ -151,7 +151,7 @@ class World:
     def readings(
         self, raw: Iterable[tuple[int, SourceRecord]] | None = None
     ) -> list[tuple[int, float, float]]:
-        """(id, stime in s, value) of all accepted readings."""
+        """Return (id, stime in s, value) of all accepted readings."""
         found = []
         for record in self.accepted(raw):
             if record.columns is not None and record.readings:
@@ -161,11 +161,11 @@ class World:
         return found
 
     def boundary_s(self) -> float:
-        """The promise a reader has."""
+        """Return the watermark of a reader."""
         return max(record.boundary for record in self.accepted()) / S
 
     def check(self) -> None:
-        """Ids have no gap, promises never go back and are kept."""
+        """Check that ids have no gap, and watermarks never decrease and are kept."""
         watermark, next_id = -(2**62), 0
         for record in self.accepted():
             if record.kind is Kind.START:
@@ -173,8 +173,8 @@ class World:
             assert record.first_id == next_id
             next_id = record.last_id + 1
             if record.readings:
-                assert record.stime_min >= watermark, "below the promise"
-            assert record.boundary >= watermark, "the promise went back"
+                assert record.stime_min >= watermark, "below the watermark"
+            assert record.boundary >= watermark, "the watermark decreased"
             watermark = record.boundary
 
     def quarantined(self) -> list[dict[str, Any]]:
@@ -182,14 +182,14 @@ class World:
         return [orjson.loads(r.value) for r in read_to_end(self.broker, log)]
 
     def counts(self) -> dict[str, int]:
-        """Distinct entries by reason."""
+        """Return the number of distinct entries by reason."""
         distinct = DistinctCounts()
         for entry in self.quarantined():
             distinct.add(orjson.dumps(entry))
         return dict(distinct.counts.get(self.spec.name, {}))
 
     def write(self, record: SourceRecord) -> None:
-        """Append as somebody else would."""
+        """Append as another writer would."""
         self.broker.writer(self.failures.append).append(*LOG, encode_source(record))
 
 
@@ -201,13 +201,13 @@ def _decoded(value: bytes) -> SourceRecord:
 
 
 def grids(proxy: Input, *grid: Grid) -> None:
-    """Tell a proxy of queries."""
+    """Register queries with a proxy."""
     for log in proxy.logs:
         log.core.read_by(grid, None)
 
 
 def anchored(speed: float = 1.0, event_s: float = 0.0, in_s: float = 0.0) -> AnchoredClock:
-    """An event clock that shows ``event_s`` at the world's start plus ``in_s``."""
+    """Return an event clock that reaches ``event_s`` at the world's start plus ``in_s``."""
     return AnchoredClock(1_000 * S + round(in_s * S), round(event_s * S), speed)
 
 

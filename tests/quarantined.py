@@ -1,4 +1,4 @@
-"""Counts what is in quarantine, as whoever reads those topics has to."""
+"""Counts quarantined readings as a reader of those topics must."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import orjson
 
 
 class DistinctCounts:
-    """Counts entries of quarantine topics once each, whatever was written twice (trace-23)."""
+    """Counts distinct entries of quarantine topics, which may be written twice (trace-23)."""
 
     def __init__(self) -> None:
         self._seen: set[tuple[str, str]] = set()
         self.counts: dict[str, Counter[str]] = {}
 
     def add(self, value: bytes) -> None:
-        """One record of a quarantine topic."""
+        """Count one record of a quarantine topic."""
         entry: dict[str, Any] = orjson.loads(value)
         identity = entry["stream"], entry["position"]
         if identity not in self._seen:

@@ -1,6 +1,6 @@
-"""A double for all readers that ends its process for good at a magic word.
+"""Replaces all readers by one that ends its process at a magic word.
 
-``FOLDER`` on PYTHONPATH makes every Python process of a test import it at its start.
+With ``FOLDER`` on PYTHONPATH every Python process of a test imports it at its start.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ RAISING = b"the-reader-raises"
 
 
 def patch() -> None:
-    """All readers die of one word, and raise at the other."""
+    """Patch all readers: one word ends the process, another raises."""
     from slackwater.proxy.csvfile import CsvFile
     from slackwater.proxy.formats.json_array import JsonArrayReader
     from slackwater.proxy.formats.json_columns import JsonColumnsReader
@@ -50,7 +50,7 @@ def _die_of(*some: bytes) -> None:
 
 
 def install(folder: Path) -> str:
-    """Write the module that Python imports at its start; what PYTHONPATH is to be."""
+    """Write the module that Python imports at its start; return the PYTHONPATH."""
     root = Path(__file__).parents[1]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sitecustomize.py").write_text("from tests.reader_that_dies import patch\npatch()\n")

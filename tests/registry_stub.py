@@ -1,4 +1,4 @@
-"""A schema registry: the part of Confluent's HTTP API by which readers look schemas up."""
+"""A schema registry: the part of Confluent's HTTP API with which readers look up schemas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONTENT = "application/vnd.schemaregistry.v1+json"
 
 @dataclass
 class RegistryStub:
-    """Serves on a port of its own while it is open; ``fails_with`` makes every answer an error."""
+    """Serves on its own port while it is open; with ``fails_with`` every response is an error."""
 
     user_info: str = ""
     fails_with: int | None = None

@@ -1,4 +1,4 @@
-"""Names that mean something to one SQL or another, for tests of fields that are called so."""
+"""Words with a meaning in some SQL dialect, for tests of fields with these names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sqlglot import Dialect
 from sqlglot.dialects import Dialects
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-# Columns of the audit and of the rehearsal's SQLite, and what expressions call functions.
+# Columns of the audit and of the rehearsal's SQLite, and names of functions in expressions.
 OURS = set(
     re.findall(
         NAME,
@@ -23,13 +23,13 @@ OURS = set(
 
 
 def sql_words() -> list[str]:
-    """The words of every dialect that sqlglot knows, SQLite and Spark among them, and ours."""
+    """Return the words of every dialect of sqlglot, including SQLite and Spark, and those above."""
     dialects = [Dialect.get_or_raise(dialect.value) for dialect in Dialects]
     words = {word for of in dialects for word in of.tokenizer_class.KEYWORDS}
     return cases_of({word for word in words if NAME.fullmatch(word)} | OURS)
 
 
 def cases_of(words: set[str]) -> list[str]:
-    """Each word in capitals and then in small letters, but not the name that the key has."""
+    """Return each word in capitals and in small letters, except the name of the key."""
     small = sorted({word.lower() for word in words})
     return [case for word in small for case in (word.upper(), word) if case != "key"]

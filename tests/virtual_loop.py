@@ -1,7 +1,7 @@
-"""An event loop with virtual time: it goes on to the next timer when nothing else is to be done.
+"""An event loop with virtual time: when there is nothing to do, it advances to the next timer.
 
-So a test of what a time-out does takes no time, and no pause of the machine is a time-out. Nothing
-may come from outside the loop, neither a thread nor a socket: the loop would not wait for it.
+A test of a time-out therefore takes no time, and a pause of the machine causes no time-out. Events
+must not come from outside the loop, from a thread or a socket: the loop would not wait for them.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ T = TypeVar("T")
 
 
 class _Ready(selectors.DefaultSelector):
-    """Never blocks; counts how long it would have."""
+    """Never blocks; adds up the time for which it would have blocked."""
 
     now_s = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         found = super().select(0)
         if not found:
-            assert timeout is not None, "nothing will ever happen"
+            assert timeout is not None, "no further event is possible"
             self.now_s += max(0.0, timeout)
         return found
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """See above."""
+    """The loop; see the module."""
 
     def __init__(self) -> None:
         self._ready_now = _Ready()
         super().__init__(self._ready_now)
 
     def time(self) -> float:
-        """Seconds since the loop was made."""
+        """Return seconds since the loop was created."""
         return self._ready_now.now_s
 
 
 def run_virtually(work: Coroutine[Any, Any, T]) -> T:
-    """As ``asyncio.run``."""
+    """Run a coroutine like ``asyncio.run``."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(work)

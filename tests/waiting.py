@@ -1,7 +1,7 @@
-"""Waiting in tests that run real processes: for a condition, never for a time that should do.
+"""Waits of tests that run real processes: for a condition, never for a fixed time.
 
-The limit ends a test that hangs. It is no claim, and generous for that reason: a machine that is
-three times as slow, or shared, passes. Claims about time are judged in ``bench/``.
+The limit ends a test that hangs. It is generous, since it makes no claim: a machine that is three
+times as slow, or shared, passes. Claims about time are judged in ``bench/``.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Final
 
 WAIT_S_MAX: Final = 300.0
 TEST_S_MAX: Final = 1_800
-"""Of a whole test that sets no limit of its own; longer than several waits in a row."""
+"""Limit of a test without its own; longer than several waits in a row."""
 _LOOK_S: Final = 0.02
 
 
 def eventually(
     holds: Callable[[], bool], what: str = "it comes to hold", within_s: float = WAIT_S_MAX
 ) -> None:
-    """Wait until this holds; blocks the thread, an event loop of it too."""
+    """Wait until the condition holds; blocks the thread, including its event loop."""
     deadline = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < deadline, f"waited {within_s:g} s in vain until {what}"
@@ -30,7 +30,7 @@ def eventually(
 async def eventually_async(
     holds: Callable[[], bool], what: str = "it comes to hold", within_s: float = WAIT_S_MAX
 ) -> None:
-    """The same while the event loop goes on."""
+    """Wait until the condition holds, while the event loop runs."""
     deadline = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < deadline, f"waited {within_s:g} s in vain until {what}"

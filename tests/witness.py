@@ -1,8 +1,8 @@
-"""Did the machine stand still? A thread does next to nothing, and notes when even that is slow.
+"""Detects a halted machine: a thread does almost nothing, and records when even that is slow.
 
-A host that halts a machine, or a disk that is at something else for seconds, is no want of CPU: no
-process waits for a core, and no core is busy. Answers that are late then say nothing of the
-pipeline. The witness sleeps a moment, and has a byte written to the disk, again and again.
+If a host halts a machine, or a disk is busy for seconds, this is not a lack of CPU: no process
+waits for a core, and no core is busy. Late answers then show nothing about the pipeline. The
+witness repeatedly sleeps for a moment and writes a byte to the disk.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from types import TracebackType
 
 LOOK_S = 0.1
 STOOD_STILL_S = 1.0
-"""Longer than any of it takes on a machine that has time: milliseconds."""
+"""Longer than a step takes on an idle machine, which is milliseconds."""
 
 
 class Witness:
-    """Looks while its ``with`` block runs; writes to a file in this folder."""
+    """Observes while its ``with`` block runs; writes to a file in this folder."""
 
     def __init__(self, folder: Path) -> None:
         self.worst_s = 0.0
@@ -29,7 +29,7 @@ class Witness:
 
     @property
     def stood_still(self) -> bool:
-        """Whether once a moment took much longer than it should."""
+        """Whether a step once took much longer than usual."""
         return self.worst_s >= STOOD_STILL_S
 
     def __enter__(self) -> Witness:

@@ -1,7 +1,7 @@
 """Chains of queries for the papers' experiments: stages whose sources are the results of others.
 
-The real text of the results, and result topics as Kafka keeps them: what a transaction wrote, and
-behind it in each partition a marker that takes an offset and that no reader sees.
+The result lines are the real ones, and result topics are as in Kafka: in each partition a
+transaction's records are followed by a marker, which takes an offset and is invisible to readers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Topics:
         self.stream = ResultStream(name, 0, settings.fields, AGGREGATE, slide * MS)
 
     def commit(self, transaction: Transaction[PaneShare[Any]]) -> None:
-        """Append what a transaction holds, and its markers."""
+        """Append the records of a transaction, and its markers."""
         keys = self.root.core.keys
         writer = ResultsWriter(self.name, 0, self.settings.fields, AGGREGATE, keys)
         written: set[ResultKind] = set()
@@ -64,7 +64,7 @@ class Topics:
             self.ends[kind] += 1
 
     def between(self, kind: ResultKind, start: int, most: int = 10**9) -> list[tuple[int, bytes]]:
-        """What a reader of committed records gets from an offset on."""
+        """Return the records from an offset on, for a reader of committed records."""
         return [(at, value) for at, value in self.records[kind] if at >= start][:most]
 
 
@@ -119,7 +119,7 @@ class Chained(Orderer):
 
 @dataclass
 class Chain:
-    """Query a over some sources, b over a and others of its own; both with one X."""
+    """Query a over some sources, b over a and other sources; both with one X."""
 
     names: tuple[str, ...] = ("s1", "s2")
     others: tuple[str, ...] = ()
@@ -143,7 +143,7 @@ class Chain:
         self.dead: set[str] = set()
 
     def run_to(self, end_ms: int) -> None:
-        """Every source says one reading a tick, as long as time goes on."""
+        """Run to a time; every source has one reading per tick."""
         while self.now_ms < end_ms:
             for i, source in enumerate(self.sources.values()):
                 source.emit([self.now_ms + 1], self.now_ms + self.tick_ms, value=float(i + 1))
@@ -151,7 +151,7 @@ class Chain:
             self.work()
 
     def work(self) -> None:
-        """All stages do what is due now, but the dead."""
+        """Let all running stages do the due work."""
         for name, stage in (
             ("a_orderer", self.a_orderer),
             ("a_root", self.a_root),
@@ -164,11 +164,11 @@ class Chain:
 
     @property
     def emitted(self) -> list[Emitted]:
-        """Everything a consumer of b has seen."""
+        """All records read by a consumer of b."""
         return self.b_root.emitted
 
 
 def missing_of(emitted: Emitted) -> tuple[str, ...]:
-    """What a tentative answer names."""
+    """Return the missing streams of a tentative answer."""
     assert label(emitted.effect) == "tentative"
     return tuple(getattr(emitted.effect, "missing", ()))

@@ -1,8 +1,7 @@
 """A stage for the papers' experiments: the product over logs in memory, on a virtual clock.
 
-Data sources, the sessions of an orderer and a root, and an aggregator, with no more around them
-than a list for a log. Time is an argument in milliseconds; nothing here decides anything about the
-protocol.
+It consists of data sources, the sessions of an orderer and a root, and an aggregator; a log is a
+list. Time is an argument in milliseconds; no protocol decision is made here.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ class Source:
     def emit(
         self, times_ms: Iterable[float], boundary_ms: float, value: float = 1.0, key: str = "k"
     ) -> None:
-        """Readings at these times, and the promise behind them."""
+        """Write readings at these times, followed by a boundary."""
         times = np.array([round(t * MS) for t in times_ms], np.int64)
         self._append(
             Kind.INSERTION if len(times) else Kind.BOUNDARY,
@@ -102,11 +101,11 @@ class Source:
         )
 
     def disconnect(self) -> None:
-        """The link is cut; the source goes on and keeps what it says."""
+        """Cut the link; the source continues and keeps its records."""
         self.held = []
 
     def reconnect(self) -> None:
-        """What was held back arrives, in order."""
+        """Restore the link; the kept records arrive in order."""
         assert self.held is not None
         self.log += self.held
         self.held = None
@@ -132,7 +131,7 @@ class Source:
 
 @dataclass
 class Settings:
-    """Of a query; all durations in milliseconds."""
+    """Parameters of a query; all durations in milliseconds."""
 
     bound_ms: int = 2_000
     margin_ms: int = 50
@@ -141,25 +140,25 @@ class Settings:
     slide_ms: int | None = None
     policy: Policy = PROCESS
     rows: bool = False
-    """A query without a window: its buckets are what is answered as one (trace-21)."""
+    """A query without a window: it answers per bucket (trace-21)."""
     empty_wait_ms: int = 0
     where: str | None = None
     join_within_ms: int | None = None
-    """Of the first source with all others; None: their union."""
+    """Join of the first source with all others; None: their union."""
     before: int = 0
-    """Stages of other queries that a reading passes first, in a chain."""
+    """Number of stages of other queries before this one, in a chain."""
     stages: int = 2
-    """On the whole path."""
+    """Number of stages of the whole path."""
     reads: tuple[str, ...] = FIELDS
-    """The fields of its sources."""
+    """The fields of the sources."""
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """What is aggregated."""
+        """The aggregated fields."""
         return self.reads if self.join_within_ms is None else ("left_v", "right_v")
 
     def operators(self, sources: int) -> Operators:
-        """Of a query without a filter, over so many sources."""
+        """Return the operators of a query without a filter, over this number of sources."""
         join = None
         if self.join_within_ms is not None:
             sides = (True, *[False] * (sources - 1))
@@ -184,33 +183,33 @@ class Input(Protocol):
 
     @property
     def name(self) -> str:
-        """As the orderer's config names it."""
+        """The name in the orderer's configuration."""
         ...
 
     @property
     def at(self) -> tuple[str, int]:
-        """Where it lies."""
+        """The place of the log."""
         ...
 
     @property
     def results(self) -> ResultStream | None:
-        """None: it is a source's."""
+        """The results that it reads; None for a source."""
         ...
 
     @property
     def end(self) -> int:
-        """Where it ends now."""
+        """The current end."""
         ...
 
     def read(
         self, start: int, most: int = ...
     ) -> Sequence[tuple[int, SourceRecord] | tuple[int, bytes]]:
-        """What it has from ``start`` on."""
+        """Return the records from ``start`` on."""
         ...
 
 
 class SourceLog:
-    """A source's, as an input."""
+    """The log of a source as an input."""
 
     results = None
 
@@ -228,16 +227,16 @@ class SourceLog:
 
 
 class Orderer:
-    """One replica of an orderer, and the two logs it writes: the product's session, in memory.
+    """One replica of an orderer with its two logs: the product's session, in memory.
 
-    State records are written where the rules ask for one at once, and else by ``save`` alone.
+    State records are written where the rules require one at once, and otherwise only by ``save``.
     """
 
     records_per_read = 10**9
-    """Of the live consumer."""
+    """Positions of the live consumer."""
     caught_up_per_read = 20
     rounds_max = 1_000_000
-    """Of a step: turns, and questions for the ends of logs."""
+    """Counters of a step: turns, and requests for the ends of logs."""
 
     def __init__(
         self,
@@ -273,11 +272,14 @@ class Orderer:
         self._own = {(topic, 2 * self.config.replica + line): line for line in LineName}
         self.records: dict[str, OrdererState] = {}
         self.deaf_to: set[str] = set()
-        """The inputs that the live consumer does not get."""
+        """Inputs that the live consumer does not receive."""
         self.crash()
 
     def crash(self) -> None:
-        """Memory is gone; it starts again from its state record and its own logs (section 4.5)."""
+        """Lose all memory.
+
+        Restart from the state record and the replica's own logs (section 4.5).
+        """
         stable, live = self._own
         self.session = OrdererSession(
             self._query,
@@ -297,7 +299,7 @@ class Orderer:
         self._read = dict(self.session.live_offsets)
 
     def _performed(self, procedure: Procedure[Any]) -> Any:
-        """The value of a procedure; nothing else happens meanwhile."""
+        """Run a procedure without any other event, and return its value."""
         answer = None
         while True:
             try:
@@ -332,7 +334,7 @@ class Orderer:
 
     @property
     def saved(self) -> OrdererState:
-        """Its state record."""
+        """The state record."""
         return self.records[self.config.fragment]
 
     def save(self) -> None:
@@ -341,7 +343,7 @@ class Orderer:
         self.records[self.config.fragment] = self.core.snapshot(stable, live)
 
     def listen(self) -> None:
-        """The live consumer reads on, to the ends as a rule."""
+        """Let the live consumer read, by default to the ends."""
         for at, of in self.inputs.items():
             if self.receives(of):
                 for offset, record in of.read(self._read[at], self.records_per_read):
@@ -352,18 +354,18 @@ class Orderer:
             self.session.positions({at: self._position(at) for at in wanted})
 
     def receives(self, of: Input) -> bool:
-        """Does the live consumer get this log?"""
+        """Return whether the live consumer receives this log."""
         return of.name not in self.deaf_to
 
     def _position(self, at: tuple[str, int]) -> int:
-        """It passes what no reader sees, once it has had everything before."""
+        """Return the position: it passes invisible offsets once all earlier records were read."""
         of, read = self.inputs[at], self._read[at]
         return of.end if self.receives(of) and not of.read(read, 1) else read
 
     def step(self, now_ms: float, *, turns_max: int = 1_000_000) -> list[OrderedRecord]:
-        """What it writes at this time; few turns make a slow reconciliation.
+        """Run a step and return its records; few turns model a slow reconciliation.
 
-        A turn that asks for the ends of logs is not counted: the answer comes at once.
+        A turn that requests the ends of logs is not counted: the response comes at once.
         """
         now, written, turns = round(now_ms * MS), [], 0
         for _ in range(self.rounds_max):
@@ -382,7 +384,7 @@ class Orderer:
         return written
 
     def has_asked(self) -> None:
-        """For the ends of its inputs."""
+        """Whether it has requested the ends of its inputs."""
 
     def _has_caught_up(self, line: LineName, at: tuple[str, int]) -> None:
         wanted = self.session.wanted().get((line, at))
@@ -390,7 +392,7 @@ class Orderer:
             self.session.caught_up_to(line, at, self.inputs[at].end)
 
     def _carry_out(self, effects: Iterable[Effect], now: int) -> tuple[bool, list[OrderedRecord]]:
-        """Whether it has asked for ends, and what it has written."""
+        """Execute effects; return whether ends were requested, and the records written."""
         asked, written = False, []
         for effect in effects:
             match effect:
@@ -452,13 +454,13 @@ def aggregated(record: OrderedRecord, seq: int) -> DeltaRecord:
 
 
 def passed_on(record: OrderedRecord, seq: int) -> BucketRecord:
-    """What a root without an aggregator reads: the ordered record, by its offset (trace-21)."""
+    """The input of a root without an aggregator: the ordered record, by its offset (trace-21)."""
     return replace(record, seq=seq)
 
 
 @dataclass(frozen=True)
 class Emitted:
-    """One effect of a committed transaction, and when it was committed."""
+    """One effect of a committed transaction, and its commit time."""
 
     at_ms: float
     transaction: int
@@ -466,7 +468,7 @@ class Emitted:
 
 
 class Root:
-    """One copy of the root over some orderers, and what it has committed."""
+    """One copy of the root over some orderers, and its committed transactions."""
 
     def __init__(self, orderers: Sequence[Orderer], settings: Settings) -> None:
         self.orderers = {(o.config.child, o.config.replica): o for o in orderers}
@@ -499,7 +501,7 @@ class Root:
         self.crash()
 
     def crash(self) -> None:
-        """Memory is gone; the state record of the last transaction is in the log."""
+        """Lose all memory; the state record of the last transaction is in the log."""
         self.config = replace(self.config, placement=self.config.placement + 1)
         self.session = RootSession(self.config, windowed=self._windowed)
         orderers = [self.orderers[log.child, log.replica] for log in self.config.logs]
@@ -519,14 +521,14 @@ class Root:
         return self.session.core
 
     def _performed(self, procedure: Procedure[Any]) -> Any:
-        """The value of a procedure; nothing else happens meanwhile."""
+        """Run a procedure without any other event, and return its value."""
         try:
             request = procedure.send(None)
             while True:
                 if isinstance(request, Beginnings | Ends) and not self._logs.keys() >= {
                     *request.logs
                 }:
-                    # Of what its deltas are made of: that a test says, by ``core.ordered``.
+                    # Ends of the ordered logs are set by tests, with ``core.ordered``.
                     request = procedure.throw(SlackwaterError("nobody answers"))
                 else:
                     request = procedure.send(self._answer(request))
@@ -546,14 +548,14 @@ class Root:
         raise AssertionError(f"nothing here makes a root ask for {request}")
 
     def listen(self) -> None:
-        """The live consumer reads on to the ends."""
+        """Let the live consumer read to the ends."""
         for at, records in self._logs.items():
             while (offset := self._read[at]) < len(records):
                 self.session.receive(at, offset, self._read_as(records[offset], offset))
                 self._read[at] = offset + 1
 
     def step(self, now_ms: float, *, transactions_max: int = 1_000) -> list[Emitted]:
-        """What it commits at this time."""
+        """Run a step and return its transactions."""
         first = len(self.emitted)
         for _ in range(transactions_max):
             for (line, at), wanted in self.session.wanted().items():
@@ -591,7 +593,7 @@ class Root:
 
 @dataclass
 class Stage:
-    """Sources, an orderer and a root, and the hands of the clock."""
+    """Sources, an orderer, a root, and the clock."""
 
     names: tuple[str, ...] = ("s1", "s2", "s3")
     settings: Settings = field(default_factory=Settings)
@@ -605,7 +607,7 @@ class Stage:
         self.root = Root([self.orderer], self.settings)
 
     def run_to(self, end_ms: int) -> None:
-        """Every source says one reading a tick, as long as time goes on."""
+        """Run to a time; every source has one reading per tick."""
         while self.now_ms < end_ms:
             for i, source in enumerate(self.sources.values()):
                 source.emit([self.now_ms + 1], self.now_ms + self.tick_ms, value=float(i))
@@ -613,7 +615,7 @@ class Stage:
             self.work()
 
     def work(self) -> None:
-        """Both stages do what is due now."""
+        """Let both stages do the due work."""
         self.orderer.listen()
         self.orderer.step(self.now_ms, turns_max=self.turns_max)
         self.root.listen()
@@ -622,12 +624,12 @@ class Stage:
 
     @property
     def emitted(self) -> list[Emitted]:
-        """Everything a consumer has seen."""
+        """All records read by a consumer."""
         return self.root.emitted
 
 
 def readings(root: Root, emitted: Iterable[Emitted]) -> list[tuple[str, float, str, float]]:
-    """What a query without a window has said: (label, stime ms, key, value), in order."""
+    """The output of a query without a window: (label, stime ms, key, value), in order."""
     reported: list[tuple[str, float, str, float]] = []
     for one in emitted:
         if isinstance(one.effect, StableWindow | TentativeWindow) and one.effect.content:
@@ -640,7 +642,7 @@ def readings(root: Root, emitted: Iterable[Emitted]) -> list[tuple[str, float, s
 
 
 def label(effect: Result[PaneShare[Any]]) -> str:
-    """One word for what a consumer sees."""
+    """Return a one-word label of a record."""
     match effect:
         case StableWindow() | EmptyRun(stable=True):
             return "stable"
@@ -655,7 +657,7 @@ def label(effect: Result[PaneShare[Any]]) -> str:
 
 
 def labels(emitted: Iterable[Emitted]) -> list[str]:
-    """The labels in their order, runs of the same one told once."""
+    """Return the labels in order; repeated ones once."""
     reported: list[str] = []
     for one in emitted:
         text = label(one.effect)
@@ -665,7 +667,7 @@ def labels(emitted: Iterable[Emitted]) -> list[str]:
 
 
 def first_answers(emitted: Iterable[Emitted]) -> dict[int, Emitted]:
-    """Window start (ms) -> the first answer it got."""
+    """Return the first answer of each window, by its start (ms)."""
     first: dict[int, Emitted] = {}
     for one in emitted:
         if isinstance(one.effect, StableWindow | TentativeWindow):
@@ -674,7 +676,7 @@ def first_answers(emitted: Iterable[Emitted]) -> dict[int, Emitted]:
 
 
 def stable_answers(emitted: Iterable[Emitted]) -> dict[int, tuple[float, float]]:
-    """Window start (ms) -> (count, sum) of its stable answer; a second one is an error."""
+    """Return (count, sum) of stable answers by window start (ms); a second one is an error."""
     found: dict[int, tuple[float, float]] = {}
     for one in emitted:
         if isinstance(one.effect, StableWindow):

@@ -1,9 +1,9 @@
 """DPC, section by section.
 
 The paper is Balazinska et al., *Fault-Tolerance in the Borealis Distributed Stream Processing
-System*. Each test names the section (or figure, or table) that it is taken from, and has three
-parts: what is set up, what happens, what must be seen. Where this project differs from the paper
-on purpose, the test says so with the word *Difference*; ``docs/protocols/dpc.md`` lists them all.
+System*. Each test names the section (or figure, or table) on which it is based, and has three
+parts: set-up, events, expectations. Where this project deliberately differs from the paper, the
+test has the word *Difference*; ``docs/protocols/dpc.md`` lists them all.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ from slackwater.proxy.sensors import hand_over
 from slackwater.proxy.sourcelog import SourceLog
 
 WITHIN_MS = 2_000 - 2 * 50
-"""X less both stages' margins, with the default settings: what the orderer waits for."""
+"""X less both stages' margins, with the default settings: the orderer's maximum wait."""
 
 
 def check_history(emitted: list[Emitted], settings: Settings | None = None) -> None:
-    """What no consumer may ever see: a checker that knows nothing but the transactions."""
+    """Check the invariants of results, from the transactions alone."""
     grid = (settings or Settings()).grid
     assert grid.window is not None
     history = History(0, grid.window.slide_us)
@@ -74,7 +74,7 @@ def tentative(emitted: list[Emitted]) -> list[Emitted]:
 
 
 def delays_ms(emitted: list[Emitted]) -> dict[int, float]:
-    """Window start (ms) -> how long after its normal time its first answer came."""
+    """Return the delay of first answers after their normal time, by window start (ms)."""
     delays = {}
     for start, one in first_answers(emitted).items():
         assert isinstance(one.effect, StableWindow | TentativeWindow)
@@ -83,7 +83,7 @@ def delays_ms(emitted: list[Emitted]) -> dict[int, float]:
 
 
 def content(records: list[OrderedRecord]) -> list[tuple[object, ...]]:
-    """What a log says, without who said it when."""
+    """Return the content of a log, without writers and times."""
     return [
         (
             r.kind,
@@ -102,7 +102,7 @@ def content(records: list[OrderedRecord]) -> list[tuple[object, ...]]:
 
 
 def without_runs(records: list[OrderedRecord]) -> list[tuple[object, ...]]:
-    """The content, with runs of empty buckets joined: how they are cut says nothing."""
+    """Return the content with runs of empty buckets joined: their division is arbitrary."""
     reported = content([r for r in records if r.kind is not Kind.BOUNDARY])
     ends = [r.bucket_end for r in records if r.kind is not Kind.START]
     return [*reported, ("covers to", max(ends, default=0))]
@@ -112,13 +112,13 @@ def without_runs(records: list[OrderedRecord]) -> list[tuple[object, ...]]:
 
 
 class Died(Exception):
-    """A process ends here."""
+    """The end of a process."""
 
 
 def test_2_2_a_source_keeps_every_tuple_before_anyone_sees_it_and_anybody_can_replay_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Difference: two logs. The spool keeps what the sensor was told of, Kafka what is read."""
+    """Difference: two logs. The spool has acknowledged readings, Kafka those to be read."""
     world = World(tmp_path)
     path = world.file([f"n,{1_100 + i},{i}" for i in range(40)])
     proxy = world.sensors()
@@ -144,7 +144,7 @@ def test_2_2_a_source_keeps_every_tuple_before_anyone_sees_it_and_anybody_can_re
 
 
 def sent_to_client(stage: Stage) -> Iterator[tuple[BestAnswers, Change | None, Emitted]]:
-    """What the library makes of the lines of the three topics, line by line."""
+    """Return the library's output for the lines of the three topics, line by line."""
     client = BestAnswers()
     writer = ResultsWriter("q", 0, FIELDS, ("count", "sum"), stage.root.core.keys)
     for _, group in groupby(stage.emitted, key=lambda one: one.transaction):
@@ -237,7 +237,7 @@ def test_2_3_1_a_failure_shorter_than_the_bound_leaves_no_trace(failure_ms: int)
 
 
 def test_2_3_1_property_1_answers_keep_coming_when_every_source_is_silent() -> None:
-    """The paper promises results while *some* source is available; here also when none is."""
+    """The paper guarantees results while *some* source is available; here also when none is."""
     stage = Stage()
     stage.run_to(2_000)
 
@@ -273,7 +273,7 @@ def test_2_3_3_definition_2_inconsistency_is_zero_again_after_the_last_stable_an
 
 
 def test_2_3_1_and_2_3_3_the_client_measures_proc_new_delay_new_and_n_tentative() -> None:
-    """Definitions 1 and 2: the worst *new* answer, what of it is delay, tentative since stable."""
+    """Definitions 1 and 2: the worst *new* answer, its delay, tentative answers since stable."""
     stage = Stage(settings=Settings(bound_ms=3_000))
     stage.run_to(2_000)
     stage.sources["s1"].disconnect()
@@ -298,7 +298,7 @@ def test_2_3_1_and_2_3_3_the_client_measures_proc_new_delay_new_and_n_tentative(
 
 
 def test_3_sjoin_pairs_what_lies_within_its_window_in_the_order_of_sunion() -> None:
-    """Whatever the order of arrival: by time, then by place in the left and in the right stream.
+    """For any order of arrival: by time, then by place in the left and in the right stream.
 
     Difference: a pair's time is the later of the two, so that it belongs to exactly one bucket.
     """
@@ -326,9 +326,9 @@ def test_3_sjoin_pairs_what_lies_within_its_window_in_the_order_of_sunion() -> N
 
 
 def test_3_sjoin_labels_its_output_by_its_input_and_blocks_without_one_of_them() -> None:
-    """Section 4.1: without an input Join makes nothing; what it makes of tentative input is so too.
+    """Section 4.1: without an input Join has no output; output from tentative input is tentative.
 
-    Difference: blocked, it still says that time passes, and what is missing (tentative boundaries).
+    Difference: while blocked, it emits tentative boundaries, with the missing streams.
     """
     stage = Stage(names=("s1", "s2"), settings=Settings(join_within_ms=120))
     stage.run_to(2_000)
@@ -339,7 +339,7 @@ def test_3_sjoin_labels_its_output_by_its_input_and_blocks_without_one_of_them()
     stage.run_to(10_000)
 
     live = [r for r in stage.orderer.logs[LineName.LIVE] if r.kind is not Kind.START]
-    assert live[0].kind is Kind.TENTATIVE, "the window still holds what s2 said last"
+    assert live[0].kind is Kind.TENTATIVE, "the window still contains s2's last readings"
     assert {r.kind for r in live[2:30]} == {Kind.BOUNDARY}
     answers = tentative(stage.emitted)
     assert all(one.effect.missing == ("s2",) for one in answers[:30])  # type: ignore[union-attr]
@@ -353,7 +353,10 @@ def test_3_sjoin_labels_its_output_by_its_input_and_blocks_without_one_of_them()
 
 
 def test_4_1_table_i_the_tuple_types_and_where_they_are() -> None:
-    """Difference: UNDO and REC_DONE are in the results alone (trace-3); START and VOID are ours."""
+    """Difference: UNDO and REC_DONE are in the results alone (trace-3).
+
+    START and VOID are added.
+    """
     stage = Stage()
     stage.run_to(2_000)
     stage.sources["s1"].disconnect()
@@ -381,7 +384,7 @@ def test_4_1_a_tentative_tuple_comes_from_a_subset_of_the_inputs_and_says_which(
     answers = [one.effect for one in tentative(stage.emitted)]
 
     assert {r.missing for r in in_log} == {("s1", "s3")}
-    assert {r.values[0].tolist()[0] for r in in_log} == {1.0}, "the readings of s2, nothing else"
+    assert {r.values[0].tolist()[0] for r in in_log} == {1.0}, "only the readings of s2"
     assert answers
     assert {a.missing for a in answers if isinstance(a, TentativeWindow)} == {("s1", "s3")}
 
@@ -391,7 +394,7 @@ TUPLES = Settings(bucket_ms=10, rows=True)
 
 
 def test_4_1_union_passes_tuples_on_labelled_by_the_input() -> None:
-    """While s2 is away its tuples are not there, and those of s1 are tentative."""
+    """While s2 is disconnected its tuples are absent, and those of s1 are tentative."""
     stage = Stage(names=("s1", "s2"), settings=TUPLES, tick_ms=10)
     stage.run_to(100)
     stage.sources["s2"].disconnect()
@@ -428,7 +431,7 @@ def test_4_4_2_after_rec_done_every_tuple_has_been_told_for_good_once_and_in_ord
 
 
 def test_4_1_operators_downstream_label_their_output_by_their_input() -> None:
-    """The aggregator passes the label on; the root's answer from tentative input is tentative."""
+    """The aggregator forwards the label; the root's answer from tentative input is tentative."""
     source = Source("s1")
     orderer = Orderer([source, Source("s2")], Settings())
     source.emit([10, 20], boundary_ms=100)
@@ -501,8 +504,8 @@ def test_4_2_1_the_order_inside_a_bucket_is_by_stime_then_stream_then_id() -> No
 
     two.emit([6, 5], boundary_ms=50, value=2.0)
     one.emit([7, 5, 6], boundary_ms=100, value=1.0)
-    two.emit([5], boundary_ms=50, value=3.0)  # below 50: it broke its promise, and is skipped
-    two.emit([6, 51], boundary_ms=100, value=4.0)  # so is the first of these, and not its record
+    two.emit([5], boundary_ms=50, value=3.0)  # below 50, its watermark: skipped
+    two.emit([6, 51], boundary_ms=100, value=4.0)  # so is the first of these, but not its record
     orderer.listen()
     (record,) = orderer.step(100)
 
@@ -511,7 +514,7 @@ def test_4_2_1_the_order_inside_a_bucket_is_by_stime_then_stream_then_id() -> No
 
 @st.composite
 def arrivals(draw: st.DrawFn) -> tuple[list[list[tuple[list[int], int]]], list[int], list[int]]:
-    """What three streams say, and two orders in which it may arrive."""
+    """Return the readings of three streams, and two possible orders of arrival."""
     text = []
     for _ in range(3):
         stream, boundary = [], 0
@@ -561,7 +564,7 @@ def test_4_2_1_ids_and_boundaries_are_monotonic_in_the_output() -> None:
 
 
 def test_4_2_3_boundaries_are_heartbeats_no_data_is_not_a_failure() -> None:
-    """s2 has nothing to say, and says so: its boundary moves, so nothing is missing."""
+    """s2 has no readings, but boundaries: nothing is missing."""
     settings = Settings()
     one, two = Source("s1"), Source("s2")
     orderer = Orderer([one, two], settings)
@@ -613,7 +616,7 @@ def test_4_2_3_a_node_that_was_asleep_itself_blames_nobody() -> None:
 
 
 def test_4_3_available_input_is_processed_within_the_bound_and_without_delay_later() -> None:
-    """On the first detection the whole bound is used (6.3); then windows come as they are due."""
+    """At the first detection the full bound is used (6.3); later windows are answered when due."""
     stage = Stage()
     stage.run_to(2_000)
 
@@ -628,7 +631,7 @@ def test_4_3_available_input_is_processed_within_the_bound_and_without_delay_lat
 
 
 def two_replicas() -> tuple[Source, Source, Source, Orderer, Orderer, Root]:
-    """A and B over s1 and s2; B has a link of its own to s1."""
+    """A and B over s1 and s2; B has a separate link to s1."""
     one, ones_other_link, two = Source("s1"), Source("s1"), Source("s2")
     a = Orderer([one, two], Settings(), replica=0)
     b = Orderer([ones_other_link, two], Settings(), replica=1)
@@ -644,7 +647,7 @@ def test_4_3_table_ii_a_stable_replica_is_preferred_to_one_in_up_failure() -> No
         if now <= 2_000:
             other_link.emit([now - 50], now)
         two.emit([now - 50], now)
-        for node in (b, a):  # B, which is wrong, speaks first
+        for node in (b, a):  # B, which is wrong, emits first
             node.listen()
             node.step(now)
             root.listen()
@@ -658,10 +661,10 @@ def test_4_3_table_ii_a_stable_replica_is_preferred_to_one_in_up_failure() -> No
 
 
 def test_4_3_table_ii_without_a_stable_replica_one_in_up_failure_serves() -> None:
-    """Row 4: A dies while B is in UP_FAILURE; then B heals, and corrects from where A ended.
+    """Row 4: A ends while B is in UP_FAILURE; then B heals, and corrects from A's end.
 
     Difference: nothing is subscribed or replayed on a switch; both logs are read all the time, and
-    the frontier says where the other replica's log goes on (trace-8).
+    the frontier determines where the other replica's log continues (trace-8).
     """
     one, other_link, two, a, b, root = two_replicas()
     missed: list[int] = []
@@ -695,9 +698,9 @@ def test_4_3_table_ii_without_a_stable_replica_one_in_up_failure_serves() -> Non
 
 
 def test_5_1_from_the_death_of_a_replica_to_the_other_s_data_it_is_no_more_than_140_ms() -> None:
-    """Keep-alives every 100 ms and 40 ms to switch there; here a word that counts for 120 ms.
+    """Keep-alives every 100 ms and 40 ms to switch there; here a report valid for 120 ms.
 
-    B is in UP_FAILURE when A dies, so its buckets wait for A's until A's last word is stale.
+    B is in UP_FAILURE when A ends, so its buckets wait for A's until A's last report is stale.
     """
     one, other_link, two, a, b, root = two_replicas()
     dies_ms, tick_ms = 4_990, 10
@@ -718,7 +721,7 @@ def test_5_1_from_the_death_of_a_replica_to_the_other_s_data_it_is_no_more_than_
     late = {start: delay for start, delay in delays_ms(root.emitted).items() if delay > tick_ms}
     assert b.core.line.state is LineState.UP_FAILURE
     assert labels(root.emitted) == ["stable", "tentative"]
-    assert list(late) == [4_900], "it was due 10 ms after the death of A; the next one was not late"
+    assert list(late) == [4_900], "it was due 10 ms after A's end; the next one was not late"
     assert 100 < late[4_900] <= 140
     check_history(root.emitted)
 
@@ -756,9 +759,10 @@ def test_4_4_figure_5_the_states_of_an_output() -> None:
 
 
 def test_4_4_1_what_is_redone_equals_what_would_have_been_without_the_failure() -> None:
-    """Definition 1. Difference: nothing is rolled back; the stable line never took tentative input.
+    """Definition 1. Difference: nothing is rolled back; the stable line reads no tentative input.
 
-    So the stable log of a node that had two failures is, byte for byte, that of one that had none.
+    The stable log of a node with two failures is therefore, byte for byte, that of a node without
+    any.
     """
     calm, hit = Stage(), Stage()
     calm.run_to(12_000)
@@ -780,7 +784,7 @@ def test_4_4_1_what_is_redone_equals_what_would_have_been_without_the_failure() 
 def test_4_4_2_soutput_one_undo_then_the_corrections_then_rec_done() -> None:
     """Difference: the UNDO names the first and the last window that it revokes.
 
-    The paper's names the last tuple not to be undone. Here it leaves in one transaction with the
+    The paper's names the last tuple that is not undone. Here it is in one transaction with the
     corrections.
     """
     stage = Stage()
@@ -817,9 +821,9 @@ def test_4_4_2_no_undo_where_nothing_was_tentative() -> None:
 
 
 def test_4_4_2_an_undo_takes_back_no_more_than_is_replaced_at_once() -> None:
-    """Difference: s1 returns with one second's worth and is gone again (trace-4).
+    """Difference: s1 returns with one second of readings and is disconnected again (trace-4).
 
-    The paper's single UNDO would leave the rest without any answer until the second failure ends.
+    After the paper's single UNDO the rest would have no answer until the second failure ends.
     """
     stage = Stage()
     stage.run_to(2_000)
@@ -842,10 +846,10 @@ def test_4_4_2_an_undo_takes_back_no_more_than_is_replaced_at_once() -> None:
 
 @pytest.mark.parametrize("a_dies", [False, True])
 def test_4_4_3_figure_9_replicas_reconcile_one_after_the_other(a_dies: bool) -> None:
-    """Request, grant, refuse: the lower id goes first, B waits for it, or for its lease to end.
+    """Request, grant, refuse: the lower id is first, B waits for it, or for its lease to end.
 
-    Difference: a replica that waits goes on processing new tuples, and so does the one that does
-    not: each has a line for them. Staggering saves work and nothing depends on it (trace-30).
+    Difference: a waiting replica continues to process new tuples, and so does the other: each has a
+    line for them. Staggering saves work, and nothing depends on it (trace-30).
     """
     sources = [Source("s1"), Source("s2")]
     a, b = (Orderer(sources, Settings(), replica=r, replicas=2) for r in range(2))
@@ -869,8 +873,8 @@ def test_4_4_3_figure_9_replicas_reconcile_one_after_the_other(a_dies: bool) -> 
         stable_to.append((a.core.line.stable_next // MS, b.core.line.stable_next // MS))
 
     at_13_s, at_14_s = (stable_to[ms // 50 - 1] for ms in (13_000, 14_000))
-    assert at_14_s[0] > at_13_s[0], "A is at it"
-    assert at_14_s[1] == at_13_s[1] < 8_000, "B has what it had read already, and lets A go first"
+    assert at_14_s[0] > at_13_s[0], "A is reconciling"
+    assert at_14_s[1] == at_13_s[1] < 8_000, "B has emitted its input, and grants the lease"
     first = next(i for i, (_, at) in enumerate(stable_to) if at > at_14_s[1]) * 50
     if a_dies:
         assert 14_000 + 1_000 <= first <= 14_000 + 1_000 + 2_000, "the lease, and then its own work"
@@ -878,13 +882,13 @@ def test_4_4_3_figure_9_replicas_reconcile_one_after_the_other(a_dies: bool) -> 
         assert first > 18_000, "when A has caught up"
     assert b.core.line.state is LineState.STABLE
     logs = [without_runs(node.logs[LineName.STABLE]) for node in (a, b)]
-    assert logs[0][:-1] == logs[1][: len(logs[0]) - 1], "and they say the same"
+    assert logs[0][:-1] == logs[1][: len(logs[0]) - 1], "and their logs are equal"
     tentative_to = [r.bucket_end for r in b.logs[LineName.LIVE] if r.kind is Kind.TENTATIVE]
-    assert max(tentative_to) > 14_000 * MS, "meanwhile B answered what was new"
+    assert max(tentative_to) > 14_000 * MS, "meanwhile B answered new windows"
 
 
 def test_4_4_3_new_tuples_are_processed_while_corrections_are_made() -> None:
-    """With one copy: a line that goes on tentatively, and one that reconciles."""
+    """With one copy: a line that continues tentatively, and one that reconciles."""
     stage = Stage()
     stage.run_to(2_000)
     stage.sources["s1"].disconnect()
@@ -892,7 +896,7 @@ def test_4_4_3_new_tuples_are_processed_while_corrections_are_made() -> None:
     stage.sources["s1"].reconnect()
 
     first = len(stage.emitted)
-    while stage.now_ms < 33_000:  # a slow consumer's worth of corrections: one transaction a tick
+    while stage.now_ms < 33_000:  # corrections as for a slow consumer: one transaction per tick
         for source in stage.sources.values():
             source.emit([stage.now_ms + 1], stage.now_ms + 50)
         stage.now_ms += 50
@@ -919,7 +923,7 @@ def test_4_4_3_new_tuples_are_processed_while_corrections_are_made() -> None:
 
 @pytest.mark.parametrize("saved_ms", [0, 1_000, 2_900])
 def test_4_5_a_restarted_node_repeats_nothing_and_loses_nothing(saved_ms: int) -> None:
-    """An old state record is as right as a new one (rule-5): only more is read again."""
+    """An old state record is as correct as a new one (rule-5): only more input is read again."""
     calm, hit = Stage(), Stage()
     calm.run_to(6_000)
     hit.run_to(saved_ms)
@@ -953,8 +957,8 @@ def test_4_5_a_restarted_node_says_nothing_tentative_before_it_has_read_its_inpu
 def test_4_5_a_node_restarted_in_a_failure_serves_although_it_is_not_stable() -> None:
     """Difference: the paper's node is silent until STABLE (trace-6).
 
-    With s1 away for an hour, two replicas that crash one after the other would both be silent for
-    the rest of it.
+    If s1 were disconnected for an hour, two replicas that crash one after the other would both be
+    silent for the rest of it.
     """
     stage = Stage()
     stage.run_to(2_000)
@@ -1001,7 +1005,7 @@ def test_4_5_a_restarted_root_undoes_nothing_and_repeats_nothing(crash_ms: int) 
 
 
 def test_4_5_a_restarted_root_says_nothing_tentative_before_it_has_read_its_deltas() -> None:
-    """What B says tentatively comes first; in A's log, unread yet, it is all stable (rule-27)."""
+    """B's tentative output comes first; in A's log, not yet read, all of it is stable (rule-27)."""
     one, other_link, two, a, b, root = two_replicas()
     for now in range(100, 8_001, 100):
         one.emit([now - 50], now)
@@ -1034,9 +1038,9 @@ def test_4_5_a_restarted_root_says_nothing_tentative_before_it_has_read_its_delt
 def test_5_1_figure_11_a_overlapping_failures() -> None:
     """Failure 1 on stream 1, then failure 2 on stream 3; failure 1 heals first.
 
-    Difference: the paper waits for all failures to heal before it reconciles, and says that a
-    node could do it "as soon as" some window is whole on all inputs. Here it does: what is whole
-    when failure 1 heals is corrected then, and only that.
+    Difference: the paper waits for all failures to heal before it reconciles, and states that a
+    node could do it "as soon as" some window is complete on all inputs. This is implemented here:
+    windows that are complete when failure 1 heals are corrected then, and only those.
     """
     stage = Stage()
     stage.run_to(2_000)
@@ -1065,7 +1069,7 @@ def test_5_1_figure_11_a_overlapping_failures() -> None:
 
 
 def test_5_1_figure_11_b_a_failure_during_recovery() -> None:
-    """Failure 2 begins at the moment at which failure 1 heals.
+    """Failure 2 begins at the time at which failure 1 heals.
 
     As in the figure: corrections, REC_DONE, a pause of at most the bound, tentative tuples again;
     then only those of the second failure are corrected, and a second REC_DONE follows.
@@ -1100,7 +1104,7 @@ def test_5_1_figure_11_b_a_failure_during_recovery() -> None:
 
 
 def test_5_1_all_tentative_tuples_get_corrected_and_no_stable_tuple_is_duplicated() -> None:
-    """A flapping source: every second it is there for 50 ms, with what it held back."""
+    """A flapping source: every second it is connected for 50 ms, and sends its backlog."""
     stage = Stage()
     stage.run_to(1_000)
     for again in range(12):
@@ -1132,7 +1136,7 @@ POLICIES = [Policy(*pair) for pair in product(FAILURE, STABILIZATION)]
 
 @cache
 def one_failure(policy: Policy, failure_ms: int) -> Stage:
-    """X = 3 s; s1 is away for some time; redoing a second then takes a bit more than half."""
+    """X = 3 s; s1 is disconnected for some time; redoing a second takes slightly more than half."""
     settings = Settings(bound_ms=3_000, policy=policy)
     stage = Stage(settings=settings, turns_max=1)
     stage.run_to(2_000)
@@ -1151,7 +1155,7 @@ def test_6_1_all_policies_mask_a_failure_shorter_than_the_bound(policy: Policy) 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_6_1_figure_13_the_six_policies(policy: Policy) -> None:
-    """Proc_new stays below X unless something is suspended; consistency comes back always."""
+    """Proc_new stays below X unless something is suspended; consistency is always restored."""
     stage = one_failure(policy, 10_000)
     delays = delays_ms(stage.emitted)
     healed, within = 12_000, 3_000 - 2 * 50
@@ -1161,7 +1165,7 @@ def test_6_1_figure_13_the_six_policies(policy: Policy) -> None:
     new_after = [one for one in tentative(stage.emitted) if one.at_ms > healed + 100]
     if policy.stabilization == "suspend":
         assert new_after == [], "nothing tentative until the lines have joined"
-        assert max(delays.values()) > 3_000, "that is what it costs"
+        assert max(delays.values()) > 3_000, "the cost of this policy"
     else:
         assert new_after
         assert max(delays.values()) <= within
@@ -1212,9 +1216,9 @@ def test_6_1_suspended_a_second_failure_brings_availability_back() -> None:
 
 
 def test_6_2_only_the_stage_whose_own_input_is_missing_delays() -> None:
-    """Difference: Delay & Delay does not add D for each node; its ladder is one margin a stage.
+    """Difference: Delay & Delay does not add D per node; deadlines are one margin per stage apart.
 
-    The root passes on at once what the orderer has delayed (trace-13).
+    The root forwards at once what the orderer has delayed (trace-13).
     """
     stage = one_failure(Policy("delay", "delay"), 10_000)
     written = {
@@ -1228,9 +1232,9 @@ def test_6_2_only_the_stage_whose_own_input_is_missing_delays() -> None:
 
 
 def test_6_3_every_stage_may_wait_for_the_whole_bound_and_their_waits_do_not_add_up() -> None:
-    """Both stages wait at the same time; they are one margin apart, so the first one speaks first.
+    """Both stages wait at the same time; they are one margin apart, so the first emits first.
 
-    With an orderer that says nothing at all the root waits by itself, until its own deadline.
+    If an orderer emits nothing, the root waits by itself, until its own deadline.
     """
     stage = Stage()
     stage.run_to(2_000)
@@ -1239,7 +1243,7 @@ def test_6_3_every_stage_may_wait_for_the_whole_bound_and_their_waits_do_not_add
     suppressed = Stage()
     suppressed.run_to(2_000)
 
-    for now in range(2_050, 8_001, 50):  # the orderer is dead: only the root is served
+    for now in range(2_050, 8_001, 50):  # the orderer is down: only the root runs
         suppressed.now_ms = now
         suppressed.root.listen()
         suppressed.root.step(now)
@@ -1251,9 +1255,7 @@ def test_6_3_every_stage_may_wait_for_the_whole_bound_and_their_waits_do_not_add
         for one in tentative(suppressed.emitted)
         if isinstance(one.effect, TentativeWindow)
     }
-    assert missing == ("s1", "s2", "s3"), (
-        "a child that says nothing lacks all its streams (trace-31)"
-    )
+    assert missing == ("s1", "s2", "s3"), "a silent child lacks all its streams (trace-31)"
 
 
 def test_6_3_a_bound_of_8_s_masks_a_failure_of_6_5_s() -> None:
@@ -1279,7 +1281,7 @@ def test_8_1_no_buffer_grows_with_the_length_of_a_failure() -> None:
     stage.sources["s1"].disconnect()
     held = []
 
-    for step in range(1, 6):  # 20 x the bound between one look and the next
+    for step in range(1, 6):  # 20 x the bound between two samples
         stage.run_to(2_000 + step * 40_000)
         cursors = [*stage.orderer.core.logs.stable, *stage.orderer.core.logs.live]
         held.append(sum(cursor.bytes_held for cursor in cursors))
@@ -1287,7 +1289,7 @@ def test_8_1_no_buffer_grows_with_the_length_of_a_failure() -> None:
     parked = {s.stream: s.next.next_id for s in stage.orderer.saved.streams}
 
     assert max(held[1:]) <= 2 * held[0] < 100_000
-    assert parked["s2"] <= 21, "s2 will be read again from where the stable line stands"
+    assert parked["s2"] <= 21, "s2 will be read again from the stable line's position"
     stage.sources["s1"].reconnect()
     stage.run_to(204_000)
     assert len(stable_answers(stage.emitted)) == 2_040
@@ -1295,7 +1297,7 @@ def test_8_1_no_buffer_grows_with_the_length_of_a_failure() -> None:
 
 
 def test_8_2_only_outputs_that_see_the_failure_change_their_state() -> None:
-    """Two children: what fails in one leaves the other's logs and state alone."""
+    """Two children: a failure in one does not affect the other's logs and state."""
     settings = Settings()
     names = ("s1", "s2")
     sources = [Source(name) for name in names]

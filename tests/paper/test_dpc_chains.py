@@ -1,9 +1,9 @@
 """DPC, section 6.3: chains of nodes, here of queries. Rows dpc-9 and dpc-5.
 
-The paper gives each SUnion of a chain all of X at the first failure, since all of them see it at
-the same time; tentative tuples and boundaries that come from above are passed on at once. Ours
-differs in one thing: the deadlines are a ladder, one margin apart, so that a stage above speaks
-before the one below gives up on it (trace-13).
+The paper gives each SUnion of a chain all of X at the first failure, since all of them detect it at
+the same time; tentative tuples and boundaries from upstream are forwarded at once. There is one
+difference: deadlines are one margin apart, so that a stage emits before the next stage downstream
+stops waiting for it (trace-13).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def test_6_3_a_chain_costs_one_bound() -> None:
     chain.run_to(10_000)
 
     delays = tentative_delays_ms(chain)
-    # The first stage speaks four margins before X; what it says passes the others at once.
+    # The first stage emits four margins before X; the others forward its output at once.
     assert delays
     assert max(delays) == delays[0] == 2_000 - 4 * 50
 
 
 def test_6_3_a_failure_shorter_than_the_bound_leaves_no_tentative_tuple_in_a_chain() -> None:
-    """Of X = 8 s all but the margins of four stages are usable: 7.7 s, whatever the length."""
+    """Of X = 8 s all but the margins of four stages are usable: 7.7 s, for any length."""
     patient = Settings(window_ms=500, bound_ms=8_000)
     chain = Chain(a=patient, b=patient)
     chain.run_to(3_000)
@@ -53,7 +53,7 @@ def test_6_3_a_failure_shorter_than_the_bound_leaves_no_tentative_tuple_in_a_cha
 
 
 def test_4_2_3_tentative_boundaries_travel_downstream() -> None:
-    """The chained orderer forks when what it reads passes tentatively, not at its deadline."""
+    """The chained orderer forks when its input passes tentatively, not at its deadline."""
     chain = Chain(others=("s3",), a=WINDOWS, b=WINDOWS)
     chain.run_to(3_000)
     chain.sources["s1"].disconnect()

@@ -1,9 +1,9 @@
 """Fargo, section by section, and the places where its text or its listings are wrong.
 
 The thesis is Sharma, *Fault Tolerant Distributed Window Aggregations for Internet of Things*. Each
-test names the section it is taken from, and has three parts: what is set up, what happens, what
-must be seen. Where a listing of the thesis gives a wrong result, the test computes what the listing
-would give and shows that we do not; ``docs/protocols/fargo.md`` lists them.
+test names the section on which it is based, and has three parts: set-up, events, expectations. If a
+listing of the thesis gives a wrong result, the test computes that result and shows that the product
+does not; ``docs/protocols/fargo.md`` lists them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def ordered(
     replica: int = 0,
     kind: Kind = Kind.INSERTION,
 ) -> OrderedRecord:
-    """One cut's readings, as an orderer writes them."""
+    """Return one cut's readings as records of an orderer."""
     keys = sorted(readings)
     flat = [value for key in keys for value in readings[key]]
     counts = [len(readings[key]) for key in keys]
@@ -91,7 +91,7 @@ def aggregate(name: str, parts: list[Readings]) -> list[float]:
     """An aggregate over some cuts, per key in key order."""
     table = KeyTable()
     total = fold([slice_of(part, table) for part in parts], table, 1)
-    with np.errstate(invalid="ignore"):  # as the encoder has it: 0 / 0 of an empty group is null
+    with np.errstate(invalid="ignore"):  # as in the encoder: 0 / 0 of an empty group is null
         return [float(v) for v in AGGREGATES[name](figures(total, table))[0]]
 
 
@@ -118,7 +118,7 @@ def test_2_5_3_a_delta_group_is_the_join_of_its_deltas() -> None:
 def test_3_5_1_theorem_1_merge_is_idempotent_commutative_and_associative(
     order: tuple[int, ...],
 ) -> None:
-    """Negative readings among them, which the thesis' state loses (see below)."""
+    """Includes negative readings, which the thesis' state loses (see below)."""
     table = KeyTable()
     emitted = [
         delta({"k": [3.0, -5.0]}, 0),
@@ -136,7 +136,7 @@ def test_3_5_1_theorem_1_merge_is_idempotent_commutative_and_associative(
 
 
 def test_2_5_4_rr_what_is_known_already_is_not_passed_on() -> None:
-    """Figure 2.9: r3 knows {0 -> 2}; of {0 -> 2, 1 -> 1} only {1 -> 1} is news."""
+    """Figure 2.9: r3 has {0 -> 2}; of {0 -> 2, 1 -> 1} only {1 -> 1} is new."""
     table = KeyTable()
     known = joined([delta({"k": [2.0]}, child=0)], table)
     received = joined([delta({"k": [2.0]}, child=0), delta({"k": [1.0]}, child=1)], table)
@@ -151,7 +151,7 @@ def test_2_5_4_rr_what_is_known_already_is_not_passed_on() -> None:
 def test_2_5_4_bp_nothing_flows_back() -> None:
     """Figure 2.8. Difference: there is nothing to filter.
 
-    A delta log has one writer and is read by all, so what came from a replica is never sent to it.
+    A delta log has one writer and is read by all, so data from a replica is never sent back to it.
     """
     settings = Settings()
     source = Source("s1")
@@ -184,7 +184,7 @@ def test_3_4_2_a_window_instance_has_the_same_id_everywhere(
 ) -> None:
     """Definition 26: (window, start, end). Difference: by event time, not by each node's clock.
 
-    Two nodes that first hear of the query at different times name the same instances.
+    Two nodes that receive the query at different times identify the same instances.
     """
     slide = min(size, slide)
     grid = Grid(5, WindowSpec(size, slide))
@@ -208,9 +208,9 @@ def test_3_4_4_definition_27_cuts_are_a_partition_of_each_window(
 ) -> None:
     """Union and disjointness, conditions 2 and 3. Difference: [a, b) where the thesis has (a, b].
 
-    So a reading at a window's start is in that window, and a boundary t completes what ends at t.
-    Its count of cuts has start and end exchanged, which makes it negative; the grid's is at least
-    size / w, and more where w does not divide the window (trace-27).
+    A reading at a window's start is therefore in that window, and a boundary t completes windows
+    that end at t. In the thesis' count of cuts start and end are exchanged, which makes it
+    negative; the grid's is at least size / w, and more if w does not divide the window (trace-27).
     """
     slide = min(size, slide)
     grid = Grid(w, WindowSpec(size, slide))
@@ -240,8 +240,8 @@ def test_3_4_4_figure_3_8_sums_and_counts_of_four_cuts() -> None:
 def test_3_4_4_definition_28_a_payload_says_how_far_its_node_has_come() -> None:
     """Difference: positions per sensor are in the state record (rule-5), not in each payload.
 
-    A payload names its bucket, and its seq says what came before it; so a reader needs no offsets,
-    and a child that takes over reads them from the state record.
+    A payload names its bucket, and its seq identifies its predecessor; so a reader needs no
+    offsets, and a child that takes over reads them from the state record.
     """
     settings = Settings()
     one, two = Source("s1"), Source("s2")
@@ -263,7 +263,7 @@ def test_3_4_4_definition_28_a_payload_says_how_far_its_node_has_come() -> None:
 
 
 def test_3_4_5_re_streaming_begins_behind_what_was_aggregated() -> None:
-    """A node that takes over reads on from the replicated offsets: nothing twice, nothing lost."""
+    """A node that takes over continues from the replicated offsets: no repeats, no losses."""
     settings = Settings()
     source = Source("s1")
     node = Orderer([source], settings)
@@ -283,10 +283,10 @@ def test_3_4_5_re_streaming_begins_behind_what_was_aggregated() -> None:
 
 
 def test_3_4_5_definition_30_events_lost() -> None:
-    """Figure 3.13: 100 was the last one aggregated, 201 is the first that is still there.
+    """Figure 3.13: 100 was the last one aggregated, 201 is the first that still exists.
 
-    The example counts 100 events lost, 101 to 200; the definition's formula, 201 - 100 + 1, gives
-    102. The example is right. And what is lost is said in the results, not only counted.
+    The example counts 100 lost events, 101 to 200; the definition's formula, 201 - 100 + 1, gives
+    102. The example is correct. The results also name the loss.
     """
     cursor = SourceCursor(SourcePosition(7, 101, 0, 40), strict=True)
 
@@ -307,8 +307,8 @@ def test_3_4_6_the_order_in_which_children_arrive_does_not_change_a_bit(
 ) -> None:
     """Floating-point sums depend on their brackets: 0.1 + 0.2 + 0.3 is not 0.3 + 0.2 + 0.1.
 
-    The thesis merges states as they arrive. Here the shape is the grid's: children in index order
-    (rule-21, trace-28).
+    The thesis merges states in the order of arrival. Here the shape is that of the grid: children
+    in index order (rule-21, trace-28).
     """
     grid = Grid(10, WindowSpec(10, 10))
     table = KeyTable()
@@ -324,7 +324,7 @@ def test_3_4_6_the_order_in_which_children_arrive_does_not_change_a_bit(
 
 
 def test_3_4_8_a_group_of_n_survives_n_minus_1_failures() -> None:
-    """Two replicas send the same states to the same parent; one of them dies."""
+    """Two replicas send the same states to the same parent; one of them ends."""
     settings = Settings()
     source = Source("s1")
     replicas = [Orderer([source], settings, replica=r) for r in range(2)]
@@ -360,7 +360,7 @@ def test_3_5_3_the_maximum_of_negative_readings_is_negative() -> None:
 
 
 def test_3_5_4_the_minimum_of_positive_readings_is_positive() -> None:
-    """Algorithm 6 starts there, too."""
+    """Algorithm 6 starts from zeros, too."""
     readings = [7.0, 3.0, 11.0]
 
     thesis = reduce(min, readings, 0.0)
@@ -373,7 +373,7 @@ def test_3_5_4_the_minimum_of_positive_readings_is_positive() -> None:
 
 
 def test_3_5_5_the_range_of_readings_far_from_zero() -> None:
-    """Algorithm 7 keeps both, from zeros: 20 to 22 degrees range over 22."""
+    """Algorithm 7 keeps both, from zeros: the range of 20 to 22 degrees would be 22."""
     readings = [20.0, 22.0, 21.0]
 
     thesis = reduce(max, readings, 0.0) - reduce(min, readings, 0.0)
@@ -399,7 +399,7 @@ def test_3_5_1_sums_of_both_signs() -> None:
     """Algorithm 3 keeps the negative part as a negative number and then subtracts it.
 
     Its merge takes the larger of two such parts, which is the older one. Here a slice is a value
-    under a version, and the version decides.
+    with a version, and the version decides.
     """
     positive, negative = [5.0, 2.0], [-3.0, -1.0]
     table = KeyTable()
@@ -445,9 +445,9 @@ def test_3_5_a_group_without_values_is_no_zero() -> None:
 
 
 def test_3_6_a_falsely_suspected_node_does_not_count_twice() -> None:
-    """The thesis grants that events are then aggregated twice ("at least once").
+    """The thesis concedes that events are then aggregated twice ("at least once").
 
-    Here the taker's and the suspect's payloads have one identity, so the second is a repeat.
+    Here the payloads of both nodes have the same identity, so the second is a repeat.
     """
     settings = Settings()
     source = Source("s1")
@@ -460,7 +460,7 @@ def test_3_6_a_falsely_suspected_node_does_not_count_twice() -> None:
     log = orderer.logs[LineName.STABLE]
 
     stable_log = root.config.logs[0]
-    for offset, seq in enumerate([0, 1, 0, 1, 1, 0, 2, 2]):  # taker and suspect send
+    for offset, seq in enumerate([0, 1, 0, 1, 1, 0, 2, 2]):  # both nodes send
         root.core.receive(stable_log, offset, aggregated(log[seq], seq))
     (commit,) = root.core.step(200 * MS)
 

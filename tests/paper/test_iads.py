@@ -32,7 +32,7 @@ def view(number: int, names: str) -> View:
 
 
 def endpoint(names: str = "ab", *, synchronised: bool = True) -> Endpoint:
-    """End-point a in a view of these members."""
+    """Return end-point a in a view of these members."""
     point = Endpoint("a", LogObject(), view(1, "a"))
     point.view(view(2, names), frozenset(names if synchronised else "a"))
     return point
@@ -44,7 +44,7 @@ def of(kind: type, effects: list[EndpointEffect]) -> list[Any]:
 
 
 def test_iii_condition_b_asks_the_others_only() -> None:
-    """Section III, (b): "all other application end-points"; a view of one answers at once."""
+    """Section III, (b): "all other application end-points"; in a view of one there are none."""
     effects = endpoint("a").request("r", "x")
 
     assert [r.response for r in of(RespondToClient, effects)] == [1]
@@ -61,7 +61,7 @@ def test_iii_an_operation_waits_for_later_logical_times_of_all_others() -> None:
 
 
 def test_iii_a_logical_time_is_sent_at_once_on_an_operation() -> None:
-    """Section III, heartbeats: here each receiver sends its time at once, so 2d is enough."""
+    """Section III, heartbeats: here each receiver sends its time at once, so 2d suffices."""
     assert of(LtMsg, endpoint().deliver("b", OpMsg("x", 5))) == [LtMsg(6)]
 
 
@@ -126,7 +126,7 @@ def test_iii_one_member_of_ss_sends_the_state_and_the_merge_is_refreshed() -> No
 
 
 def test_iii_operations_wait_for_the_end_of_a_state_transfer() -> None:
-    """Section III: requests are processed in normal mode; they are sent and received meanwhile."""
+    """Section III: requests are processed in normal mode; meanwhile they are sent and received."""
     a = endpoint(synchronised=False)
     assert of(OpMsg, a.request("r", "x")) == [OpMsg("x", 1)]
     assert not of(RespondToClient, a.deliver("b", LtMsg(9)))
