@@ -1,7 +1,7 @@
-"""What every transport does: one suite, run on the broker in memory and on a real Kafka.
+"""The common transport suite, run on the broker in memory and on a real Kafka.
 
-A test here talks only to ``slackwater.runtime.logs.transport``; what differs (how a topic is made,
-how another program writes a transaction) is in the ``World`` of each.
+These tests use only ``slackwater.runtime.logs.transport``; operations that differ (how a topic is
+created, how another program writes a transaction) are in the ``World`` of each.
 """
 
 import asyncio
@@ -31,15 +31,15 @@ from slackwater.runtime.logs.transport import (
 
 
 class World(Protocol):
-    """A transport, and what the suite needs around it."""
+    """A transport, and the operations that the suite needs."""
 
     @property
     def transport(self) -> Transport:
-        """What is tested."""
+        """The transport under test."""
         ...
 
     def create(self, partitions: int = 1, bytes_max: int = 16 * 2**20) -> str:
-        """A new topic."""
+        """Create a topic."""
         ...
 
     def transact(self, log: Log, values: Sequence[bytes], *, commit: bool) -> None:
@@ -47,7 +47,7 @@ class World(Protocol):
         ...
 
     def open_transaction(self, log: Log, value: bytes) -> Callable[[], None]:
-        """Write into a transaction that stays open; the result commits it."""
+        """Write to an open transaction; the result commits it."""
         ...
 
 
@@ -61,7 +61,7 @@ def drain(
     within_s: float = WAIT_S_MAX,
     records_max: int = 1000,
 ) -> list[RawRecord]:
-    """Poll until so many records are there."""
+    """Poll until this number of records has arrived."""
     records: list[RawRecord] = []
     deadline = time.monotonic() + within_s
     while len(records) < count and time.monotonic() < deadline:
@@ -84,7 +84,7 @@ def reach(reader: Reader, log: Log, position: int, within_s: float = WAIT_S_MAX)
 
 
 def eventually_ends(world: World, log: Log, end: int, within_s: float = WAIT_S_MAX) -> bool:
-    """Whether a committed reader's end offset comes to be this."""
+    """Return whether a committed reader's end offset becomes this one."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         if world.transport.end_offsets([log], isolation="read_committed") == {log: end}:
@@ -188,7 +188,7 @@ class TransportContract:
         for _ in range(200):
             writer.append(topic, 0, bytes(1000))
             assert writer.in_flight_bytes <= 10_000
-        writer.append(topic, 0, bytes(50_000))  # larger than the bound: goes alone
+        writer.append(topic, 0, bytes(50_000))  # larger than the bound: sent alone
         writer.await_delivered(WAIT_S_MAX)
         assert world.transport.end_offsets([(topic, 0)]) == {(topic, 0): 201}
         writer.close()
@@ -298,8 +298,8 @@ class TransportContract:
         fill(writer, log, [b"plain"])
         world.transact(log, [b"c1", b"c2"], commit=True)
         world.transact(log, [b"aborted"], commit=False)
-        # One, two and a marker, one and a marker. A broker writes the marker a moment after the
-        # writer has its answer.
+        # One, two and a marker, one and a marker. A broker writes the marker shortly after the
+        # writer has received the response.
         assert eventually_ends(world, log, 6)
         committed = read_to_end(world.transport, log, isolation="read_committed")
         assert [r.value for r in committed] == [b"plain", b"c1", b"c2"]
@@ -325,7 +325,7 @@ class TransportContract:
         self, world: World, writer: Writer
     ) -> None:
         log = (world.create(), 0)
-        fill(writer, log, [bytes(2_000_000)] * 4)  # more than is fetched at once
+        fill(writer, log, [bytes(2_000_000)] * 4)  # more than one fetch returns
         assert world.transport.markers(log) == []
         world.transact(log, [b"c1", b"c2"], commit=True)
         assert eventually_ends(world, log, 7)
@@ -385,8 +385,8 @@ class TransportContract:
         seen: list[bytes] = []
 
         def make_start() -> bytes:
-            assert seen == [b"a", b"b"], "the log is read before START is made"
-            fill(zombie, log, [b"c"])  # between the reading and START (trace-2)
+            assert seen == [b"a", b"b"], "the log is read before START is written"
+            fill(zombie, log, [b"c"])  # between reading and START (trace-2)
             return b"START"
 
         inc = start_incarnation(
@@ -417,7 +417,7 @@ class CatchUpContract:
         reader.want({a: 1})
         first = drain(reader, 2, records_max=2)
         assert [r.value for r in first] == [b"a1", b"a2"]
-        reader.want({a: 3, b: 4})  # a goes on, b joins
+        reader.want({a: 3, b: 4})  # a continues, b joins
         rest = drain(reader, 5)
         assert [r.value for r in rest if r.log == a] == [b"a3", b"a4", b"a5"]
         assert [r.value for r in rest if r.log == b] == [b"b4", b"b5"]
@@ -485,7 +485,7 @@ class CatchUpContract:
         reader.close()
 
     def test_a_shell_hears_what_is_gone_and_where_the_rest_begins(self, world: World) -> None:
-        """As orderers and roots read: a log is cut under a parked cursor (rule-28)."""
+        """As orderers and roots read: a log is truncated under a parked cursor (rule-28)."""
         topic = world.create(partitions=2)
         cut, complete = (topic, 0), (topic, 1)
         writer = world.transport.writer(no_failure)

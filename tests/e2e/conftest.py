@@ -1,4 +1,4 @@
-"""The stack of compose.yaml, started from its images, seen only through its published ports."""
+"""The stack of compose.yaml, started from its images, used only through its published ports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Compose:
-    """One project of compose.yaml with ports and volumes of its own, and what ``more`` changes."""
+    """One project of compose.yaml with its own ports and volumes; ``more`` adds files."""
 
     def __init__(self, project: str, *more: str) -> None:
         self.project = project
@@ -41,7 +41,7 @@ class Compose:
         }
 
     def run(self, *arguments: str, timeout_s: float = 600.0) -> str:
-        """A `docker compose` command; what it prints, and all of it if it fails."""
+        """Run a `docker compose` command; return its output, and show it if the command fails."""
         command = ["docker", "compose", "--progress", "quiet", *self._files]
         done = subprocess.run(
             [*command, *arguments],
@@ -56,7 +56,7 @@ class Compose:
         return done.stdout
 
     def up(self) -> None:
-        """Start everything and wait until all are healthy; the logs if that fails."""
+        """Start everything and wait until all are healthy; show the logs if that fails."""
         try:
             self.run("up", "-d", "--wait", "--wait-timeout", str(UP_S_MAX), timeout_s=UP_S_MAX + 60)
         except AssertionError:
@@ -68,16 +68,16 @@ class Compose:
         self.run("down", "--remove-orphans", *(["--volumes"] if volumes else []))
 
     def container(self, service: str) -> str:
-        """The id of a service's container, whatever it is called."""
+        """Return the id of a service's container."""
         return self.run("ps", "-aq", service).strip()
 
     @property
     def network(self) -> str:
-        """The network that all are on."""
+        """Return the network of all services."""
         return f"{self.project}_default"
 
     def left(self) -> list[str]:
-        """Containers of the project that exist."""
+        """Return the containers of the project that exist."""
         label = f"label=com.docker.compose.project={self.project}"
         return docker("ps", "-aq", "--filter", label).split()
 

@@ -1,7 +1,7 @@
-"""What a stranger sees: a producer of JSON, a consumer of three topics, and a judge.
+"""An external test: a producer of JSON, a consumer of three topics, and a judge.
 
-Plain confluent-kafka on both sides, and nothing of slackwater: what is promised must hold for those
-who have no library of ours.
+It uses only confluent-kafka, and no code of slackwater: the guarantees must hold for programs
+without its library.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def microseconds(text: str) -> int:
-    """`2016-03-15T08:47:28.545000Z` as microseconds since the epoch."""
+    """Parse `2016-03-15T08:47:28.545000Z` to microseconds."""
     return (datetime.fromisoformat(text) - EPOCH) // timedelta(microseconds=1)
 
 
 Way = str | dict[str, Any]
-"""Into Kafka: where it answers, or a client's settings."""
+"""The broker's address, or a client's settings."""
 
 
 def _settings(way: Way) -> dict[str, Any]:
@@ -40,7 +40,7 @@ class Stranger:
     """Writes a reading of each mote every 50 ms to a plain topic, stamped by its own clock."""
 
     def __init__(self, way: Way) -> None:
-        # Patient: the broker is away between `down` and `up`.
+        # Long time-outs: the broker is down between `down` and `up`.
         patient = {"enable.idempotence": True, "message.timeout.ms": 1_800_000}
         self._producer = Producer(_settings(way) | patient)
         self._stop = threading.Event()
@@ -48,12 +48,12 @@ class Stranger:
         self.sent: list[tuple[int, str, float]] = []
 
     def start(self) -> Stranger:
-        """Begin."""
+        """Start."""
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """End when all is delivered."""
+        """Stop when all is delivered."""
         self._stop.set()
         self._thread.join()
         assert self._producer.flush(WAIT_S_MAX) == 0
@@ -73,7 +73,7 @@ class Stranger:
 class Listener:
     """Reads the three result topics of ``climate`` in a thread, and keeps every record.
 
-    With it the time when it was seen here: a result that waits for its commit is no answer yet.
+    It also keeps the time of reading: a result that waits for its commit is not an answer yet.
     """
 
     def __init__(self, way: Way) -> None:
@@ -91,16 +91,16 @@ class Listener:
         self.records: list[dict[str, Any]] = []
 
     def start(self) -> Listener:
-        """Begin."""
+        """Start."""
         self._thread.start()
         return self
 
     def stop(self) -> list[dict[str, Any]]:
-        """All that was read so far, as one stream.
+        """Return all records read so far, as one sequence.
 
-        A transaction can be read in one topic a moment before it can in the other two, so reading
-        goes on until nothing is missing below the last of what was there by now. If something stays
-        away, the judge finds it.
+        A transaction can be read in one topic shortly before it can in the other two, so reading
+        continues until nothing is missing below the last record read so far. If a record never
+        arrives, the judge reports it.
         """
         last = max((int(record["seq"]) for record in self.records), default=-1)
         give_up = time.monotonic() + WAIT_S_MAX
@@ -120,14 +120,14 @@ class Listener:
     def wait(
         self, holds: Callable[[list[dict[str, Any]]], bool], what: str, within_s: float = WAIT_S_MAX
     ) -> None:
-        """Wait until this holds of what was read."""
+        """Wait until this holds for the records read."""
         give_up = time.monotonic() + within_s
         while not holds(self.records):
             assert time.monotonic() < give_up, f"not within {within_s} s: {what}"
             time.sleep(0.1)
 
     def wait_for_stable(self, event_us: int, within_s: float = WAIT_S_MAX) -> None:
-        """Wait until all windows that end up to this time have their exact answer."""
+        """Wait until all windows that end by this time have stable answers."""
 
         def reached(records: list[dict[str, Any]]) -> bool:
             return any(
@@ -147,13 +147,16 @@ class Listener:
 
 
 def _windows(boundary: dict[str, Any]) -> range:
-    """The starts of the windows that a boundary answers: one, or a run of empty ones."""
+    """Yield the starts of the windows that a boundary answers: one, or a run of empty ones."""
     first, n = microseconds(boundary["window_start"]), int(boundary["windows"])
     return range(first, first + n * SLIDE_US, SLIDE_US)
 
 
 def judge(records: list[dict[str, Any]]) -> tuple[int, int]:
-    """Nothing missing, nothing twice, no lie left standing; how many stable, how many undone."""
+    """Check for missing, doubled and unrevoked answers.
+
+    Return the counts of stable and undone ones.
+    """
     seqs = [int(record["seq"]) for record in records]
     assert seqs == list(range(seqs[0], seqs[0] + len(seqs))), "a record is missing or there twice"
     stable: list[int] = []
@@ -163,7 +166,7 @@ def judge(records: list[dict[str, Any]]) -> tuple[int, int]:
         if record["kind"] == "boundary" and record["label"] == "tentative":
             windows = set(_windows(record))
             assert not windows & standing, "one tentative answer a window"
-            assert not windows & set(stable[-200:]), "no tentative answer after the exact one"
+            assert not windows & set(stable[-200:]), "no tentative answer after the stable one"
             standing |= windows
         elif record["kind"] == "undo":
             first, last = microseconds(record["undo_from"]), microseconds(record["undo_to"])
@@ -172,7 +175,7 @@ def judge(records: list[dict[str, Any]]) -> tuple[int, int]:
             undone += len(revoked)
         elif record["kind"] == "boundary":
             windows = set(_windows(record))
-            assert not windows & standing, "an exact answer follows its UNDO"
+            assert not windows & standing, "a stable answer follows its UNDO"
             stable += _windows(record)
     assert stable == list(range(stable[0], stable[-1] + 1, SLIDE_US)), "a window is lost or doubled"
     assert not {window for window in standing if window <= stable[-1]}
@@ -180,7 +183,7 @@ def judge(records: list[dict[str, Any]]) -> tuple[int, int]:
 
 
 def latencies_s(records: list[dict[str, Any]]) -> dict[int, float]:
-    """By the normal time of an answer: how long after it we saw the first one, committed."""
+    """Return the delays of first answers, as read after their commit, after their normal time."""
     first: dict[int, float] = {}
     for record in records:
         if record["kind"] == "boundary":
@@ -190,7 +193,7 @@ def latencies_s(records: list[dict[str, Any]]) -> dict[int, float]:
 
 
 def counted(records: list[dict[str, Any]]) -> dict[tuple[int, str], dict[str, float]]:
-    """The exact answers about the motes, by window and mote."""
+    """Return the stable answers by window and mote."""
     return {
         (microseconds(record["window_start"]), record["key"]): record["fields"]["temperature"]
         for record in records
@@ -201,7 +204,7 @@ def counted(records: list[dict[str, Any]]) -> dict[tuple[int, str], dict[str, fl
 def expected(
     readings: list[tuple[int, str, float]], first: int, last: int
 ) -> dict[tuple[int, str], dict[str, float]]:
-    """What the windows that start in [first, last] must say, computed from what was sent."""
+    """Return the answers for windows starting in [first, last], computed from the readings sent."""
     values: dict[tuple[int, str], list[float]] = {}
     for at, mote, value in readings:
         newest = at // SLIDE_US * SLIDE_US
@@ -215,7 +218,7 @@ def expected(
 
 
 def quarantined(bootstrap: str, topic: str) -> Counter[tuple[int, str, float]]:
-    """The readings that were refused (too late, say): no part of any window."""
+    """Return the refused readings (late ones, for example), which are in no window."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

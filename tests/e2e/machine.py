@@ -1,4 +1,4 @@
-"""Was there CPU left? Late answers on a machine that is too busy say nothing of the pipeline."""
+"""Detects a lack of CPU: late answers on an overloaded machine show nothing about the pipeline."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import time
 from slackwater.runtime.service.cpu import CpuLoad, LoadMeter
 
 BUSY_MIN = 0.9
-"""The share of all cores from which on whoever is late may have waited for one."""
+"""The share of all cores from which on a late process may have waited for one."""
 LOOK_S = 0.5
 STOOD_STILL_S = 1.5
-"""After so long without a look the machine had no time for one, whatever it counts as busy: one
-that is halted by its host counts nothing."""
+"""Pause between samples from which on the machine counts as busy: one that is halted by its host
+counts no CPU time."""
 
 
 class Machine:
-    """Looks at the machine's load twice a second, in a thread."""
+    """Samples the machine's load twice a second, in a thread."""
 
     def __init__(self) -> None:
         self._loads: list[CpuLoad] = []
@@ -24,17 +24,17 @@ class Machine:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> Machine:
-        """Begin."""
+        """Start."""
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop."""
         self._stop.set()
         self._thread.join()
 
     def was_busy(self, begin_us: int, end_us: int) -> bool:
-        """Whether at some moment between these wall times hardly any CPU was left."""
+        """Return whether at some time between these wall times hardly any CPU was left."""
         return any(
             load.busy >= BUSY_MIN or load.lasted_s >= STOOD_STILL_S
             for load in self._loads

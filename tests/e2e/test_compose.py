@@ -1,6 +1,6 @@
-"""`docker compose up`, a stranger's readings, failures in the middle, `down`, and `up` again.
+"""`docker compose up`, external readings, failures, `down`, and `up` again.
 
-One stack for the whole story: its parts depend on each other, and a start costs most of the time.
+One stack for all steps: they depend on each other, and a start takes most of the time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 X_S = 2.0
 ALLOWED_S = 1.0
 FAULT_WINDOWS = 5
-"""So many first answers lack a stream before it is let back."""
+"""First answers that must lack a stream before it is restored."""
 
 
 def now_us() -> int:
@@ -47,7 +47,7 @@ def healthy(compose: Compose, service: str) -> bool:
 
 
 def lacks(record: dict[str, Any], stream: str, since_us: int) -> bool:
-    """Is it a first answer without this stream, due since then?"""
+    """Return whether it is a first answer without this stream, due since then."""
     return (
         record["kind"] == "boundary"
         and record["label"] == "tentative"
@@ -57,7 +57,7 @@ def lacks(record: dict[str, Any], stream: str, since_us: int) -> bool:
 
 
 def await_lack(listener: Listener, stream: str, since_us: int) -> None:
-    """However busy the machine is: the fault lasts until it is seen."""
+    """Wait for answers without the stream, however long it takes: the fault lasts until then."""
     listener.wait(
         lambda records: sum(lacks(record, stream, since_us) for record in records) >= FAULT_WINDOWS,
         f"answers lack {stream}",
@@ -65,7 +65,7 @@ def await_lack(listener: Listener, stream: str, since_us: int) -> None:
 
 
 def audit(compose: Compose) -> str:
-    """The stable results once more, from the source logs, by our own batch job."""
+    """Recompute the stable results from the source logs by the project's batch job."""
     command = [sys.executable, "-m", "slackwater.cli.app", "audit", "climate"]
     options = ["--deployment", "compose/deployment.yaml", "--bootstrap", compose.bootstrap]
     done = subprocess.run(
@@ -91,20 +91,20 @@ def test_up_faults_down_and_up_again(compose: Compose) -> None:
     steady_from = now_us() + 2_000_000
     listener.wait_for_stable(steady_from + 3_000_000)
 
-    # A copy of a stage dies; the other one answers in its place.
+    # A copy of a stage is killed; the other one answers in its place.
     docker("kill", compose.container("host-1"))
     listener.wait_for_stable(now_us() + 5_000_000)
     docker("start", compose.container("host-1"))
     eventually(lambda: healthy(compose, "host-1"), "the orderer is back")
 
-    # A proxy that stands still: its rooms are missing, then corrected.
+    # A paused proxy: its rooms are missing, then corrected.
     paused_at = now_us()
     docker("pause", compose.container("proxy"))
     await_lack(listener, "room-1", paused_at)
     docker("unpause", compose.container("proxy"))
     listener.wait_for_stable(now_us() + 3_000_000)
 
-    # A site that is cut off from Kafka.
+    # A site that is disconnected from Kafka.
     cut_at = now_us()
     docker("network", "disconnect", compose.network, compose.container("room-2"))
     await_lack(listener, "room-2", cut_at)
@@ -112,7 +112,8 @@ def test_up_faults_down_and_up_again(compose: Compose) -> None:
     listener.wait_for_stable(now_us() + 3_000_000)
     bounded_to = now_us()
 
-    # The only root dies: nobody answers until it is back, so this is outside the bound.
+    # The only root is killed: there are no answers until it has restarted, so this is outside the
+    # bound.
     docker("kill", compose.container("host-0"))
     docker("start", compose.container("host-0"))
     listener.wait_for_stable(now_us() + 5_000_000)
@@ -155,7 +156,7 @@ def test_up_faults_down_and_up_again(compose: Compose) -> None:
         ours = sum(1 for _ in follow)
     assert ours >= len(records)
     assert follow.repeats == 0
-    # The batch job gets the machine for itself.
+    # The batch job runs without other load.
     services = compose.run("config", "--services").split()
     compose.run("stop", *(service for service in services if service != "kafka-1"))
     assert "0 lost, 0 doubled, 0 wrong" in audit(compose)

@@ -1,8 +1,8 @@
-"""The secured stack: nobody gets in without a password, and all goes on as without one.
+"""The secured stack: access requires a password, and everything works as without one.
 
-Programs outside have the two files that the stack made for them, one to write readings and one to
-read results. A proxy stands still, both hosts are killed; what is answered is whole
-and exact; and no password is in what Docker shows of a container, nor in a log.
+External programs have the two files that the stack created for them, one to write readings and one
+to read results. A proxy is paused, both hosts are killed; the answers are complete and exact; and
+no password is in Docker's description of a container, nor in a log.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def now_us() -> int:
 
 
 def client(file: Path) -> dict[str, Any]:
-    """The settings of librdkafka in a file that is to be used from its own folder."""
+    """Return librdkafka's settings from a file whose paths are relative to its folder."""
     lines = (line.split("=", 1) for line in file.read_text().splitlines())
     settings = dict(lines)
     return settings | {"ssl.ca.location": str(file.parent / settings["ssl.ca.location"])}
 
 
 def refusal(way: dict[str, Any], topic: str) -> KafkaError | None:
-    """Why nothing may be written there by who comes this way."""
+    """Return the reason why a client with these settings may not write there."""
     reported: list[KafkaError | None] = []
     producer = Producer(way | {"message.timeout.ms": 20_000, "log_level": 0})
     producer.produce(topic, b"forged", on_delivery=lambda error, _: reported.append(error))
@@ -48,7 +48,7 @@ def refusal(way: dict[str, Any], topic: str) -> KafkaError | None:
 
 
 def copied(secured: Compose, place: str, to: Path) -> Path:
-    """Files of the stack's, as an administrator of the host takes them."""
+    """Copy files of the stack, as an administrator of the host does."""
     secured.run("cp", f"secrets:/made/{place}", str(to / place))
     return to / place
 
@@ -64,7 +64,7 @@ def passwords(*places: Path) -> set[str]:
 
 
 def audit(secured: Compose, admin: Path) -> str:
-    """The stable results once more, from the source logs, by our own batch job."""
+    """Recompute the stable results from the source logs by the project's batch job."""
     command = [sys.executable, "-m", "slackwater.cli.app", "audit", "climate"]
     options = ["--deployment", "compose/deployment.yaml", "--bootstrap", secured.bootstrap]
     done = subprocess.run(
@@ -109,7 +109,7 @@ def test_the_secured_stack_answers_whole_and_exact_and_only_who_may_ask(
         docker("start", secured.container(service))
     listener.wait_for_stable(now_us() + 5_000_000)
 
-    assert why_no_answer(secured.bootstrap, 5) is not None, "in plaintext nobody gets in"
+    assert why_no_answer(secured.bootstrap, 5) is not None, "plaintext access is refused"
     forbidden = [(reads, "lab-readings"), (reads, "sw.results.climate.stable")]
     forbidden += [(writes, topic) for topic in ("sw.source.lab.0", "sw.results.climate.stable")]
     for way, topic in forbidden:
@@ -128,7 +128,7 @@ def test_the_secured_stack_answers_whole_and_exact_and_only_who_may_ask(
     seen = secured.run("logs", "--no-color") + docker("inspect", *secured.left())
     assert len(found := passwords(outside, admin)) == 3
     assert not [secret for secret in found if secret in seen]
-    # The batch job gets the machine for itself.
+    # The batch job runs without other load.
     services = secured.run("ps", "--services").split()
     secured.run("stop", *(service for service in services if service != "kafka-1"))
     assert "0 lost, 0 doubled, 0 wrong" in audit(secured, admin)

@@ -1,9 +1,9 @@
-"""What strangers send: JSON messages and CSV files by a grammar, with every kind of damage.
+"""Generates JSON messages and CSV files by a grammar, with every kind of damage.
 
-All of it follows from a seed. Most of an example is sound, since the readers' quick ways take a
-batch as a whole and refuse it as a whole: what is wrong must stand among what is right to reach
-them. Seeded generators of our own and not Hypothesis: a message costs 5 us, not 500, and ten
-million of them are the aim.
+All of it follows from a seed. Most of an example is valid, since the readers' fast paths accept or
+refuse a batch as a unit: invalid parts must be among valid ones to reach the other paths. Seeded
+generators are used instead of Hypothesis: a message takes 5 us, not 500, and ten million of them
+are needed.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ CSV_STREAMS = (
 
 
 def digits(r: Random) -> str:
-    """Runs of every length at which something changes."""
+    """Return digits; lengths include every limit at which the result changes."""
     n = r.choice(LENGTHS) if r.random() < 0.3 else r.randint(1, 13)
     kind = r.random()
     if kind < 0.2:
@@ -96,7 +96,7 @@ def digits(r: Random) -> str:
 
 
 def number(r: Random) -> str:
-    """A number by JSON's grammar, now and then beyond it."""
+    """Return a number by JSON's grammar, sometimes beyond it."""
     text = r.choice(("", "", "", "-", "+")) + digits(r)
     if r.random() < 0.5:
         text += "." + digits(r)
@@ -118,13 +118,13 @@ LONG_TEXTS = ("k" * 65_536, "k" * 65_537, "\U0001f600" * 65_536, "\U0001f600" * 
 
 
 def text(r: Random) -> str:
-    """A number's text, or what is found where one is expected."""
+    """Return a number's text, or other values found in its place."""
     kind = r.random()
     return number(r) if kind < 0.5 else r.choice(ODD_TEXTS if kind < 0.99 else LONG_TEXTS)
 
 
 def time_text(r: Random, unit: str) -> str:
-    """A time that may well be one."""
+    """Return a time that may be valid."""
     match unit:
         case "us" | "ms" | "s":
             complete = {"us": 10**15, "ms": 10**12, "s": 10**9}[unit] + r.randrange(10**8)
@@ -141,14 +141,14 @@ def time_text(r: Random, unit: str) -> str:
 
 
 def nested(r: Random, depth: int) -> str:
-    """Arrays in objects in arrays."""
+    """Return nested arrays and objects."""
     opens = [r.choice(("[", '{"a":', '[0,{"b":')) for _ in range(depth)]
     closes = "".join("]" if o == "[" else "}" if o[0] == "{" else "}]" for o in reversed(opens))
     return "".join(opens) + "1" + closes[: r.choice((None, None, None, -1))]
 
 
 def value(r: Random) -> str:
-    """Any JSON value."""
+    """Return any JSON value."""
     kind = r.random()
     if kind < 0.35:
         return number(r)
@@ -186,7 +186,7 @@ def _message(r: Random, spec: StreamSpec, some: Callable[[str], str]) -> bytes:
 
 
 def good_message(r: Random, spec: StreamSpec, *, plain: bool) -> bytes:
-    """A reading like its neighbours; ``plain`` without fractions of the unit."""
+    """Return a reading like its neighbours; ``plain``: without fractions of the unit."""
     n = r.randrange(10**6)
     match spec.time.unit or "date":
         case "us" | "ms" | "s" as unit:
@@ -220,7 +220,7 @@ HUGE = (b'{"k":"' + b"m" * 1_100_000 + b'","at":1}', b"[" * 100_000, b'{"a":' * 
 
 
 def bad_message(r: Random, spec: StreamSpec) -> bytes:
-    """One that may be anything."""
+    """Return a message that may be anything."""
     kind = r.random()
     if kind < 0.25:
         return r.choice(COMPLETE if kind > 0.0005 else HUGE)
@@ -230,7 +230,7 @@ def bad_message(r: Random, spec: StreamSpec) -> bytes:
 
 
 def damaged(r: Random, data: bytes) -> bytes:
-    """A byte more, less or other, an end too soon, a piece twice."""
+    """Insert, remove or change a byte, truncate, or repeat a piece."""
     at = r.randrange(len(data) + 1)
     match r.randrange(5):
         case 0:
@@ -248,14 +248,14 @@ def damaged(r: Random, data: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Messages:
-    """One batch of a topic, and the stream it is of."""
+    """One batch of a topic, and the stream to which it belongs."""
 
     spec: StreamSpec
     messages: list[bytes]
 
 
 def messages(seed: int, n: int = 1_000) -> Messages:
-    """A batch of which nothing, little, much or all is odd."""
+    """Return a batch with no, few, many or only unusual messages."""
     r = Random(seed)
     spec, plain = r.choice(JSON_STREAMS), r.random() < 0.5
     odd = r.choice((0.0, 0.001, 0.01, 0.2, 1.0))
@@ -305,7 +305,7 @@ def _good_line(r: Random, spec: StreamSpec) -> list[str]:
 
 
 def bad_line(r: Random, spec: StreamSpec) -> str:
-    """A line that may be anything, or no line at all."""
+    """Return a line that may be anything, or no line at all."""
     kind = r.random()
     if kind < 0.15:
         return r.choice(
@@ -323,7 +323,7 @@ def bad_line(r: Random, spec: StreamSpec) -> str:
 
 @dataclass(frozen=True)
 class File:
-    """A file's bytes, the stream it is of, and the size of the pieces to read it in."""
+    """A file's bytes, its stream, and the size of the pieces in which to read it."""
 
     spec: StreamSpec
     data: bytes
@@ -331,7 +331,7 @@ class File:
 
 
 def file(seed: int, n: int = 1_000) -> File:
-    """A file of which nothing, little, much or all is odd, by line or by byte."""
+    """Return a file with no, few, many or only unusual lines, or with changed bytes."""
     r = Random(seed)
     spec = r.choice(CSV_STREAMS)
     odd = r.choice((0.0, 0.001, 0.01, 0.2, 1.0))

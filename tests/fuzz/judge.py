@@ -1,7 +1,7 @@
-"""Reads what the grammar makes, and says what is wrong with what was read.
+"""Reads generated input and reports wrong results.
 
-Messages: a batch must be read as message by message by the definition, each of them once. Files:
-pieces of any size must be read as line by line by the oracle of the rehearsal.
+Messages: a batch must give the same as the definition for each message, once each. Files: pieces of
+any size must give the same as the rehearsal's oracle line by line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SHOWN_CHARS_MAX = 300
 
 
 def judge_messages(spec: StreamSpec, messages: list[bytes]) -> Findings:
-    """What a batch was read as, with the scanner and without, against each message by itself."""
+    """Compare a batch, with the scanner and without, with each message read by itself."""
     reader = JsonReader(spec)
     wanted = [_defined(reader.reading_of(message)) for message in messages]
     ways = {"parse": reader.parse, "parse_without_scanner": reader.parse_without_scanner}
@@ -61,7 +61,7 @@ def _defined(one: MessageReading | int | Bad) -> Any:
 
 
 def judge_file(spec: StreamSpec, path: Path, piece_bytes: int) -> Findings:
-    """What a file was read as, against the rehearsal's oracle."""
+    """Compare a file with the rehearsal's oracle."""
     read: list[Any] = []
     malformed = blank = 0
     for piece in CsvFile(spec, path, piece_bytes).pieces():

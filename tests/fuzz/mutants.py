@@ -1,8 +1,8 @@
-"""Mistakes in the scanner, each of which the comparison with the definition must notice.
+"""Faults in the scanner, each of which the comparison with the definition must detect.
 
-A mutant is an edit of one file of ``proxy/scan``. The room is copied with the edit, and a child
-reads generated messages with the copy, compiled anew. What is replaced must be there once, so a
-mutant whose target has changed fails and does not turn into a test of nothing.
+A mutant is an edit of one file of ``proxy/scan``. The package is copied with the edit, and a child
+process reads generated messages with the copy, compiled anew. The replaced text must exist once, so
+a mutant whose target has changed fails instead of testing nothing.
 """
 
 # ruff: noqa: T201
@@ -26,7 +26,7 @@ NO_SCANNER = 3
 
 
 class ScanMutant(NamedTuple):
-    """A mistake in a file of the scanner."""
+    """A fault in a file of the scanner."""
 
     name: str
     file: str
@@ -69,7 +69,7 @@ MUTANTS = (
 
 
 def findings_of(mutant: ScanMutant, folder: Path) -> list[str]:
-    """What the comparison finds in a child with this scanner, or what ends it; the first of it."""
+    """Return the first finding of a child with this scanner, or the cause of its end."""
     room = folder / "scan"
     shutil.copytree(ROOT_OF_SCAN, room, ignore=shutil.ignore_patterns("__pycache__"))
     path = room / mutant.file

@@ -1,8 +1,8 @@
-"""Messages near the border between what the scanner reads and what it leaves.
+"""Messages at the boundary between those that the scanner reads and those that it leaves.
 
-``grammar.py`` makes what pyarrow must be kept from. Here is what a scanner of bytes may get wrong:
-doubles between two neighbours, names that are nearly the wanted ones or stand in another order,
-blanks, escapes, UTF-8 at its borders, times at theirs.
+``grammar.py`` generates input that pyarrow must not receive. This module generates the difficult
+cases of a byte scanner: doubles between two neighbours, names that are similar to the wanted ones
+or in another order, blanks, escapes, UTF-8 at its limits, times at theirs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PARTS = (
     "\\n", '\\"', "\\u0041", "\\ud83d\\ude00", "\\ud800", "\\x", "\\/", "\\u00e", "\\\\",
 )  # fmt: skip
 PLACE = "\ue000"
-"""In a string: here come bytes that may be no UTF-8."""
+"""In a string: bytes follow that may be invalid UTF-8."""
 BYTES = (
     b"\x80", b"\xc0\x80", b"\xc1\xbf", b"\xc2\x80", b"\xdf\xbf", b"\xe0\x9f\xbf", b"\xe0\xa0\x80",
     b"\xed\x9f\xbf", b"\xed\xa0\x80", b"\xef\xbf\xbf", b"\xf0\x8f\xbf\xbf", b"\xf0\x90\x80\x80",
@@ -76,7 +76,7 @@ NAMES = (
 
 
 def number(r: Random) -> str:
-    """A number, most often one that a double nearly is."""
+    """Return a number, usually close to a double."""
     kind = r.randrange(12)
     if kind == 0:
         return r.choice(BORDERS)
@@ -104,7 +104,7 @@ def _digits(r: Random, most: int) -> str:
 
 
 def string(r: Random) -> str:
-    """A string in quotes."""
+    """Return a string in quotes."""
     kind = r.random()
     if kind < 0.5:
         return f'"s{r.randrange(300)}"'
@@ -115,7 +115,7 @@ def string(r: Random) -> str:
 
 
 def time(r: Random, unit: str | None) -> str:
-    """A time in the stream's unit, now and then in another form."""
+    """Return a time in the stream's unit, sometimes in another form."""
     kind = r.randrange(10)
     if kind == 0:
         return number(r)
@@ -186,7 +186,7 @@ def _usual_time(r: Random, unit: str | None) -> str:
 
 
 def message(r: Random, spec: StreamSpec) -> bytes:
-    """One message of a stream, of which nothing, a part or all is odd."""
+    """Return one message of a stream, with no, some or only unusual parts."""
     odd = r.choice((0.0, 0.1, 0.1, 0.2, 1.0))
 
     def is_odd() -> bool:
@@ -221,7 +221,7 @@ def message(r: Random, spec: StreamSpec) -> bytes:
 
 
 def messages(seed: int, n: int = 1_000) -> Messages:
-    """A batch of them."""
+    """Return a batch of messages."""
     r = Random(seed)
     spec = STREAMS[seed % len(STREAMS)]
     return Messages(spec, [message(r, spec) for _ in range(n)])

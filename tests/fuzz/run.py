@@ -1,4 +1,4 @@
-"""Runs examples in a process of their own, so that a crash is seen, and found again by its seed."""
+"""Runs examples in a child process, so that a crash is detected and identified by its seed."""
 
 # ruff: noqa: T201
 
@@ -24,14 +24,17 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How many messages or lines were read well, and what was found."""
+    """The number of messages or lines read correctly, and the findings."""
 
     read: int
     findings: list[str]
 
 
 def examples(kind: Kind, seeds: Sequence[int]) -> Outcome:
-    """Run examples in a child; one that ends the child is shown, and the rest go on in another."""
+    """Run examples in a child.
+
+    One that crashes it is reported, and another child runs the others.
+    """
     findings: list[str] = []
     read, at = 0, seeds[0]
     while at < seeds[-1] + 1:
@@ -51,7 +54,7 @@ def examples(kind: Kind, seeds: Sequence[int]) -> Outcome:
 
 
 def worker(kind: Kind, first: int, end: int) -> None:
-    """In the child: name each seed before it is tried."""
+    """In the child: print each seed before it is run."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "x.csv"
         for seed in range(first, end):
@@ -61,7 +64,7 @@ def worker(kind: Kind, first: int, end: int) -> None:
 
 
 def one_message(kind: Kind, seed: int, start: int, end: int) -> None:
-    """In a child: some messages of an example, to find the one that ends it."""
+    """In a child: read some messages of an example, to find the one that crashes it."""
     batch = MESSAGES[kind](seed, SIZE)
     judge_messages(batch.spec, batch.messages[start:end])
 
@@ -76,7 +79,7 @@ def _try(kind: Kind, seed: int, path: Path) -> list[str]:
 
 
 def _culprit(kind: Kind, seed: int) -> str:
-    """The message that ends the process, if one by itself does."""
+    """Return the message that crashes the process, if a single one does."""
     if kind == "csv":
         return "write the file with grammar.file(seed)"
     start, end = 0, SIZE
@@ -99,6 +102,6 @@ def _child(kind: Kind, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def slices(first: int, examples_: int, at_once: int = 500) -> Iterator[range]:
-    """Seeds, a child's worth at a time."""
+    """Divide the seeds into portions for the children."""
     for start in range(first, first + examples_, at_once):
         yield range(start, min(start + at_once, first + examples_))

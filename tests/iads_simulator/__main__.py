@@ -12,7 +12,7 @@ from tests.iads_simulator.world import Plan, draw, run
 
 
 def violation(plan: Plan) -> str:
-    """What the run breaks, or an empty text."""
+    """Return the violation of a run, or an empty text."""
     try:
         history = run(plan)
         for check in CHECKERS:
@@ -23,7 +23,7 @@ def violation(plan: Plan) -> str:
 
 
 def shrink(plan: Plan) -> Plan:
-    """Leave out faults, then requests, while the plan still fails."""
+    """Remove faults, then requests, while the plan still fails."""
     for n in reversed(range(len(plan.faults))):
         less = replace(plan, faults=plan.faults[:n] + plan.faults[n + 1 :])
         plan = less if violation(less) else plan
@@ -34,7 +34,7 @@ def shrink(plan: Plan) -> Plan:
 
 
 def main() -> int:
-    """Run what was asked for; 1 if a property was broken."""
+    """Parse the arguments and run; return 1 if a property was violated."""
     parser = argparse.ArgumentParser(prog="python -m tests.iads_simulator", description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--from", dest="first", type=int, default=0)

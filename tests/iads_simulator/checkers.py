@@ -1,4 +1,4 @@
-"""What must hold of every history; each checker is named for the property."""
+"""Properties of every history; each checker is named after its property."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Deliberate mistakes in the cores of the control plane, each of which a test or a seed notices.
+"""Deliberate faults in the cores of the control plane, each detected by a test or a seed.
 
-``python -m tests.iads_simulator.mutants`` prints who caught which; ``--find N`` prints the first of
-N seeds that finds each mutant. The form is that of ``tests.simulator.mutants``.
+``python -m tests.iads_simulator.mutants`` prints what detects each; ``--find N`` prints the first
+of N seeds that finds each mutant. The form is that of ``tests.simulator.mutants``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _seed = "tests.iads_simulator.mutants:seed_finds_nothing"
 
 
 def seed_finds_nothing(seed: int) -> None:
-    """What fails where the mutant is applied."""
+    """The test that fails with the mutant."""
     found = violation(draw(seed))
     assert not found, found
 
@@ -222,7 +222,7 @@ MUTANTS: Final = (
 
 
 def first_seed(mutant: Mutant, seeds: int) -> int | None:
-    """The first seed that finds the mutant, and nothing under the right cores."""
+    """Return the first seed that finds the mutant, and passes with the correct cores."""
     for seed in range(seeds):
         with applied(mutant):
             found = violation(draw(seed))
@@ -232,7 +232,7 @@ def first_seed(mutant: Mutant, seeds: int) -> int | None:
 
 
 def main() -> int:
-    """Print the table; 1 if nobody caught one."""
+    """Print the table; return 1 if a mutant was not detected."""
     parser = argparse.ArgumentParser(prog="python -m tests.iads_simulator.mutants")
     parser.add_argument("--find", type=int, default=0, metavar="SEEDS", help="look for seeds")
     options = parser.parse_args()

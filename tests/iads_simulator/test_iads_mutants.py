@@ -1,4 +1,4 @@
-"""Checkers that can fail: every mutant is noticed, and the right cores pass where it is."""
+"""The checkers can fail: every mutant is detected, and the correct cores pass."""
 
 from __future__ import annotations
 

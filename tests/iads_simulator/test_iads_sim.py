@@ -1,4 +1,4 @@
-"""The control plane's protocol under a fixed set of seeds; ``make sim-iads`` takes any."""
+"""The control plane's protocol with a fixed set of seeds; ``make sim-iads`` runs any."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Members on a simulated network: delays, loss, cuts by direction, crashes and pauses, all seeded.
 
-A plan is data. ``run(plan)`` gives a history, and only that is what the checkers see.
+A plan is data. ``run(plan)`` returns a history, which is the only input of the checkers.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from slackwater.protocols.iads.messages import (
 )
 
 QUIET_US = 4_000_000
-"""After the last fault everything is connected for this long."""
+"""Time after the last fault for which everything is connected."""
 
 
 class LogObject:
-    """All operations by stamp: a join, in which each answer is the number of operations."""
+    """All operations by stamp: a join, in which each response is the number of operations."""
 
     def __init__(self, state: frozenset[tuple[Stamp, Any]] = frozenset()) -> None:
         self.state = state
@@ -56,7 +56,7 @@ class LogObject:
 class Fault(NamedTuple):
     """At ``at``: kind cut, heal, crash, die, restart or pause, of ``one`` (and ``other``).
 
-    ``die``: it crashes while it carries out its next effects, between two of them.
+    ``die``: a crash between two of its next effects.
     """
 
     at: int
@@ -76,11 +76,11 @@ class Plan:
     requests: tuple[tuple[int, str], ...]
     end: int
     jitter: float = 0.2
-    """A message takes up to this share of ``delay_us`` longer."""
+    """The maximum additional delay of a message, as a share of ``delay_us``."""
 
 
 def draw(seed: int) -> Plan:
-    """The plan of a seed."""
+    """Draw the plan of a seed."""
     rng = Random(seed)
     names = tuple("abcde"[: rng.choice((1, 2, 3, 3, 3, 4, 5))])
     busy = rng.randrange(1_000_000, 6_000_000)
@@ -105,7 +105,7 @@ class Life(NamedTuple):
 
 @dataclass
 class History:
-    """What could be observed, by life of a member."""
+    """Observations, by life of a member."""
 
     end: int = 0
     last_fault: int = 0
@@ -123,11 +123,11 @@ class History:
     )
     numbers: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     blocked: dict[Life, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """When a member held another membership than that of its view."""
+    """Times at which a member had another membership than that of its view."""
     merged: list[tuple[int, Life, View, frozenset[str]]] = field(default_factory=list)
-    """Whose states were merged."""
+    """The members whose states were merged."""
     died: set[tuple[int, Life]] = field(default_factory=set)
-    """Who crashed between two of its effects."""
+    """The members that crashed between two of their effects."""
     final: dict[str, tuple[View, bool, frozenset[tuple[Stamp, Any]]]] = field(default_factory=dict)
 
 
@@ -313,5 +313,5 @@ class World:
 
 
 def run(plan: Plan) -> History:
-    """The history of a plan."""
+    """Return the history of a plan."""
     return World(plan).run()

@@ -1,4 +1,4 @@
-"""Writes histories of results the way a faultless root would, for tests of what judges them."""
+"""Writes histories of results as a correct root would, for tests of checkers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Root:
             self.answered_to += self.expectations.slide
 
     def stable(self, windows: int = 1) -> None:
-        """Answer the next windows for good, in one transaction."""
+        """Answer the next windows as stable, in one transaction."""
         behind = self.stable_from + windows * self.expectations.slide
         if undone := self.stable_from < self.answered_to:
             last = min(behind, self.answered_to) - self.expectations.slide
@@ -71,7 +71,10 @@ class Root:
         self.answered_to = self.stable_from
 
     def skip(self, windows: int, lacking: Sequence[str] = (), *, late_us: int = 0) -> None:
-        """One line for the next windows, all overdue; the last by ``late_us`` more than its X."""
+        """Write one line for the next windows, all overdue.
+
+        The last by ``late_us`` more than its X.
+        """
         start, expectations = self.answered_to, self.expectations
         self.epoch += self.stable_from == self.answered_to
         self.answered_to += windows * expectations.slide
@@ -165,7 +168,7 @@ def expectations(**changes: Any) -> Expectations:
 
 
 def batch(cells: Mapping[tuple[int, str], Mapping[str, int]]) -> BatchResult:
-    """(window second, key) -> stream -> how many readings of the value 2."""
+    """Return (window second, key) -> stream -> number of readings of the value 2."""
     return {
         (start * 1_000_000, key): {
             "x": ExactAggregates(

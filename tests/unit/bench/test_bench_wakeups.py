@@ -1,4 +1,4 @@
-"""The bench's count of wake-ups is the kernel's."""
+"""The bench counts wake-ups like the kernel."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_each_sleep_of_each_thread_is_a_wake_up() -> None:
     looked.set()
     began.join()
     (rate,) = woken.per_s().values()
-    assert 2 * rate >= 1.5 * sleeps, "a thread that began meanwhile has its whole count"
+    assert 2 * rate >= 1.5 * sleeps, "a thread started meanwhile has its full count"
 
 
 def test_processes_are_told_apart_by_what_they_run() -> None:

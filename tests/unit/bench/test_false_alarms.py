@@ -1,4 +1,4 @@
-"""`expect_every: auto` on real readings: how often it calls a stream missing that was there."""
+"""`expect_every: auto` on real readings: the number of false reports of a missing stream."""
 
 from __future__ import annotations
 

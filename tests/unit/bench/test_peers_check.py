@@ -1,4 +1,4 @@
-"""The checker of bench/peers notices a wrong, a doubled and a lost window, and lost readings."""
+"""The checker of bench/peers detects wrong, doubled and lost windows, and lost readings."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ READINGS = [
 
 
 def right(*, without: Sequence[tuple[str, int]] = ()) -> list[PeerAnswer]:
-    """One right answer a window, half a second after its end."""
+    """Return one correct answer per window, half a second after its end."""
     return [
         PeerAnswer(place, figures, seen_s=(place[1] + 1_500) / 1e3)
         for place, figures in windows(READINGS).items()

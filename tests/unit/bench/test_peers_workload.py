@@ -1,4 +1,4 @@
-"""The readings of bench/peers are what its checker takes them for."""
+"""The readings of bench/peers satisfy the assumptions of its checker."""
 
 import json
 

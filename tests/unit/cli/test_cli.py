@@ -41,7 +41,7 @@ def no_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *args: str
 ) -> tuple[int, str, str]:
-    """The command in this process: exit code, output, errors."""
+    """Run the command in this process; return exit code, output and errors."""
     monkeypatch.setattr(sys, "argv", ["slackwater", *args])
     with pytest.raises(SystemExit) as caught:
         cli.main()
@@ -128,7 +128,7 @@ def test_up_with_a_file_of_before_names_the_stream_and_the_line_to_add(
     assert "d.yaml:3: streams.lab.expect_every: a topic does not show" in reported
     for line in ("expect_every: auto", "expect_every: 5s", "sporadic: true"):
         assert f"`{line}`" in reported
-    assert list(data.iterdir()) == [], "refused before anything is touched"
+    assert list(data.iterdir()) == [], "refused before any effect"
 
 
 @pytest.fixture
@@ -261,12 +261,12 @@ def test_what_an_audit_cannot_do_it_says_before_anything_is_read(
 
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryBroker:
-    """A broker where three queries are registered and nothing has been answered yet."""
+    """A broker with three registered queries, none of which has answers yet."""
     (tmp_path / "d.yaml").write_text(AUDITED)
     broker = MemoryBroker()
     broker.create_topic(UNPREFIXED.registry)
     queries = load_deployment(tmp_path / "d.yaml").queries
-    for name in (*queries, "later"):  # where it begins is not known yet
+    for name in (*queries, "later"):  # its start is not known yet
         for kind in RESULT_KINDS:
             broker.create_topic(UNPREFIXED.results(name, kind))
     definitions = [QueryDefinition(name, 0, 0, 100_000, spec) for name, spec in queries.items()]
@@ -300,7 +300,7 @@ def test_where_no_deployment_was_ever_started_nothing_is_waited_for(
     out: str,
     err: str,
 ) -> None:
-    """Who asks for the offsets of a topic that is not there waits 30 s for it."""
+    """A request for the offsets of a missing topic waits 30 s for it."""
     monkeypatch.setattr("slackwater.cli.show.partition_counts", lambda *_: {})
     monkeypatch.setattr("slackwater.cli.show.Registry", lambda _: pytest.fail("it was read"))
     monkeypatch.setattr("slackwater.runtime.local.broker.why_no_answer", lambda *_: None)
@@ -385,7 +385,7 @@ def test_bad_faults(
     code, _, err = run(monkeypatch, capsys, *line.split(), fault)
     assert text in err
     assert code == 2
-    assert not Path("r").exists(), "nothing was begun"
+    assert not Path("r").exists(), "nothing was started"
 
 
 def test_bootstrap_is_looked_up_in_run_json(
@@ -413,7 +413,10 @@ def test_bootstrap_is_looked_up_in_run_json(
 def test_kafkas_properties_are_looked_up_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Options first, then the environment, then run.json; a file may hold the address as well."""
+    """Options first, then the environment, then run.json.
+
+    A file may contain the address as well.
+    """
     monkeypatch.setattr(
         "slackwater.runtime.local.broker.why_no_answer", lambda where, timeout_s: None
     )
@@ -433,7 +436,7 @@ def test_kafkas_properties_are_looked_up_too(
     monkeypatch.setenv("SLACKWATER_BOOTSTRAP", "e:2")
     settings_module.settings.cache_clear()
     assert reach_kafka(None, None, tmp_path).bootstrap == "e:2"
-    assert reach_kafka(None, Path(own), tmp_path).bootstrap == "own:1", "an option wins"
+    assert reach_kafka(None, Path(own), tmp_path).bootstrap == "own:1", "an option takes precedence"
     settings_module.settings.cache_clear()
 
 
@@ -529,7 +532,7 @@ def test_the_board_shows_tentative_undone_and_exact() -> None:
 
 
 def test_the_picture_knows_each_window_that_a_run_of_empty_ones_replaces() -> None:
-    """What was in them was a reading whose place is elsewhere, or nothing at all."""
+    """They contained a reading whose place is elsewhere, or none."""
     board = Board("climate", 1_000_000, ("x", "avg"), windows_max=3)
 
     def window(start: int, label: Label, windows: int = 1) -> None:

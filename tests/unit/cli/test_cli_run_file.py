@@ -1,4 +1,4 @@
-"""Whatever stands in run.json, a command ends with one sentence that names the file, or works."""
+"""For any content of run.json a command ends with one sentence that names the file, or works."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def run(line: str, data_dir: Path) -> tuple[object, str]:
-    """The exit code and what is on stderr; no broker answers anywhere."""
+    """Return the exit code and stderr; no broker is running."""
     errors = io.StringIO()
     with (
         patch.object(sys, "argv", ["slackwater", *line.split(), "--data-dir", str(data_dir)]),

@@ -1,4 +1,4 @@
-"""``slackwater ingest``: the job that it puts into the inbox of the stream."""
+"""``slackwater ingest``: the job in the stream's inbox."""
 
 from __future__ import annotations
 

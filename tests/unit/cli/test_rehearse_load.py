@@ -1,4 +1,4 @@
-"""Who was out of CPU while an answer was overdue; and what the kernel says of this very process."""
+"""Processes out of CPU while an answer was overdue, and the kernel's figures for this process."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_machine_that_others_fill_is_told_without_a_name() -> None:
 
 
 def test_a_process_that_computes_has_a_whole_core_less_what_it_waited() -> None:
-    """In a half second in which nobody disturbs: the figures are read one after the other."""
+    """Measured in an undisturbed half second: the figures are read one after the other."""
     child = _spinning()
     try:
         eventually(partial(_is_measured, child.pid), "a quiet half second")
@@ -83,7 +83,7 @@ def test_a_process_that_computes_has_a_whole_core_less_what_it_waited() -> None:
     finally:
         child.kill()
         child.communicate()
-    assert usage(child.pid).used_s == 0.0, "who has ended counts for nothing"
+    assert usage(child.pid).used_s == 0.0, "ended processes do not count"
 
 
 def _is_measured(spinning: int) -> bool:
@@ -103,7 +103,7 @@ def _is_measured(spinning: int) -> bool:
 
 def test_a_process_that_sleeps_has_not_used_a_core() -> None:
     own = OwnCpu(period_s=0.3)
-    assert OwnCpu(period_s=1e6).share() is None, "no period is over"
+    assert OwnCpu(period_s=1e6).share() is None, "no period has ended"
     time.sleep(0.5)
     share = own.share()
     assert share is not None
@@ -111,7 +111,7 @@ def test_a_process_that_sleeps_has_not_used_a_core() -> None:
 
 
 def _spinning() -> subprocess.Popen[bytes]:
-    """A process that has begun to compute and does not end."""
+    """Start a process that computes without end."""
     code = "print(flush=True)\nwhile True: pass"
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert child.stdout is not None

@@ -1,4 +1,4 @@
-"""The plan of a rehearsal: faults, inputs, anchor, end; whatever is wrong is exit code 2."""
+"""The plan of a rehearsal: faults, inputs, anchor, end; every error has exit code 2."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def plan(
 def test_anchor_end_and_lateness(paths: dict[str, Path]) -> None:
     made = plan(paths)
     assert made.start == 99 * S
-    # 121 lies in [120, 124), the last of the windows that hold it.
+    # 121 is in [120, 124), the last of the windows that contain it.
     assert made.end == 124 * S
     assert made.replay_us == 2_200_000
     terms = made.expectations(made.deployment.queries["climate"], 5_000 * S)
@@ -102,7 +102,7 @@ def test_duration_cuts_what_is_sent_and_where_the_boundaries_end(paths: dict[str
     made = plan(paths, duration_us=1_400_000)
     assert [r.stime for r in made.inputs["room-1"].readings] == [101 * S, 103 * S]
     assert made.limit == 113 * S
-    assert len(made.inputs["room-2"].readings) == 4, "113 is still sent: at the very end"
+    assert len(made.inputs["room-2"].readings) == 4, "113 is still sent: exactly at the end"
     assert made.end == 116 * S
     assert made.replay_us == 1_400_000
 

@@ -34,13 +34,13 @@ from slackwater.runtime.service.registry import expectation_record
 
 BEGAN_US = 1_700_000_000_000_000
 LOOK_US = 10_000
-"""How far time goes on each time that the rehearsal looks."""
+"""Time step of each poll of the rehearsal."""
 
 
 class MemoryStage:
-    """A pipeline whose root knows the answers and says them in bursts of one transaction each.
+    """A pipeline whose root has the answers and writes them in bursts of one transaction each.
 
-    Time is virtual, and stands still until the rehearsal has seen what has been said.
+    Time is virtual, and does not advance until the rehearsal has read all records.
     """
 
     def __init__(self, plan: RehearsalPlan, steps: Sequence[tuple[str, int]]) -> None:
@@ -71,7 +71,7 @@ class MemoryStage:
             self.broker.create_topic(Names().results("climate", kind))
 
     def learn(self, stream: str, steps: Sequence[Step]) -> None:
-        """What the stream's proxy has recorded by the end."""
+        """Return the recorded steps at the end."""
         self.broker.create_topic(Names().registry)
         writer = self.broker.writer(no_failure)
         for record in (expectation_record(stream, step) for step in steps):
@@ -151,7 +151,7 @@ class MemoryStage:
 
 
 class Onlooker(Quiet):
-    """Tells the stage what has been seen; counts the lines in the file when all is to be in it."""
+    """Reports read records to the stage; counts the lines in the file when all must be in it."""
 
     def __init__(self, stage: MemoryStage, out: Path) -> None:
         self._stage = stage
@@ -228,7 +228,7 @@ def play(stage: MemoryStage, out: Path, wait_us: int) -> RehearsalOutcome:
         outcome = Rehearsal(stage.plan, stage, PROCESSES, out, wait_us, onlooker, stage.clock).run()
     finally:
         assert stage.stopped
-    assert set(onlooker.lacking) <= {0}, "what has been seen is in the file at once"
+    assert set(onlooker.lacking) <= {0}, "records read are in the file at once"
     return outcome
 
 
@@ -279,12 +279,12 @@ def test_normal_times_count_from_what_was_learned_on_the_way(inputs: dict[str, P
         "event": "1970-01-01T00:01:43.000000Z",
         "lateness": 31.0,
     }
-    # Room 2 is due 25 s later than before at twenty times the speed, and its answers are not.
+    # Room 2 is due 25 s later than before at twenty times the speed, but its answers are not.
     assert outcome.report["queries"]["climate"]["latency_ms"]["all"]["p50"] < -500
 
 
 def test_a_line_that_ended_its_reader_is_no_reading(inputs: dict[str, Path]) -> None:
-    """Line 5 is the reading of 103 s, which two windows would hold."""
+    """Line 5 is the reading of 103 s, which would be in two windows."""
     dead_letters = {"room-1": {5}}
     learned = [Step(103_000_000, 30_000_000)]
     outcome, lines, _ = rehearse(
@@ -306,7 +306,7 @@ def test_a_line_that_ended_its_reader_is_no_reading(inputs: dict[str, Path]) -> 
 
 
 def test_a_line_that_is_only_missing_is_lost(inputs: dict[str, Path]) -> None:
-    """Set aside is line 5; what is missing in the results is line 6 as well."""
+    """Line 5 is quarantined; the results also lack line 6."""
 
     class Forgetful(MemoryStage):
         def dead_letter_lines(self) -> dict[str, set[int]]:
@@ -376,7 +376,7 @@ def test_answers_beyond_the_bound_fail_a_rehearsal_whose_figures_all_agree(
     assert climate["bound_of"] == "climate"
     late = [window["late_ms"] for window in climate["late_windows"]]
     assert late == sorted(late, reverse=True)
-    # A broker's times are whole milliseconds, cut off and not rounded.
+    # A broker's times are whole milliseconds, truncated and not rounded.
     assert all(2_599 < ms < 9_000 for ms in late), "of their own normal times"
     with pytest.raises(CheckFailed, match="6 of 6 windows of climate were first answered beyond"):
         verify(outcome)
@@ -389,7 +389,7 @@ def test_answers_beyond_the_bound_fail_a_rehearsal_whose_figures_all_agree(
 def test_answers_that_could_be_read_in_time_are_in_time_however_late_they_were_seen(
     inputs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader gets nothing until the last window is 3 s past its normal time; X is 2 s."""
+    """The reader receives nothing until the last window is 3 s past its normal time; X is 2 s."""
     until_us = BEGAN_US + 3_500_000
     poll = MemoryReader.poll
 

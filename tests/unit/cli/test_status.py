@@ -1,6 +1,6 @@
-"""What status finds: who is missing, who crashed, who is overloaded and why; exit code 1 for each.
+"""Findings of status: missing, crashed and overloaded processes with reasons; exit code 1 for each.
 
-Heartbeats, definitions and the supervisor's record are made here.
+Heartbeats, definitions and the supervisor's record are built here.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def beat(process: str, **detail: int) -> Heartbeat:
 
 
 def latest(*beats: Heartbeat, without: tuple[str, ...] = ()) -> dict[str, ObservedHeartbeat]:
-    """All processes of q, as these heartbeats say, else ready."""
+    """Return all processes of q, with these heartbeats, else ready."""
     reported = {name: beat(name) for name in ALL if name not in without} | {
         b.process: b for b in beats
     }
@@ -125,7 +125,7 @@ def test_one_that_crashes_before_it_is_ready_is_not_at_work_though_it_is_heard()
     assert look(starting, lives={"proxy/s": first}).wrong == [], "one restart is the normal path"
     old = replace_life(SEGFAULT, last_exit_at_us=NOW - CRASHED_US)
     assert look(starting, lives={"proxy/s": old}).wrong == []
-    assert look(starting).wrong == [], "a process may take its time to start"
+    assert look(starting).wrong == [], "a start may take long"
 
 
 def test_a_stream_that_fails_again_and_again_is_not_at_work_though_its_process_is() -> None:
@@ -154,7 +154,7 @@ def test_each_proxy_of_a_stream_with_several_is_missed_while_one_runs() -> None:
     assert state(picture, "proxy/room.2") == "missing"
     assert state(picture, "proxy/room.1") == state(picture, "proxy/room")
     stale = {"proxy/room.1": ObservedHeartbeat(beat("proxy/room.1", proxies=2), 9e3)}
-    assert not look_at(latest() | stale, QUERIES, None, NOW).wrong, "there is one proxy now"
+    assert not look_at(latest() | stale, QUERIES, None, NOW).wrong, "now there is one proxy"
 
 
 def test_who_is_heard_and_not_expected_is_shown_and_never_missed() -> None:
@@ -221,7 +221,7 @@ def test_without_any_copy_of_a_stage_a_late_query_is_not_overloaded() -> None:
     reported = why(without=("aggregator/0", "aggregator/1"))
     assert reported.startswith("LATE: ")
     assert reported.endswith("aggregator/0, aggregator/1 is missing")
-    assert why(without=("aggregator/0",)).startswith("OVERLOADED: "), "the other copy runs"
+    assert why(without=("aggregator/0",)).startswith("OVERLOADED: "), "the other copy is running"
 
 
 def test_status_says_which_query_has_lost_readings() -> None:
@@ -248,11 +248,11 @@ def test_json_has_a_process_that_is_missing_too() -> None:
     }  # fmt: skip
     root = next(row for row in rows if row["process"] == "root/q.0")
     assert (root["ready"], root["pid"], root["age_ms"], root["up_s"]) == (True, 7, 100, 90.0)
-    assert root["restarts"] is None, "there is no supervisor's record of it"
+    assert root["restarts"] is None, "the supervisor has no record of it"
 
 
 class Looking:
-    """Stands for what listens: pictures from a list, then Ctrl-C."""
+    """Stands for the listener: pictures from a list, then Ctrl-C."""
 
     def __init__(self, *pictures: Picture) -> None:
         self._pictures = pictures

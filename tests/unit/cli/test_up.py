@@ -32,7 +32,7 @@ def test_ctrl_c_does_not_wait_for_the_end_of_the_start(
     emitted: list[str] = []
 
     class Starting:
-        """Its broker does not answer for a long time."""
+        """Its broker does not respond for a long time."""
 
         stack = None
 
@@ -41,7 +41,7 @@ def test_ctrl_c_does_not_wait_for_the_end_of_the_start(
 
         def open(self) -> str:
             os.kill(os.getpid(), signum)
-            assert not self.answered.wait(WAIT_S_MAX), "nobody sets it"
+            assert not self.answered.wait(WAIT_S_MAX), "it is never set"
             emitted.append("waited")
             return "nowhere:1"
 
@@ -52,7 +52,7 @@ def test_ctrl_c_does_not_wait_for_the_end_of_the_start(
             emitted.append("started")
 
         def stop(self) -> None:
-            os.kill(os.getpid(), signum)  # impatience does not disturb it
+            os.kill(os.getpid(), signum)  # repeated signals have no effect
             emitted.append("stopped")
 
     checked = SimpleNamespace(warnings=(), deployment=None)

@@ -91,7 +91,7 @@ def test_from_the_end_only_what_comes() -> None:
 
 
 def test_from_the_end_a_window_of_more_rows_than_are_held_of_a_topic() -> None:
-    """Where the stream begins is known when all topics were read to their ends: nothing pauses."""
+    """The start is known once all topics were read to their ends: no topic is paused."""
     log, rows = broker(), HELD_RECORDS_MAX + 2 * POLL_RECORDS_MAX
     follower = Follower(log, "climate", 1, "end")
     head = {"query": "climate", "part": 0, "epoch": 0, "kind": "stable", "missing": []}
@@ -107,7 +107,7 @@ def test_from_the_end_a_window_of_more_rows_than_are_held_of_a_topic() -> None:
 
 
 class MarkersOneByOne(MemoryBroker):
-    """The markers of a transaction reach the topics while somebody asks where these end."""
+    """The markers of a transaction reach the topics while end offsets are being requested."""
 
     def __init__(self, meanwhile: Callable[[], None], first: str) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class MarkersOneByOne(MemoryBroker):
 
 @pytest.mark.parametrize("first", RESULT_KINDS)
 def test_from_the_end_what_was_committed_while_it_was_asked_for_is_no_gap(first: str) -> None:
-    """REC_DONE is the last of its transaction, and was there when the corrections were asked."""
+    """REC_DONE is the last of its transaction, and was readable at the request for the ends."""
     made, before, during = root()
     log = MarkersOneByOne(lambda: write(log, during), first)
     for kind in RESULT_KINDS:
@@ -138,12 +138,12 @@ def test_from_the_end_what_was_committed_while_it_was_asked_for_is_no_gap(first:
     write(log, after)
     seen += seqs_of(follower, len(after))
     assert (follower.cuts, follower.repeats) == ([], 0)
-    assert seen == list(range(seen[0], made.seq)), "nothing is missing behind the first"
+    assert seen == list(range(seen[0], made.seq)), "nothing is missing after the first"
     assert seen[0] <= after[0]["seq"]
 
 
 def test_from_the_end_the_last_record_is_found_behind_what_was_given_up() -> None:
-    """A root that was fenced in the middle of a long transaction leaves records nobody sees."""
+    """A root that was fenced in a long transaction leaves records that are invisible to readers."""
     log, (made, before, during) = broker(), root()
     write(log, before)
     fenced = log.transaction()
@@ -157,7 +157,7 @@ def test_from_the_end_the_last_record_is_found_behind_what_was_given_up() -> Non
 
 
 def seqs_of(follower: Follower, count: int) -> list[int]:
-    """The next ``count`` records, or what comes of them in half a second."""
+    """Return the seqs of the next ``count`` records, or of those within half a second."""
     seen: list[int] = []
     for _ in range(50):
         seen += [item.record["seq"] for item in follower.poll(0.01) if isinstance(item, Seen)]
@@ -183,7 +183,7 @@ def test_what_retention_took_is_reported_and_the_rest_delivered() -> None:
 
 
 def test_a_record_that_does_not_decode_is_told_as_a_cut_and_the_rest_delivered() -> None:
-    """Whoever follows from the beginning would never come past it."""
+    """Otherwise a follower from the beginning could never pass it."""
     log, (made, first, second) = broker(), root()
     write(log, first[:2])
     with log.transaction() as transaction:
@@ -217,7 +217,7 @@ def read_all(log: MemoryBroker, follower: Follower) -> BestAnswers:
 
 
 def test_r5_a_window_that_retention_has_begun_to_take_is_no_answer() -> None:
-    """Two rows and a boundary that says so, of which one row is left: not the exact answer."""
+    """Of two rows and a boundary that counts them one row is left: not the exact answer."""
     log, made = broker(), Root(expectations(), CELLS)
     made.stable(2)
     write(log, made.records)
@@ -232,7 +232,7 @@ def test_r5_a_window_that_retention_has_begun_to_take_is_no_answer() -> None:
 
 
 def test_r5_what_was_read_of_a_window_before_retention_took_the_rest_is_in_no_other() -> None:
-    """A client that is slower than retention: a row of W0, then nothing up to W2's rows."""
+    """A client slower than retention: a row of W0, then nothing up to W2's rows."""
     log, made = broker(), Root(expectations(), CELLS)
     made.stable(3)
     foreign = {**made.records[0], "key": "of-w0"}
@@ -285,7 +285,7 @@ def row(label: str, stime: int, key: str, x: float | None) -> dict[str, Any]:
 
 
 def bucket(label: str, start: int, buckets: int = 1, epoch: int = 1) -> dict[str, Any]:
-    """What closes a bucket of 100 ms, or a run of empty ones; ``applied`` counts its rows."""
+    """The boundary of a bucket of 100 ms, or of a run; ``applied`` counts its rows."""
     end = format_time(start + buckets * BUCKET)
     return {
         "kind": "boundary", "part": 0, "label": label, "epoch": epoch, "windows": buckets,
@@ -371,7 +371,7 @@ def test_an_undo_leaves_of_a_run_of_empty_buckets_what_it_does_not_revoke(
 
 
 def test_an_undo_leaves_of_skipped_windows_that_overlap_what_it_does_not_revoke() -> None:
-    """How far apart they begin is known from the length of one that was answered alone."""
+    """The distance of their starts is known from the length of a window answered alone."""
     size, slide = 6 * BUCKET, 2 * BUCKET
 
     def window(label: str, start: int, windows: int = 1) -> dict[str, Any]:
@@ -390,7 +390,7 @@ def test_an_undo_leaves_of_skipped_windows_that_overlap_what_it_does_not_revoke(
 
 
 def test_a_run_that_was_passed_over_is_as_late_as_its_first_window() -> None:
-    """Its line names when the last one was due; the others were due a slide apart before it."""
+    """Its line has the due time of the last one; the others were due a slide apart before it."""
     slide, late = 2 * BUCKET, 7 * BUCKET
 
     def due(start: int, windows: int = 1, *, skipped: bool = False) -> dict[str, Any]:
@@ -408,7 +408,7 @@ def test_a_run_that_was_passed_over_is_as_late_as_its_first_window() -> None:
 
     joined_late = BestAnswers()
     joined_late.apply(due(slide, 5, skipped=True), seen_at=6 * slide + late)
-    assert joined_late.measures.proc_new == late, "of the only time that is known"
+    assert joined_late.measures.proc_new == late, "of the only known time"
 
 
 def test_a_gap_can_be_asked_for() -> None:

@@ -115,7 +115,7 @@ def test_joined_in_the_middle_nothing_is_missing_behind_the_first(
 
 
 def test_joined_where_nothing_is_held_the_first_is_the_smallest_seen_by_a_common_instant() -> None:
-    """What comes behind the ends that were asked for is neither a hole nor a repeat."""
+    """Records after the requested ends are neither holes nor repeats."""
     merge: PartMerge[str] = PartMerge(0, TOPICS, next_seq=None)
     merge.offer("stable", 5, "a")
     assert merge.take() == []

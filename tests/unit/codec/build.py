@@ -1,4 +1,4 @@
-"""Records to test the codec with, of every schema, and how two of them are compared."""
+"""Records of every schema for tests of the codec, and their comparison."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ RECORDS: dict[str, SearchStrategy[Any]] = {
 
 
 def plain(value: Any) -> Any:
-    """A record as tuples in which NaN equals NaN and a dtype is part of an array."""
+    """Return a record as tuples in which NaN equals NaN and a dtype is part of an array."""
     if isinstance(value, np.ndarray):
         return (value.dtype.str, value.shape, value.tobytes())
     if hasattr(value, "load"):

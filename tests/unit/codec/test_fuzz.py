@@ -1,4 +1,4 @@
-"""Damage of every kind gives one error, and costs no more memory than the bytes warrant."""
+"""Damage of every kind gives one error, and takes no more memory than the bytes justify."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def read_all(name: str, data: bytes) -> Any:
 
 
 def survives(name: str, data: bytes) -> None:
-    """Only the one error may come out."""
+    """Only this error may be raised."""
     with suppress(MalformedRecordError):
         read_all(name, data)
 
@@ -116,7 +116,7 @@ def big_records() -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["source", "ordered", "delta"])
 def test_memory_follows_the_bytes_that_are_there(name: str) -> None:
-    """A wrong count of 2**31 doubles would be 16 GiB; the bound here is 40 bytes a byte."""
+    """A wrong count of 2**31 doubles would be 16 GiB; the bound here is 40 bytes per byte."""
     data = ENCODE[name](big_records()[name])
     read_all(name, data)
     dice = random.Random(11)
@@ -128,7 +128,7 @@ def test_memory_follows_the_bytes_that_are_there(name: str) -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    # The key lists that the cache may keep are part of it.
+    # The key lists that the cache may keep are included.
     assert peak < 40 * len(data) + 5_000_000
 
 

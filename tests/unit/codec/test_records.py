@@ -1,4 +1,4 @@
-"""Round trips through our own codec and through fastavro, in every direction."""
+"""Round trips through the project's codec and through fastavro, in every direction."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from slackwater.model.records import DeltaRecord, Kind, OrderedRecord, SourceCol
 SCHEMA_DIR = Path(__file__).parents[3] / "schemas"
 BASE = 1_458_031_648_545_000
 
-# Whole records are slow to draw on a busy machine, which says nothing about the codec.
+# Drawing whole records is slow on a busy machine, which shows nothing about the codec.
 records_of = settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 
 
 def fast_read(name: str, data: bytes) -> Any:
-    """The record as fastavro understands it."""
+    """Return the record as decoded by fastavro."""
     return fastavro.schemaless_reader(io.BytesIO(data[10:]), json.loads(schema_json(name)), None)
 
 
 def fast_write(name: str, value: Any) -> bytes:
-    """Bytes as fastavro makes them, with the single-object header."""
+    """Return bytes as encoded by fastavro, with the single-object header."""
     out = io.BytesIO()
     fastavro.schemaless_writer(out, json.loads(schema_json(name)), value)
     return b"\xc3\x01" + fingerprint(name) + out.getvalue()
@@ -144,7 +144,7 @@ def test_the_widest_span_and_beyond() -> None:
 
 
 def test_arrays_in_several_blocks_with_and_without_sizes() -> None:
-    """As Java's blocking encoder writes them: a negative count, then the block's size."""
+    """As written by Java's blocking encoder: a negative count, then the block's size."""
     record = source([BASE, BASE + 1, BASE + 2])
     data = encode_source(record)
     values = np.array([0, 0.25, 0.5])
@@ -362,7 +362,7 @@ def test_lists_that_look_alike_are_not_mixed_up_and_the_cache_is_bounded(
 
 
 def test_r5_the_lists_that_are_remembered_are_bounded_in_bytes_too() -> None:
-    """Long keys that are never the same: a few kB each, and 256 lists of them each way."""
+    """Long keys that never repeat: a few kB each, and 256 lists of them in each direction."""
     lists = KeyLists(bytes_max=20_000)
     for n in range(50):
         keys = (f"{n:08d}" * 500, "b" * n)
@@ -374,7 +374,7 @@ def test_r5_the_lists_that_are_remembered_are_bounded_in_bytes_too() -> None:
     out = []
     lists.write(out, ("x" * 100_000,))
     lists.read(b"".join(out), 0)
-    assert len(lists) == 2, "one is kept, however long"
+    assert len(lists) == 2, "one is kept, of any length"
     lists.clear()
     assert lists.nbytes == 0
 
@@ -437,7 +437,7 @@ def test_rows_that_do_not_fit_are_refused(damage: dict[str, Any], sentence: str)
 
 
 def test_a_record_of_the_version_before_is_read_as_one_of_today() -> None:
-    """What a log held before the program was replaced: the columns of rows are not there."""
+    """A log written before the program was replaced: it lacks the columns of rows."""
     recorded = json.loads((SCHEMA_DIR / "fingerprints.json").read_text())["ordered"]
     old = json.loads((SCHEMA_DIR / "recorded" / f"ordered-{recorded[0]}.avsc").read_text())
     record = OrderedRecord(

@@ -1,4 +1,4 @@
-"""Result lines as batches for a chained query: the same whatever the reader's own batches are."""
+"""Result lines as batches for a chained query: the same for any batches of the reader."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def assembled(lines: list[tuple[int, bytes]]) -> list[ResultBatch]:
 
 @st.composite
 def topics(draw: st.DrawFn) -> list[tuple[int, bytes]]:
-    """Windows one behind the other; markers take offsets behind some of them."""
+    """Return consecutive windows; some are followed by markers, which take offsets."""
     lines: list[tuple[int, bytes]] = []
     offset = seq = start = 0
     names = st.lists(st.text(min_size=1, max_size=5), unique=True, max_size=4)
@@ -114,7 +114,7 @@ def test_neighbouring_windows_touch_and_rows_lie_at_their_window_s_end(
 def test_a_reader_that_reads_in_small_pieces_gets_the_same_batches(
     lines: list[tuple[int, bytes]], skipped: int, most: int
 ) -> None:
-    """It asks each time where to go on for the window that it still lacks, and may begin late."""
+    """It requests its next position for an incomplete window, and may begin late."""
     complete = assembled(lines)
     wanted = complete[min(skipped, len(complete) - 1)].offset if complete else 0
     expected = [b for b in complete if b.offset >= wanted]
@@ -192,7 +192,7 @@ FOREIGN_RESULTS = {
 def test_what_no_root_has_written_is_passed_over_and_nothing_is_lost(
     foreign: bytes, at: int
 ) -> None:
-    """A row too many once ended the orderer, at each restart again."""
+    """An extra row once ended the orderer, at each restart again."""
     lines = [*WINDOW, *window(SLIDE, ["c", "d"], 3, "stable")]
     lines.insert(len(WINDOW) + at, foreign)
     first, second = assembled(list(enumerate(lines)))
@@ -215,7 +215,7 @@ def test_a_boundary_that_is_there_twice_is_one_window() -> None:
 def test_r15_a_row_that_does_not_decode_is_lost_and_the_others_are_not(
     noise: bytes, damaged: tuple[int, ...], left: str
 ) -> None:
-    """Nobody can say it again, and the orderer ended there, at each restart again."""
+    """The row cannot be sent again, and the orderer ended there, at each restart again."""
     lines = window(0, ["z"], 0, "stable") + window(SLIDE, ["a", "b", "c"], 2, "stable", lost=5)
     for at in damaged:
         lines[at] = noise
@@ -241,7 +241,7 @@ SPOILT = (
 def test_r15_a_row_that_is_broken_behind_its_kind_is_lost_too(
     text: bytes, spoilt: bytes, strict: bool
 ) -> None:
-    """It is found when the rows are needed, and counted beside what the window itself has lost."""
+    """The damage is found when the rows are needed, and is added to the window's own losses."""
     lines = window(0, ["a", "b", "c"], 0, "stable", lost=1)
     assert text in lines[1]
     lines[1] = lines[1].replace(text, spoilt, 1)
@@ -285,7 +285,7 @@ def test_r15_a_broken_row_before_a_damaged_boundary_is_in_nobody_s_window() -> N
 def test_r15_a_boundary_that_does_not_decode_leaves_its_window_uncovered(
     also: tuple[int, ...],
 ) -> None:
-    """Its rows are in no other window, and the stable line says that something is gone."""
+    """Its rows are in no other window, and the stable line reports a loss."""
     lines = window(0, ["z"], 0, "stable") + window(SLIDE, ["a", "b"], 2, "stable")
     lines += window(2 * SLIDE, ["a", "b"], 5, "stable")
     for at in (4, *also):
@@ -307,7 +307,7 @@ def test_r15_a_boundary_that_does_not_decode_leaves_its_window_uncovered(
 def test_r15_damage_at_the_end_of_what_there_is_keeps_nobody_waiting(
     read: int, damaged: int, strict: bool
 ) -> None:
-    """It may have been a boundary. What follows counts all the same, if there is more to come."""
+    """It may have been a boundary. Later records count nevertheless, if there are any."""
     lines = window(0, ["z"], 0, "stable") + window(SLIDE, ["a", "b", "c"], 2, "stable")
     head, rest = lines[: 2 + read], lines[2 + read :]
     if damaged < read:
@@ -331,7 +331,7 @@ def test_r15_damage_at_the_end_of_what_there_is_keeps_nobody_waiting(
 
 @pytest.mark.parametrize("left", [0, 1])
 def test_a_window_that_retention_cut_is_passed_over(left: int) -> None:
-    """The log begins where a segment did, which may be between a window's rows."""
+    """The log begins at the start of a segment, which may be between a window's rows."""
     first, second = window(0, ["a", "b"], 0, "stable"), window(SLIDE, ["c"], 3, "stable")
     lines = list(enumerate(first + second))[2 - left :]
     (batch,) = assembled(lines)
@@ -345,7 +345,7 @@ def test_a_window_that_retention_cut_is_passed_over(left: int) -> None:
 
 
 def test_rows_without_a_window_bring_their_own_times() -> None:
-    """A bucket is answered like a window, and accounts for itself alone."""
+    """A bucket is answered like a window, and has only its own losses."""
     stream = ResultStream("plain", 0, ("t",), (), None)
     readings = ReadingColumns(np.array([1_000, 7_000]), np.array([[1.5, np.nan]]))
     answer = ResultRows(

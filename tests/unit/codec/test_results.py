@@ -54,7 +54,7 @@ def figures_of(readings: list[list[list[float]]]) -> AggregateColumns:
 
 
 def naive(run: list[float]) -> dict[str, float | None]:
-    """What a field of a row must say."""
+    """Return the expected content of a field of a row."""
     if not run:
         return {**dict.fromkeys(ALL), "count": 0}
     more = len(run) > 1
@@ -91,7 +91,7 @@ def answer(**changes: Any) -> ResultRows:
 
 @pytest.mark.parametrize("aggregate", ALL)
 def test_an_aggregate_is_made_of_the_figures_that_it_names(aggregate: str) -> None:
-    """And of no other: what is absent of a delta changes nothing."""
+    """And of no others: figures absent from a delta change nothing."""
     complete = figures_of([[[1.0, 2.5], [-3.0], [], [4.0, 4.0, 9.0]]])
     unknown = np.full(complete.count.shape, 1e9)
     made_of = {name: getattr(complete, name) for name in needed_figures((aggregate,))}

@@ -1,4 +1,4 @@
-"""A schema may only change so that what an old program wrote can still be read."""
+"""Schemas may change only so that records of old programs can still be read."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Records that nobody here has written, in every internal topic: each reader passes them over.
+"""Foreign records in every internal topic: each reader skips them.
 
-The registry's are in ``test_registry``, those among results in ``test_result_batches``.
+Those in the registry are in ``test_registry``, those among results in ``test_result_batches``.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def test_a_state_record_that_does_not_fit_gives_way_to_an_older_one() -> None:
 def test_a_root_judges_its_own_state_records_only() -> None:
     broker, before = states(), skipped(STATE)
     assert read_root_state(broker, "climate", 0, fits=lambda state: state == ROOT) == ROOT
-    assert skipped(STATE) == before, "the orderers' records in its partition are none of its own"
+    assert skipped(STATE) == before, "the orderers' records in its partition do not count"
 
 
 def test_a_forged_state_record_truncates_no_log_that_it_names_wrongly() -> None:
@@ -236,7 +236,7 @@ def test_foreign_heartbeats_are_counted_and_say_nothing(listener: Any) -> None:
     )
 
     def receives() -> bool:
-        # It listens from when it was assigned, so the last ones are repeated until it has.
+        # It listens from its assignment on, so the last records are repeated until it has.
         for value in FOREIGN:
             writer.append(NAMES.heartbeats, 0, value, b"anything")
         writer.append(NAMES.heartbeats, 0, encode_heartbeat(absurd))
@@ -273,7 +273,7 @@ def test_a_claim_that_is_refuted_does_not_count_until_it_is_looked_at_again() ->
     view.observe(forged, 0.3)
     assert not view.superseded(BEAT.process, 5)
     view.observe(BEAT, 0.3 + STALE_S + 0.1)
-    assert view.latest(BEAT.process) == BEAT, "the forged word is old by now"
+    assert view.latest(BEAT.process) == BEAT, "the forged heartbeat is stale by now"
     view.observe(forged, 0.2 + REFUTED_S + 0.1)
     assert view.superseded(BEAT.process, 5)
 
@@ -295,7 +295,7 @@ FORGED_INC = 2**62
 
 @pytest.mark.parametrize("kind", [Kind.INSERTION, Kind.BOUNDARY])
 def test_an_incarnation_that_has_not_begun_is_none(kind: Kind) -> None:
-    """All readers of the log would have dropped its writer's records, for ever (rule-10)."""
+    """Otherwise all readers of the log would drop its writer's records, for ever (rule-10)."""
     log = (NAMES.source("room-1"), 0)
     for inc, is_read in ((-1, True), (7, True), (8, False), (FORGED_INC, False)):
         value = encode_source(SourceRecord(kind, "room-1", inc, 0, -1, 5, 5, 5))
@@ -330,7 +330,7 @@ def test_a_root_reads_what_the_log_s_orderer_can_have_written(
     assert record.seq == 7, "it takes its seq in any case"
     assert (record.kind is Kind.BOUNDARY) == is_read
     reported = [effect for effect in root.session.step(0) if isinstance(effect, Skipped)]
-    assert bool(reported) != is_read, "what is passed over is counted"
+    assert bool(reported) != is_read, "skipped records are counted"
 
 
 # --- results, as a client reads them --------------------------------------------------------------

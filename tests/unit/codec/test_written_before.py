@@ -1,7 +1,7 @@
-"""What an earlier version has written is read, and gone on with, by this one.
+"""Data written by an earlier version is read, and continued, by this one.
 
-The short form of ``integration/test_data_directory.py``: the records of its internal topics, kept
-in ``tests/data/written_before``. It was stopped in the middle of a silence, with its lines apart.
+The short form of ``integration/test_data_directory.py``: the records of its internal topics, in
+``tests/data/written_before``. It was stopped during a silence, with forked lines.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ SILENT = "cut-off"
 
 
 def recorded() -> dict[Log, list[tuple[bytes | None, bytes]]]:
-    """By log the keys and values of its records."""
+    """Return the keys and values of its records by log."""
     with gzip.open(FOLDER / "logs.json.gz") as file:
         found: dict[str, list[tuple[int, str | None, str]]] = json.load(file)
     return {
@@ -82,7 +82,7 @@ SOURCES = {stream: (f"sw.source.{stream}.0", 0) for stream in DEPLOYMENT.streams
 
 @pytest.fixture(name="broker")
 def _broker() -> MemoryBroker:
-    """The logs that are kept whole."""
+    """Return a broker with the complete logs."""
     broker = MemoryBroker()
     writer = broker.writer(pytest.fail)
     complete = [*ORDERED, *SOURCES.values(), ("sw.registry", 0), (f"sw.state.{QUERY}", 0)]
@@ -121,7 +121,7 @@ def test_every_record_is_read() -> None:
 
 
 def test_the_registered_query_is_the_one_of_the_file(broker: MemoryBroker) -> None:
-    """With the line that is asked for now; else a start would be refused."""
+    """With the line that is required now; without it a start would be refused."""
     registry = Registry(broker)
     assert registry.clock() == WallClock()
     definition = registry.queries()[QUERY]
@@ -140,7 +140,7 @@ def test_a_file_that_was_taken_then_is_refused_with_the_line_to_add() -> None:
 
 
 class Time:
-    """The normal time of the deployment, on a wall clock that goes on where the logs end."""
+    """The normal time of the deployment, on a wall clock that continues where the logs end."""
 
     def of(self, e: int) -> int:
         return e + self.lateness_us(e)
@@ -150,7 +150,7 @@ class Time:
 
 
 class Backlog:
-    """What the stream that was cut off sends when it is heard again, as its proxy would."""
+    """The backlog of the disconnected stream, as its proxy would send it."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._log = SOURCES[SILENT]
@@ -161,7 +161,7 @@ class Backlog:
         self._writer = broker.writer(pytest.fail)
 
     def send(self, to: int) -> None:
-        """A reading every 50 ms, up to ``to``."""
+        """Send a reading every 50 ms, up to ``to``."""
         last = self._last
         stimes = np.arange(last.boundary + 50_000, to, 50_000, dtype=np.int64)
         columns = SourceColumns(
@@ -177,7 +177,7 @@ class Backlog:
 
 
 def readings(broker: MemoryBroker, until_us: int) -> Counter[tuple[int, str]]:
-    """By second and key, what the source logs hold below this time."""
+    """Return the source logs' readings below this time, by second and key."""
     counts: Counter[tuple[int, str]] = Counter()
     for log in SOURCES.values():
         for raw in read_to_end(broker, log):
@@ -194,7 +194,7 @@ def readings(broker: MemoryBroker, until_us: int) -> Counter[tuple[int, str]]:
 
 
 def sessions(broker: MemoryBroker, definition: QueryDefinition, now_us: int) -> tuple[Any, Any]:
-    """Today's orderer ``a``, and what runs it."""
+    """Run this version's orderer ``a``."""
     inputs = [SourceInput(f"{name}.0", name, 5 * S) for name in DEPLOYMENT.streams]
     name = OrdererName(QUERY, 0, 0)
     config = config_of(name, DEPLOYMENT, definition, cast(Any, Time()), inputs, broker.names)
@@ -235,13 +235,13 @@ async def test_an_orderer_goes_on_exact_where_it_was_stopped(broker: MemoryBroke
     end = others[-1].boundary // S * S
     before = stable(broker)
     stopped_at = before[-1].bucket_end
-    assert stopped_at < end, "it lacked the stream that was cut off"
+    assert stopped_at < end, "it lacked the disconnected stream"
     driven, driver = sessions(broker, definition, end + 5 * S)
     await driven.start()
     driver.add(driven)
     running = asyncio.create_task(driver.run())
     Backlog(broker).send(end)
-    # All from the catch-up reader: nobody hands over what a live consumer would.
+    # All records are from the catch-up reader: there is no live consumer.
     for log in SOURCES.values():
         driven.session.live_at(log, broker.end_offsets([log])[log])
     await until(lambda: stable(broker)[-1].bucket_end >= end, running)

@@ -1,4 +1,4 @@
-"""Deployment files that ask for too much, or are no such files: one sentence each, and soon."""
+"""Deployment files that exceed a bound, or are malformed: one sentence each, without delay."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def changed(old: str, new: str) -> str:
 
 
 def refusal(folder: Path, content: str | bytes) -> list[str]:
-    """The sentences, each with file and line; and none is longer than a screen."""
+    """Return the errors, each with file and line; none is longer than a screen."""
     path = folder / "d.yaml"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(DeploymentError) as error:
@@ -114,7 +114,7 @@ def test_windows_faster_than_an_orderer(tmp_path: Path) -> None:
     )
     path = tmp_path / "data.yaml"
     path.write_text(changed("size: 1m", "size: 1us").replace("streams:", "clock: data\nstreams:"))
-    assert load_deployment(path).queries["q"].window  # nobody knows how fast old readings come
+    assert load_deployment(path).queries["q"].window  # the rate of old readings is unknown
 
 
 def test_ten_thousand_streams(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_chains_have_a_depth(tmp_path: Path) -> None:
 
 
 def test_ways_that_multiply_are_walked_once(tmp_path: Path) -> None:
-    # Each of 30 levels reads both queries of the level before: 2^30 ways to the stream.
+    # Each of 30 levels reads both queries of the level before: 2^30 paths to the stream.
     text = SMALL
     for i in range(30):
         before = f"a{i - 1}, b{i - 1}" if i else "s"

@@ -1,4 +1,4 @@
-"""Chains in the deployment: what follows from them, and what a file may not ask for."""
+"""Chains in the deployment: derived values, and limits of the file."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_chain_of_four_is_a_ladder_of_eight() -> None:
 
 
 def test_r13_the_smallest_bound_of_a_chain_holds_for_all_before_it() -> None:
-    """trace-13: with bounds of 5 s and 2 s the reader would always have to do without."""
+    """With bounds of 5 s and 2 s the reader would always lack the source query (trace-13)."""
     d = parsed(query("a", "s", "5s"), query("b", "a", "2s"))
     assert (d.bound_us("a"), d.bound_us("b")) == (2_000_000, 2_000_000)
     assert d.deadline_us("a", 2) == 1_850_000
@@ -76,7 +76,7 @@ def test_what_reaches_a_query_through_others() -> None:
     assert d.lateness_us("b") == 1_000_000
     assert d.lateness_us("a") == 200_000
     far = parsed(query("b", "a, s"), query("a", "u"))
-    assert far.lateness_us("b") == 1_000_000, "that of u, which it reads through a alone"
+    assert far.lateness_us("b") == 1_000_000, "that of u, which it reads only through a"
 
 
 def test_each_figure_of_a_result_is_a_field() -> None:
@@ -126,7 +126,7 @@ def test_what_a_chain_cannot_be(queries: tuple[str, ...], reported: str) -> None
 
 
 def test_a_chain_that_follows_the_data_s_clock_is_refused() -> None:
-    """The promise of a query lies a window ahead of its data, and would turn the clock."""
+    """The watermark of a query is a window ahead of its data, and would advance the clock."""
     head = HEAD.replace("streams:", "clock: data\nstreams:", 1)
     (message,) = refusal(query("a", "s"), query("b", "a"), head=head)
     assert "chains with clock: data" in message

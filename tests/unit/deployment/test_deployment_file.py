@@ -1,4 +1,4 @@
-"""The deployment file: what is right is understood, what is wrong is told with its place."""
+"""The deployment file: valid content is converted, errors are reported with their place."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def test_what_is_wrong_is_told_with_its_place(old: str, new: str, reported: str)
 def test_one_mistake_gives_one_message() -> None:
     for old, new in [("{column: k}", "{colum: k}"), ("bound: 2s", "bund: 2s"), ("[s]", "[t]")]:
         found = errors(changed(old, new))
-        # The misspelt field is unknown, and the right one missing: no more than that.
+        # The misspelt field is unknown, and the correct one missing: no other errors.
         assert len(found) <= 2, found
 
 
@@ -436,7 +436,7 @@ def test_a_topic_that_does_not_say_what_silence_means_is_refused_with_the_lines_
     assert lines == ["expect_every: auto", "expect_every: 5s", "sporadic: true"]
     for line in lines:
         assert parse(fed(line)).warnings == ()
-    assert errors(fed("sporadic: false")) == [reported], "that is no declaration"
+    assert errors(fed("sporadic: false")) == [reported], "that is not a declaration"
 
 
 def test_the_three_declarations_of_silence() -> None:

@@ -115,7 +115,7 @@ def test_windows_that_would_add_too_many_cut_points_get_other_children() -> None
 
 def test_registered_queries_keep_their_children_and_later_ones_share_among_themselves() -> None:
     day, week = windowed("day", 86_400 * SECOND_US), windowed("week", 7 * 86_400 * SECOND_US)
-    of_before = {"minute": MINUTE, "hour": HOUR}  # as an earlier version has registered them
+    of_before = {"minute": MINUTE, "hour": HOUR}  # as registered by an earlier version
     made = share(deployed(MINUTE, HOUR, day, week), of_before)
     assert children(made) == {"minute": "minute", "hour": "hour", "day": "day", "week": "day"}
     assert made.queries["minute"] == MINUTE
@@ -210,7 +210,7 @@ def test_logs_are_kept_for_the_slowest_of_all_roots_that_read_them() -> None:
         ("sw.ordered.minute.0", 0): 30,
     }
     del states["root/hour.0"]
-    assert not_needed(readers, states) == {}, "a root without a state record needs everything"
+    assert not_needed(readers, states) == {}, "a root without a state record needs all logs"
 
 
 def registry_of(*queries: QuerySpec) -> Registry:
@@ -233,7 +233,7 @@ def test_an_aggregator_makes_the_figures_of_all_readers_for_all_their_roots() ->
 
 
 def test_figures_that_only_a_query_outside_the_file_needs_are_made_too() -> None:
-    """Its root reads them when the query comes back; an absent maximum would be a wrong one."""
+    """Its root reads them when the query returns; an absent maximum would be a wrong one."""
     registry = registry_of(*SHARED.queries.values())
     found = fragment_of(OrdererName("minute", 0, 0), deployed(MINUTE), registry, Names())
     assert found.readers == ("minute",)
@@ -243,7 +243,7 @@ def test_figures_that_only_a_query_outside_the_file_needs_are_made_too() -> None
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("made", [SHARED, deployed(MINUTE)], ids=["shared", "of its own"])
 def test_a_query_that_was_added_to_the_file_is_not_waited_for(made: Deployment) -> None:
-    """A process that restarts reads the file anew, and the query may never be registered."""
+    """A restarted process reads the new file, and the query may never be registered."""
     registry = registry_of(*made.queries.values())
     file = [*made.queries.values(), windowed("added", 60 * SECOND_US)]
     assert registry.wait_for_readers("minute", file) == list(made.queries.values())
@@ -266,7 +266,7 @@ def test_a_reader_that_is_about_to_be_registered_is_waited_for() -> None:
 
 
 def test_the_exporter_expects_the_orderers_of_what_is_registered() -> None:
-    """A query whose beginning is unknown for long hides no other query's orderers."""
+    """A query without a start for a long time hides no other query's orderers."""
     file = deployed(MINUTE, HOUR, windowed("later", 60 * SECOND_US, margin_us=60_000))
     registry = registry_of()
     expected = Expected(file, registry)
@@ -323,7 +323,7 @@ def test_the_registrar_truncates_what_is_registered_while_other_queries_are_not(
 def test_the_registrar_waits_for_the_proxies_and_then_registers_ready_or_not(
     is_ready: bool,
 ) -> None:
-    """A proxy that has not read its input to the end holds up the queries for 30 s."""
+    """A proxy that has not read its input to the end delays the queries by 30 s."""
     done: list[object] = []
 
     def wait_for(_holds: object, timeout_s: float) -> bool:
@@ -343,7 +343,7 @@ def test_the_registrar_waits_for_the_proxies_and_then_registers_ready_or_not(
 
 
 def test_a_query_that_is_not_in_the_file_is_its_own_reader() -> None:
-    """The roots of a fragment may run elsewhere; it continues where they are (rule-26)."""
+    """The roots of a fragment may run elsewhere; it continues at their positions (rule-26)."""
     broker = MemoryBroker()
     for spec in topics_for([], []):
         broker.create_topic(spec.name, spec.partitions)

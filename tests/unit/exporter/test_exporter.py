@@ -1,4 +1,4 @@
-"""What Prometheus is told: windows by kind, latency of first answers, states, lag, quarantine."""
+"""The exporter's metrics: windows by kind, latency of first answers, states, lag, quarantine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ BEAT = Heartbeat(
 def boundary(
     label: str, second: int, late_us: int, windows: int = 1, epoch: int | None = None, part: int = 0
 ) -> dict[str, object]:
-    """The last of its windows is seen ``late_us`` after its normal time; emitted 10 ms before."""
+    """Return a boundary.
+
+    Its last window is read ``late_us`` after its normal time, emitted 10 ms before.
+    """
     due = (second + windows) * S
     return {
         "query": "q",
@@ -48,7 +51,7 @@ def boundary(
 
 
 class Page:
-    """What a scrape shows after these records of query q; X is 2 s."""
+    """A scrape after these records of query q; X is 2 s."""
 
     def __init__(self, *records: dict[str, object], deployment: Deployment = DEPLOYMENT) -> None:
         self._registry = CollectorRegistry()
@@ -117,12 +120,15 @@ def test_a_million_windows_in_a_run_cost_no_more_than_one() -> None:
 
 
 def test_the_commit_is_in_the_latency() -> None:
-    """What a reader of committed results sees; ``emitted_at`` is 10 ms before in these records."""
+    """The time of a reader of committed results.
+
+    ``emitted_at`` is 10 ms before in these records.
+    """
     assert Page(boundary("stable", 1, 40_000)).value(f"{LATENCY}_sum", label="stable") == 0.04
 
 
 def test_the_answers_that_replace_a_run_of_tentative_ones_are_not_the_first() -> None:
-    """W1-W4 are empty and tentative in one record; of the exact ones W3 has a row."""
+    """W1-W4 are empty and tentative in one record; of the stable ones W3 has a row."""
     page = Page(
         boundary("tentative", 1, 1_900_000, windows=4),
         boundary("stable", 1, 9_000_000, windows=2, epoch=1),
@@ -150,7 +156,7 @@ def test_a_window_is_answered_when_its_last_part_is() -> None:
         boundary("stable", 3, 400_000),
         deployment=two,
     )
-    assert page.first_answers == 2, "second 1 was not read of part 1; 4 is not there of part 0"
+    assert page.first_answers == 2, "second 1 was not read from part 1; 4 is absent from part 0"
     assert page.value(f"{LATENCY}_sum", label="stable") == pytest.approx(3.4)
     assert page.value("windows_beyond_bound_total") == 1
 
@@ -181,7 +187,7 @@ def test_heartbeats_tell_states_lag_and_quarantine() -> None:
     }
 
     assert found["slackwater_process_ready", "root/q.0"] == 1
-    assert found["slackwater_process_ready", "proxy/s"] == 0, "not heard for 5 s"
+    assert found["slackwater_process_ready", "proxy/s"] == 0, "not received for 5 s"
     output = "sw.results.q.stable"
     assert found["slackwater_output_state", "root/q.0", output, "STABLE"] == 1
     assert found["slackwater_output_state", "root/q.0", output, "UP_FAILURE"] == 0

@@ -1,4 +1,4 @@
-"""What an orderer's core is told by its deployment."""
+"""The configuration of an orderer's core, derived from its deployment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def test_the_event_time_of_a_deadline_follows_the_speed_of_the_clock(speed: int)
 
 
 def test_narrow_buckets_of_an_earlier_version_are_no_slow_clock() -> None:
-    """7cba2ed registered windows with 100 ms; an orderer that held less would park for good."""
+    """7cba2ed registered windows with 100 ms.
+
+    An orderer with a smaller limit would park permanently.
+    """
     registered = QueryDefinition("q", 0, 0, 100_000, SPEC)
     assert event_us(1_900_000, registered) == 1_900_000
-    assert registered.grid.next_cut(0) == 100_000, "they stay as they are"
+    assert registered.grid.next_cut(0) == 100_000, "they do not change"

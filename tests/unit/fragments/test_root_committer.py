@@ -1,4 +1,4 @@
-"""What a root writes through, with a broker whose answers never come: it ends, and starts again."""
+"""A root's committer with a broker that never responds: the copy ends and restarts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Hanging:
 
 
 def committer(monkeypatch: pytest.MonkeyPatch, producer: Hanging) -> Any:
-    """Of a session of which only what it is asked for is there."""
+    """Return a committer of a session that has only the attributes it needs."""
     monkeypatch.setattr(committing, "AIOKafkaProducer", producer)
     monkeypatch.setattr(committing, "probe_before_connect", lambda: None)
     monkeypatch.setattr(committing, "aiokafka_producer", lambda _, **settings: settings)
@@ -75,7 +75,7 @@ def test_a_producer_that_does_not_start_is_waited_for_so_long_and_named(
 
 
 def test_the_producer_that_commits_is_not_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would wait for a broker that does not take its last batch, and never gives a batch up."""
+    """It would wait for a broker that does not accept its last batch, and never abandon it."""
     copy = committer(monkeypatch, Hanging("stop"))
     without_hanging(copy.open())
     with pytest.raises(NoAnswerError):
@@ -97,14 +97,14 @@ class Slow(Producer):
 
 
 def commit_through(producer: Slow, copy: Any) -> None:
-    """Three hundred windows corrected, thirty batches and more."""
+    """Commit three hundred corrected windows, in thirty batches and more."""
     transactions: Any = Transactions(producer, WRITER, STATE.fragment, Names())
     copy._transactions = transactions
     without_hanging(copy.commit(Commit(many_windows(300), STATE), 0))
 
 
 def many_windows(count: int) -> Transaction[Any]:
-    """New windows without rows, each with a gap, so that each has a line of its own."""
+    """Return new windows without rows, each with a gap, so that each has its own line."""
     grid = Grid(100_000, WindowSpec(SLIDE, SLIDE))
     answers: AnswerPlanner[Any] = AnswerPlanner(Answered(0, 0, 0, 0), grid, lambda end: end)
     gap = (Gap("s1", 1),)
@@ -114,7 +114,7 @@ def many_windows(count: int) -> Transaction[Any]:
 def test_a_window_that_takes_longer_than_the_bound_is_written_as_long_as_it_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Four million rows take half a minute: the copy ended, and began with the same window."""
+    """Four million rows take half a minute: the copy ended, and restarted with the same window."""
     copy = committer(monkeypatch, Hanging())
     monkeypatch.setattr(committing, "BROKER_S_MAX", 1.0)
     producer = Slow(0.02)  # 60 batches
@@ -132,7 +132,7 @@ def test_a_transaction_that_comes_to_a_stand_is_given_up(monkeypatch: pytest.Mon
 
 
 def test_what_the_broker_refuses_is_no_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A later copy has fenced this one off: it ends with a line that names it."""
+    """A later copy has fenced this one: it ends with a line that names it."""
     copy = committer(monkeypatch, Hanging())
     monkeypatch.setattr(committing, "BROKER_S_MAX", 5.0)
 

@@ -1,4 +1,4 @@
-"""A transaction of the root on a producer that writes down what it is asked."""
+"""A transaction of the root on a producer that records its calls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WRITER = ResultsWriter("climate", 1, ("t",), ("count",), KeyTable())
 
 
 class Batch:
-    """Records until it is full, as aiokafka's."""
+    """A batch that accepts records until it is full, as aiokafka's."""
 
     def __init__(self, records_max: int) -> None:
         self.lines: list[dict[str, Any]] = []
@@ -45,7 +45,7 @@ class Batch:
 
 
 class Producer:
-    """What was asked of it, in order."""
+    """A producer that records its calls, in order."""
 
     def __init__(self, batch_records_max: int, refuses: str = "") -> None:
         self.refuses = refuses
@@ -75,7 +75,7 @@ class Producer:
         return self.delivery_to(topic)
 
     def delivery_to(self, topic: str) -> asyncio.Future[None]:
-        """As aiokafka's: the only place where a refusal is told; a commit does not look at it."""
+        """As in aiokafka: a refusal is reported only here; a commit does not check it."""
         delivery: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if topic == self.refuses:
             delivery.set_exception(InvalidTimestampError())
@@ -93,7 +93,7 @@ class Producer:
 
 
 def corrections(windows: int) -> Transaction[Any]:
-    """All windows that were answered tentatively, and one more that is due now."""
+    """Return all tentatively answered windows, and one more that is due now."""
     grid = Grid(100_000, WindowSpec(SLIDE, SLIDE))
     answers: AnswerPlanner[Any] = AnswerPlanner(
         Answered(0, 1, 0, windows * SLIDE), grid, lambda end: end
@@ -154,7 +154,7 @@ def test_nothing_is_committed_of_what_the_broker_refused_in_part(topic: str) -> 
 
 
 def test_a_transaction_that_follows_closely_waits_for_markers_and_not_for_the_library() -> None:
-    """23 ms each, back to back, where 5 will do: what reads the constant is aiokafka's own code."""
+    """23 ms each, back to back, instead of 5: the constant is read by aiokafka's own code."""
     follow_closely()
     manager = SimpleNamespace(txn_partitions=set())
     sender = SimpleNamespace(_txn_manager=manager, _retry_backoff=0.2)

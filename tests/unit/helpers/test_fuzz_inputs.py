@@ -1,4 +1,4 @@
-"""Both readers against a grammar of what strangers send; `python -m tests.fuzz` runs more of it."""
+"""Both readers on generated input; `python -m tests.fuzz` runs more of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who looks on while a rehearsal runs notices a machine that stands still, and no other."""
+"""The witness of a rehearsal detects a halted machine, and no other."""
 
 from __future__ import annotations
 
