@@ -1,4 +1,4 @@
-"""A host on a broker in memory: its fragments share what is read, and nothing else."""
+"""A host on a broker in memory: its fragments share the logs that are read, and nothing else."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from slackwater.runtime.service.parts import (
 )
 from slackwater.sessions.orderer import OrdererSession
 
-# Conditions are waited for; what a busy machine makes of it is no failure.
+# Waits are for conditions, so a busy machine causes no failure.
 
 SOURCE = ("sw.source.s1", 0)
 TICK_MS = 100
@@ -62,7 +62,7 @@ RESULTS = ResultStream("up", 0, ("v",), ("count",), TICK_MS * MS)
 
 
 class Consumer:
-    """Reads the broker in memory, as the live consumer does: in the event loop, log by log."""
+    """Reads the broker in memory like the live consumer: in the event loop, log by log."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         isolations: tuple[Isolation, ...] = ("read_uncommitted", "read_committed")
@@ -110,7 +110,7 @@ class Consumer:
 
 
 class Beat:
-    """What is told of a fragment, over its lives."""
+    """The heartbeats of a fragment, over its lives."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -143,7 +143,7 @@ class Beat:
 
 
 class NoPeers:
-    """Nobody else is heard."""
+    """No peers send heartbeats."""
 
     def last_heartbeat(self, *_: Any) -> None: ...
 
@@ -154,7 +154,7 @@ class NoPeers:
 
 
 class World:
-    """A broker, a stream that speaks, and a host of orderers ``orderer/q<n>.0.a`` over it."""
+    """A broker, a stream with readings, and a host of orderers ``orderer/q<n>.0.a`` over it."""
 
     def __init__(self) -> None:
         self.broker = MemoryBroker()
@@ -162,7 +162,7 @@ class World:
             self.broker.create_topic(topic)
         began_us = time.monotonic_ns() // 1_000
         self.slept_us = 0
-        """Time that passes without anybody waiting for it."""
+        """Time that passes without a waiting task."""
 
         def monotonic_us() -> int:
             return time.monotonic_ns() // 1_000 + self.slept_us
@@ -220,7 +220,7 @@ class World:
         return Fragment(session, 25 * MS)
 
     def _make_chained(self, name: str) -> Fragment:
-        """An orderer over the results of another query."""
+        """Create an orderer over the results of another query."""
         self.made.append(name)
         query = name.partition("/")[2].partition(".")[0]
         settings = replace(Settings(), before=2, stages=4, reads=("v_count",))
@@ -242,7 +242,7 @@ class World:
         return Fragment(session, 25 * MS)
 
     def answer(self, windows: int) -> None:
-        """Stable answers of the other query, each a transaction, with its markers."""
+        """Write stable answers of the other query, each in a transaction, with its markers."""
         for _ in range(windows):
             start = self.sent * TICK_MS * MS
             self.sent += 1
@@ -272,7 +272,7 @@ class World:
             self.host.take_on(f"orderer/{query}.0.a")
 
     def emit(self, ticks: int) -> None:
-        """Readings of so many buckets more."""
+        """Write readings of this many more buckets."""
         writer = self.broker.writer(pytest.fail)
         first = len(self.source.log)
         for _ in range(ticks):
@@ -286,7 +286,7 @@ class World:
         return [decode_ordered(raw.value) for raw in read_to_end(self.broker, log)]
 
     def buckets(self, query: str) -> dict[int, int]:
-        """How many readings the buckets have that count, those that readers take (rule-10)."""
+        """Return the numbers of readings in the buckets that readers accept (rule-10)."""
         found: dict[int, int] = {}
         inc = -1
         for offset, record in enumerate(self.stable(query)):
@@ -297,7 +297,7 @@ class World:
         return found
 
     async def answered(self, *queries: str) -> None:
-        """All that was said is ordered, by each of these."""
+        """Return whether all readings are ordered, by each of these."""
         end = self.sent * TICK_MS * MS
 
         def is_ordered(query: str) -> bool:
@@ -358,8 +358,8 @@ async def test_each_log_is_read_once_and_each_record_decoded_once(
 async def test_those_who_begin_together_have_nothing_to_catch_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The log is read from where the first of them needs it; nobody is parked."""
-    monkeypatch.setattr("slackwater.host.host.JOIN_S", WAIT_S_MAX)  # however busy the machine
+    """The log is read from the smallest of their positions; no cursor is parked."""
+    monkeypatch.setattr("slackwater.host.host.JOIN_S", WAIT_S_MAX)  # however busy the machine is
     reported: list[str] = []
 
     def slow(name: str) -> None:
@@ -417,7 +417,7 @@ async def test_a_fragment_that_is_removed_leaves_the_others_and_its_logs() -> No
 async def test_a_log_that_could_not_be_removed_is_removed_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Though nobody comes or leaves any more."""
+    """Although no fragment is added or removed any more."""
     monkeypatch.setattr("slackwater.host.host.REMOVE_AGAIN_S", 0.0)
     asked: list[set[Log]] = []
     async with running() as world:
@@ -445,7 +445,7 @@ STEPS = ("needs", "receive", "step", "report", "live_at", "start", "wanted", "de
 async def test_a_fragment_that_raises_at_any_step_is_built_anew_and_harms_nobody(
     step: str,
 ) -> None:
-    """One time: it goes on where it was. ``live_at`` is said to it, since another one reads."""
+    """Once: it continues at its position. ``live_at`` is called, since another one reads."""
     raised: list[str] = []
 
     def spoil(session: OrdererSession) -> None:
@@ -480,7 +480,7 @@ async def test_a_fragment_that_raises_at_any_step_is_built_anew_and_harms_nobody
 
 
 async def test_one_that_keeps_too_much_is_built_anew_alone_and_tells_how_much_it_was() -> None:
-    """rule-12: the first life of it lets go of nothing; the second is right."""
+    """The first life releases nothing; the second is correct (rule-12)."""
     ended: list[HeldTooMuchError] = []
 
     def spoil(session: OrdererSession) -> None:
@@ -519,7 +519,7 @@ async def test_one_that_keeps_too_much_is_built_anew_alone_and_tells_how_much_it
 
 
 def sleeping(world: World, fragment: str) -> list[int]:
-    """Each of its steps takes 200 ms; when each of them ended, for ever growing."""
+    """Each step takes 200 ms; return the times at which steps ended."""
     ended: list[int] = []
 
     def spoil(session: OrdererSession) -> None:
@@ -538,7 +538,7 @@ def sleeping(world: World, fragment: str) -> list[int]:
 
 
 async def found(world: World, fragment: str) -> None:
-    """Its host tells that its turns are too long."""
+    """Its host reports that its turns are too long."""
     while LONG_TURN_MS not in world.beats[fragment].lasting:
         world.emit(1)
         await asyncio.sleep(0.005)
@@ -629,7 +629,7 @@ async def test_a_fragment_that_is_removed_and_added_at_once_begins_behind_its_en
         command = commands_of(world.host, asyncio.get_running_loop())
         for round_ in range(20):
             world.emit(3)
-            if round_ % 2:  # every other time while it begins
+            if round_ % 2:  # every second time at the start
                 await until(lambda: world.beats[name].to_heartbeat.get("ready"))
             for verb in ("remove", "add"):
                 act = command(verb, name)
@@ -683,7 +683,7 @@ async def test_one_that_raises_each_time_is_tried_again_and_told(
 
 
 async def test_who_fails_again_waits_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else it would take the loop from the others, and begin hundreds of times a second."""
+    """Otherwise it would occupy the loop, and restart hundreds of times a second."""
     waits: list[float] = []
     after_death = BackOff.after_death
 
@@ -721,7 +721,7 @@ async def test_each_life_has_a_session_and_an_incarnation_of_its_own() -> None:
 
 
 async def test_fragments_share_the_memory_of_their_host() -> None:
-    """For what is on its way to the broker, and for what is read ahead."""
+    """For data in flight to the broker, and for prefetched data."""
     asked: list[int] = []
     async with running() as world:
         complete = world.broker.reader
@@ -739,7 +739,7 @@ async def test_fragments_share_the_memory_of_their_host() -> None:
         assert 0 < sum(bounds) <= IN_FLIGHT_BYTES_MAX
         parked = [each._parked._readers.values() for each in driven]
         for catch_up in (catch_up for readers in parked for catch_up in readers):
-            catch_up.want({SOURCE: 0})  # it is made when it is wanted
+            catch_up.want({SOURCE: 0})  # it is created on demand
         assert len(asked) == 2 * len(driven)
         assert 0 < sum(asked) <= PREFETCH_KIB_MAX
 
@@ -771,7 +771,7 @@ async def test_one_that_is_paused_while_it_waits_for_others_is_handed_nothing(
 
 
 async def test_what_was_made_for_nobody_is_given_back() -> None:
-    """Its fragment was dropped while it was made, in a thread that nobody can end."""
+    """Its fragment was dropped while it was being created, in a thread that cannot be stopped."""
     goes_on, given_back = threading.Event(), list[str]()
 
     def make() -> str:
@@ -804,7 +804,7 @@ async def test_a_fragment_killed_twenty_times_loses_and_doubles_nothing(
         for killed in range(1, 21):
             world.emit(3)
             await until(partial(lives, killed))
-            if killed % 2:  # every other time while it begins
+            if killed % 2:  # every second time at the start
                 await until(lambda: world.beats[name].to_heartbeat.get("ready"))
             world.host.kill(name)
         await until(lambda: world.beats[name].lives == 21)
@@ -817,7 +817,7 @@ async def test_a_fragment_killed_twenty_times_loses_and_doubles_nothing(
 
 
 async def test_a_kill_between_two_lives_is_answered_by_a_later_start() -> None:
-    """A rehearsal waits for a heartbeat of a life that began behind the kill."""
+    """A rehearsal waits for a heartbeat of a life that began after the kill."""
 
     def fails(name: str) -> None:
         raise EnvironmentProblem("there is no such topic")
@@ -836,7 +836,7 @@ async def test_a_kill_between_two_lives_is_answered_by_a_later_start() -> None:
 
 
 async def test_results_of_a_query_reach_all_that_read_them_over_kills_and_pauses() -> None:
-    """Rows in transactions; who comes later, or begins anew, reads what was before."""
+    """Rows in transactions; fragments that join later, or restart, read the earlier ones."""
     async with running() as world:
         world.is_chain = True
         world.take_on("q1")
@@ -895,7 +895,7 @@ async def test_a_pause_while_a_fragment_begins_loses_nothing(turns: int) -> None
 
 
 async def test_nothing_is_read_for_those_who_stand_still() -> None:
-    """Alone it goes on where it was; what it has missed is read from the broker then."""
+    """Alone it continues at its position; it then reads the missed records from the broker."""
     async with running() as world:
         world.take_on("q1")
         world.emit(5)
@@ -906,7 +906,7 @@ async def test_nothing_is_read_for_those_who_stand_still() -> None:
         world.emit(20)
         await asyncio.sleep(0.05)
         assert len(world.consumer.handed[SOURCE]) == read
-        for _ in range(2):  # once is enough
+        for _ in range(2):  # once suffices
             world.host.resume("orderer/q1.0.a")
         await world.answered("q1")
         assert world.buckets("q1") == world.expected()
@@ -926,7 +926,7 @@ async def test_a_fragment_that_is_killed_while_it_stands_still_may_stand_still_a
         await until(lambda: world.beats["orderer/q1.0.a"].lives == 2)
         made = len(world.made)
         await asyncio.sleep(0.1)
-        assert len(world.made) == made == 1, "the next life does not begin"
+        assert len(world.made) == made == 1, "the next life does not start"
         world.host.resume("orderer/q1.0.a")
         await world.answered("q1")
         assert world.buckets("q1") == world.expected()

@@ -1,4 +1,4 @@
-"""The independent batch computation, against figures worked out by hand."""
+"""The independent batch computation, compared with figures computed by hand."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_windows_keys_and_figures(tmp_path: Path) -> None:
     one = result[0, "b"]["x"]
     assert one.get("max") == -5.0
     assert one.get("var") is None
-    assert result[2 * S, "a"]["x"].count == 1, "a missing value is not counted"
+    assert result[2 * S, "a"]["x"].count == 1, "a missing value does not count"
     assert end_boundary([query()], inputs) == 4 * S
 
 
@@ -209,7 +209,7 @@ def test_streams_without_a_field_have_it_missing(tmp_path: Path) -> None:
 
 
 def test_a_chain_reads_the_exact_results_of_what_it_reads(tmp_path: Path) -> None:
-    """Each figure is a field; a row lies at its window's last instant, in whatever reads it."""
+    """Each figure is a field; a row is at its window's last instant, for every reader."""
     inputs = {
         "a": read_stream(stream(), write(tmp_path / "a.csv", "t,k,x\n0,k,1\n1,k,3\n2,k,\n2,m,5\n")),
         "b": read_stream(stream("b"), write(tmp_path / "b.csv", "t,k,x\n1.5,k,100\n")),
@@ -249,12 +249,12 @@ def test_a_join_has_every_near_pair_at_its_later_time(tmp_path: Path) -> None:
     assert (result[4 * S, "m"]["l"].count, result[4 * S, "m"]["r"].sum) == (0, 30.0)
     assert set(compute(joined, inputs, S // 2)) == set(result)
     assert compute(joined, inputs, S // 2)[0, "m"]["l"].sum == 2.0, (
-        "what lies before E0 joins nothing"
+        "readings before E0 are not joined"
     )
 
 
 def test_rows_are_left_out_by_the_line_that_the_reader_calls_them(tmp_path: Path) -> None:
-    """Rows of several lines, blank ones, all three ends of lines, a quote that is never closed."""
+    """Rows of several lines, blank ones, all three line ends, a quote that is never closed."""
     lines = 'k,t,x\r\na,1,1\r"b\nc",2,1\n\nd,3,1\r\n"e,4,1\nf,5,1\n'
     path = write(tmp_path / "x.csv", "")
     path.write_bytes(lines.encode())

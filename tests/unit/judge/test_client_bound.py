@@ -1,6 +1,6 @@
-"""Which first answers are too late, and what excuses them: each excuse, and each that is none.
+"""Late first answers and their excuses: each excuse, and similar cases that are none.
 
-Windows of 1 s, X = 0.5 s; normal times are wall seconds 5001, 5002, ... ; 250 ms are forgiven.
+Windows of 1 s, X = 0.5 s; normal times are wall seconds 5001, 5002, ... ; 250 ms are allowed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def down(process: str, start_ms: int, end_ms: int, *, silent: bool = False) -> D
 
 
 def judged(late_ms: Sequence[int], faults: Sequence[Disturbance] = ()) -> Judged:
-    """The verdict on windows that are answered so much after their normal times."""
+    """Return the verdict on windows with these delays after their normal times."""
     agreed = expectations(end=(1_000 + len(late_ms)) * S)
     checker = Checker(agreed, batch({}))
     for seq, late in enumerate(late_ms):
@@ -70,8 +70,8 @@ def test_the_bound_and_250_ms_are_allowed_and_no_more() -> None:
     ],
 )
 def test_an_outage_of_a_stage_excuses_until_x_after_its_end(fault: list[Disturbance]) -> None:
-    """The window due at 5003 may come until 5004 + X + 250 ms, the next one in its own time."""
-    end_ms = min(each.end for each in fault) // MS - T // MS  # when the first copy is back
+    """The window due at 5003 may be answered until 5004 + X + 250 ms, the next one as usual."""
+    end_ms = min(each.end for each in fault) // MS - T // MS  # when the first copy has returned
     on_time = end_ms + 750 - 3_000
     found = judged([0, 0, on_time, 700], fault)
     assert (found.late, found.excused) == (0, 1)

@@ -1,4 +1,4 @@
-"""The checkers: a faultless history passes, and each kind of fault in it is found and named."""
+"""The checkers: a correct history passes, and each kind of fault in it is found and named."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ S = 1_000_000
 
 
 def history() -> list[dict[str, Any]]:
-    """Two stable windows, three tentative, corrected in two transactions, and on to the end."""
+    """Return two stable windows, three tentative, corrected in two transactions, and the rest."""
     root = Root(expectations(), CELLS)
     root.stable(2)
     root.tentative(3, ["room-2"])
@@ -191,7 +191,7 @@ def test_each_fault_is_found(fault: Any, kind: str) -> None:
 
 
 def skipping() -> list[dict[str, Any]]:
-    """Five windows are overdue and skipped, the next are answered, and all of them corrected."""
+    """Return five overdue, skipped windows, answers for the next, and corrections of all."""
     root = Root(expectations(), CELLS)
     root.stable(2)
     root.skip(5, ["room-2"])

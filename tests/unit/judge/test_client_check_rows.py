@@ -1,4 +1,4 @@
-"""The checker of queries without a window: each wrong history is found, a right one passes."""
+"""The checker of queries without a window: each wrong history is found, a correct one passes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXPECTED: RowsResult = {
 
 
 class Rows(Root):
-    """A faultless root of rows."""
+    """A correct root of rows."""
 
     def __init__(self, agreed: Expectations, part: int = 0, owns: Iterable[str] = "ab") -> None:
         super().__init__(agreed, {}, part)

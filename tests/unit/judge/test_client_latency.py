@@ -1,4 +1,4 @@
-"""From when on an answer counts: from when it could be read, and no later than it was seen."""
+"""The time of an answer: when it became readable, and never later than it was read."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_it_never_counts_from_later_than_it_was_seen() -> None:
 
 
 def test_a_window_counts_from_the_commit_of_its_first_answer() -> None:
-    """Two windows in time and two that were seen 9 s late, of which one was committed late."""
+    """Two windows in time and two that were read 9 s late, of which one was committed late."""
     agreed = expectations(end=1_004 * S)
     root = Root(agreed, CELLS)
     root.stable(2)

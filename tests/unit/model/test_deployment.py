@@ -1,4 +1,4 @@
-"""The deployment as values: what follows from the file's order, and durations."""
+"""The deployment as values: derived orders, and durations."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def deployment(spec: QuerySpec, *streams: StreamSpec) -> Deployment:
 
 
 def test_fields_stand_in_the_order_of_first_appearance() -> None:
-    # Neither the file's order of streams nor the alphabet: the order of `from`.
+    # Neither the file's order of streams nor the alphabetical one: the order of `from`.
     d = deployment(query("s2", "s1"), stream("s1", "a", "c"), stream("s2", "b", "c", "d"))
     assert d.streams_of("q") == ("s2", "s1")
     assert d.input_fields("q") == ("b", "c", "d", "a")

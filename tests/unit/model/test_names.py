@@ -1,4 +1,4 @@
-"""Names of what a deployment makes in Kafka, with a prefix and without."""
+"""Names of a deployment's objects in Kafka, with a prefix and without."""
 
 import dataclasses
 import json
@@ -28,7 +28,7 @@ from slackwater.runtime.service.settings import settings
 
 PLANT = Names("plant-7.")
 LONGEST = "q" * 63
-"""The longest name that a stream or a query may have."""
+"""The maximum length of a stream's or a query's name."""
 
 
 def all_names(names: Names, stream: str, query: str) -> set[str]:
@@ -133,7 +133,7 @@ def test_a_deployment_file_gives_the_prefix(tmp_path: Path) -> None:
     assert deployment.names == PLANT
     topic = deployment.streams["lab"].topic
     assert topic is not None
-    assert topic.name == "lab-readings", "a stream's own topic is the user's"
+    assert topic.name == "lab-readings", "a stream's own topic belongs to the user"
     specs = topic_specs(deployment, {"lab": 2})
     assert len(specs) == 13
     assert all(PLANT.is_ours(spec.name) for spec in specs)
@@ -163,7 +163,7 @@ def test_an_own_topic_is_no_input_whatever_the_prefix(tmp_path: Path) -> None:
     assert load_deployment(written(tmp_path, other)).streams["lab"].topic is not None
 
 
-# Where it is remembered, and where a command finds it.
+# Where it is stored, and where a command finds it.
 
 
 def test_a_data_directory_keeps_its_prefix(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The laws of the join (Fargo, section 3.5: idempotent, commutative, associative), and an oracle.
 
-What a record says is a function of its identity, as it is in the logs: the same (replica, inc,
-seq) never carries two contents, and stable pieces agree whoever wrote them.
+The content of a record is a function of its identity, as in the logs: the same (replica, inc, seq)
+never has two contents, and stable pieces are equal for all writers.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ buckets = st.dictionaries(st.sampled_from(KEYS), st.lists(values, min_size=1, ma
 
 
 def record_of(readings: Readings) -> DeltaRecord:
-    """What an aggregator would send of these readings, one field."""
+    """Return an aggregator's record of these readings, one field."""
     keys = sorted(readings)
     rows: list[tuple[float, ...]] = []
     for key in keys:
@@ -140,7 +140,7 @@ def test_an_unchanged_key_list_is_looked_up_not_interned() -> None:
     first = table.indices(["a", "b"], 11)
     assert table.indices(["a", "b"], 11) is first
     table.indices(["b"], 12)
-    table.indices(["a"], 13)  # pushes 11 out
+    table.indices(["a"], 13)  # evicts 11
     again = table.indices(["a", "b"], 11)
     assert again is not first
     assert again.tolist() == first.tolist()
@@ -155,17 +155,17 @@ def test_the_table_is_bounded_and_says_what_to_do() -> None:
 
 
 def test_r5_the_lists_that_are_remembered_are_bounded_in_bytes_too() -> None:
-    """A source whose records all name the same few keys, each as long as a key may be."""
+    """A source whose records all name the same few keys, each of the maximum length."""
     table = KeyTable(lists_bytes_max=100_000)
     for n in range(40):
-        keys = tuple(f"{k}" * 5_000 for k in range(3))  # equal to those before, not the same
+        keys = tuple(f"{k}" * 5_000 for k in range(3))  # equal to the earlier ones, not identical
         table.numbers(keys)
         table.indices(keys[:2], n + 1)
         assert table.remembered_bytes <= 2 * 100_000
     assert table.numbers(keys) is table.numbers(keys)
     longer = tuple(str(k) for k in range(20_000))
     known = table.indices(longer, 99)
-    assert table.indices(longer, 99) is known, "one is kept, however long"
+    assert table.indices(longer, 99) is known, "one is kept, of any length"
     assert table.remembered_bytes <= 100_000 + known.nbytes
 
 

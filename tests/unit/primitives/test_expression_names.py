@@ -1,4 +1,4 @@
-"""Any name of a field works in ``where`` and ``select``, and means the same to the oracle."""
+"""Any name of a field works in ``where`` and ``select``, with the same meaning for the oracle."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_reserved_word_means_itself_or_names_the_quotes(word: str) -> None:
         reported, reads = "", compile_predicate(f"{name} > 1", [name]).reads
     except ExpressionError as error:
         reported, reads = str(error), frozenset()
-    # IN, IS and END cannot stand there, and are taken for the field that they name.
+    # IN, IS and END are not valid there, and are read as the field of this name.
     assert advice in reported or reads == {name} or word == "NULL"
 
 

@@ -1,7 +1,7 @@
-"""Expressions against a slow evaluator that knows one reading at a time, and hostile texts.
+"""Expressions against a slow evaluator that processes one reading at a time, and hostile texts.
 
-The reference below shares nothing with the product: it walks a tree of its own, with None for
-NULL and Python's floats, and writes the SQL text from the same tree.
+The reference below shares nothing with the product: it walks a separate tree, with None for NULL
+and Python's floats, and writes the SQL text from the same tree.
 """
 
 from __future__ import annotations
@@ -285,7 +285,7 @@ def test_the_oracle_gives_what_the_reference_gives(
 
 
 def test_the_oracle_is_not_outgrown() -> None:
-    # SQLite's parser gives up 35 calls down; a part that stands in many places is worked out once.
+    # SQLite's parser fails at 35 nested calls; a part that occurs several times is computed once.
     deep, wide = "a", "a"
     for _ in range(20):
         wide = f"case {wide} when 1 then 2 when 2 then 3 when 3 then 1 end"
@@ -479,7 +479,7 @@ def test_what_is_just_within_bounds_works() -> None:
 
 
 def test_nested_cases_cost_no_more_than_their_text() -> None:
-    # Each level names its operand once but compares it twice: 3^20 without memory.
+    # Each level names its operand once but compares it twice: 3^20 evaluations without a cache.
     text = "a"
     for _ in range(20):
         text = f"case {text} when 1 then 2 when 2 then 3 when 3 then 1 end"

@@ -1,4 +1,4 @@
-"""What is learned of the gaps between readings, and what becomes of the normal time."""
+"""Learned gaps between readings, and their effect on the normal time."""
 
 from __future__ import annotations
 

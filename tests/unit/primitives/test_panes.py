@@ -59,7 +59,7 @@ def of_figures(table: KeyTable) -> Aggregates:
 
 
 def oracle(grid: Grid, buckets: dict[tuple[int, int], Bucket], start: int, end: int) -> bytes:
-    """The brackets of rule-21, spelt out, in a table of its own."""
+    """The brackets of rule-21, in a separate implementation."""
     table = KeyTable()
     panes = []
     for p, q in pairwise(grid.edges(start, end).tolist()):
@@ -124,7 +124,7 @@ def test_live_windows_have_the_shape_of_what_was_chosen_last(
     stable_count = data.draw(st.integers(0, len(cuts)))
     chosen = dict(buckets)
     for at in data.draw(st.permutations(cuts[stable_count:] * 2)):
-        chosen[at] = data.draw(contents)  # chosen again: the last one counts
+        chosen[at] = data.draw(contents)  # chosen again: the last choice counts
         if chosen[at]:
             live.put(*at, slice_of(chosen[at], table))
         else:
@@ -150,7 +150,7 @@ def test_sealing_old_slices_changes_no_bit_and_bounds_what_is_kept(
         live.put(*at, slice_of(buckets[at], table), Notes.of(["s"]))
         live.seal()
         assert len(live) <= 2
-    # The stable line comes some way behind.
+    # The stable line follows at some distance.
     feed(stable, {at: buckets[at] for at in cuts[: before + after]}, table)
     for start, end in windows(grid, 0):
         live.drop_before(start)
@@ -218,7 +218,7 @@ def test_lost_readings_are_noted_in_the_windows_they_are_lost_from() -> None:
 
 
 def test_nothing_known_means_that_all_streams_are_missing() -> None:
-    # rule-20: the root takes the streams of a child that never spoke from the query (trace-31).
+    # The root takes the streams of a silent child from the query (rule-20, trace-31).
     table = KeyTable()
     live = LivePanes(
         TUMBLING,

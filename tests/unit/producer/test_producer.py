@@ -1,4 +1,4 @@
-"""``slackwater.Producer``: what it takes, and that each reading counts once."""
+"""``slackwater.Producer``: its inputs, and that each reading counts once."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def producer(site: Site, stream: str = "room", **options: Any) -> Producer:
 
 
 def arrived(site: Site) -> list[float]:
-    """The times (s) of the readings in the source log, in the order of their ids.
+    """Return the times (s) of the readings in the source log, in the order of their ids.
 
-    What is spooled is sent before it is answered, and the broker in memory takes it at once.
+    Spooled readings are sent before the response, and the broker in memory accepts them at once.
     """
     return [stime for _, stime, _ in site.world.readings()]
 
@@ -52,7 +52,7 @@ def columns(first: int, n: int) -> dict[str, Any]:
 
 
 class Frame:
-    """What a data frame of any library offers."""
+    """The interface of a data frame of any library."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
@@ -323,7 +323,7 @@ def test_a_full_buffer_makes_the_caller_wait(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_batch_depends_on_its_readings_alone(
     calls: list[int], others: list[int], form: str
 ) -> None:
-    """Whatever calls bring the readings, a batch of n of them has the same bytes."""
+    """A batch of n readings has the same bytes for any division into calls."""
     n = min(sum(calls), sum(others))
 
     def batch(sizes: list[int]) -> bytes:

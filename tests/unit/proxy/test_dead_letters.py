@@ -1,4 +1,4 @@
-"""Input that ends its reader: found, set aside, left out again after a restart; nothing else is."""
+"""Input that crashes its reader: found, quarantined, omitted after a restart; all else is read."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ CULPRITS = {700: WORD, 1_903: RAISING}
 
 
 def messages() -> list[bytes]:
-    """Three thousand, of which one kills, one raises and one is malformed."""
+    """Return three thousand messages: one crashes, one raises and one is malformed."""
     sent = [b'{"k":"a","at":%d,"t":1}' % i for i in range(3_000)]
     for at, word in CULPRITS.items():
         sent[at] = b'{"k":"%s","at":%d,"t":1}' % (word, at)
@@ -73,7 +73,7 @@ def messages() -> list[bytes]:
 
 
 def lines() -> list[bytes]:
-    """The same as a file, with a quoted row over two lines and a blank line."""
+    """Return the same as a file, with a quoted row over two lines and a blank line."""
     rows = [b"k,at,t", *(b"a,%d,1" % i for i in range(3_000))]
     for at, word in CULPRITS.items():
         rows[at + 1] = word + b",%d,1" % at
@@ -125,13 +125,13 @@ def test_a_place_that_a_fault_ended_is_read_apart_and_no_other(
 
 
 def test_of_several_streams_each_is_suspect_that_was_being_read(tmp_path: Path) -> None:
-    """Also where another process serves it now, and not where it had been read."""
+    """Also if another process serves the stream now, but not if it was not being read."""
     assert run(FAULTS, str(tmp_path), str(int(signal.SIGSEGV))).returncode == -signal.SIGSEGV
     room = opened(tmp_path, "room", "other")
     assert room.attempt("room:0", 4, 4, lambda: 1) == 1
     assert room.attempt("room:0", 5, 5, lambda: 1) is None
     assert opened(tmp_path, "lab").attempt("lab:0", 5, 9, lambda: 1) is None
-    assert opened(tmp_path, "lab").attempt("lab:0", 5, 9, lambda: 1) == 1, "the mark is gone"
+    assert opened(tmp_path, "lab").attempt("lab:0", 5, 9, lambda: 1) == 1, "the mark is cleared"
 
 
 def test_a_mark_of_a_process_that_served_one_stream_counts(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_what_is_set_aside_stays_so_within_a_bound(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["json", "csv"])
 def test_a_reader_that_really_dies_costs_what_it_dies_of(tmp_path: Path, kind: str) -> None:
-    """The first run dies; the second finds the culprits; the third knows them."""
+    """The first run crashes; the second finds the messages; the third omits them."""
     pythonpath = install(tmp_path / "site")
     (tmp_path / "x.csv").write_bytes(b"\n".join(lines()))
     good = [i for i in range(3_000) if i not in (5, *CULPRITS)]

@@ -1,6 +1,6 @@
-"""Files taken into a live stream: a wrong year holds nothing back, and each file has its own lines.
+"""Files ingested into a live stream: a wrong year delays no other reading; lines are numbered.
 
-What is far ahead of the clock goes to quarantine; what stands behind it is sent in its own time.
+Readings far ahead of the clock go to quarantine; readings after them are sent at their own time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAUSE_US = 366 * DAY_S * S
 
 
 def taken_in(world: World, times: Sequence[float], run_s: float = 60) -> list[float]:
-    """The values of the readings in the log; a reading's value is its place in the file."""
+    """Return the values of the readings in the log; a reading's value is its place in the file."""
     path = world.file([f"n,{t},{i}" for i, t in enumerate(times)])
     hand_over(world.folder / "a", "room", "job", path)
     world.run(world.sensors(), run_s)
@@ -92,7 +92,7 @@ def test_a_leap_at_the_end_of_a_piece_is_seen_by_what_follows() -> None:
 def test_few_leaps_change_nothing_for_the_others(
     steps: list[int], leaps: list[tuple[int, int]]
 ) -> None:
-    """Where more stands behind a leap than leaps do, all others keep their times."""
+    """If more readings follow a leap than there are leaps, all others keep their times."""
     good = np.cumsum(steps, dtype=np.int64)
     leaps = [(at, year) for at, year in leaps if at < len(good) - 2 * len(leaps)]
     mixed, is_good = [], []

@@ -1,6 +1,6 @@
-"""JSON that is made to hurt: each message is a reading or malformed with a reason, and no more.
+"""Adversarial JSON: each message is a reading or malformed with a reason.
 
-Some of these end the process if the reader is wrong, so they are read in one of their own.
+Some of these crash a process with a faulty reader, so they are read in a child process.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ for text in TEXTS:
 
 
 def test_a_time_as_text_among_decimals_is_what_it_is_alone() -> None:
-    """Where pyarrow expects a decimal it takes a text for one, with any exponent."""
+    """Where pyarrow expects a decimal it accepts a text, with any exponent."""
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", TEXTS_IN_A_PROCESS],
         cwd=Path(__file__).parents[3],
@@ -104,7 +104,7 @@ def test_a_time_as_text_among_decimals_is_what_it_is_alone() -> None:
 
 
 def test_a_message_behind_a_nul_is_not_lost() -> None:
-    """A NUL is the end for pyarrow: two rows, and the second message is neither of them."""
+    """A NUL ends pyarrow's input: two rows, and the second message is neither of them."""
     two = b'{"mote":"a","at":1,"t":1}{"mote":"b","at":2,"t":1}\0{}'
     parsed = JsonReader(SPEC).parse([two, GOOD])
     assert parsed.stimes.tolist() == [5]
@@ -149,7 +149,7 @@ def test_a_number_that_nobody_reads_may_be_of_any_length() -> None:
 
 
 def test_a_clean_batch_still_takes_the_quick_way() -> None:
-    """What the bounds look for may stand in text, or be harmless, without a price."""
+    """Bytes that the bounds search for may be in text, or harmless, without a cost."""
     reader = JsonReader(SPEC)
     for note in (
         '"a0e000f"',
@@ -165,7 +165,7 @@ def test_a_clean_batch_still_takes_the_quick_way() -> None:
         assert reader._quick([message] * 50, 0) is not None
 
 
-# What an exponent is that pyarrow must not be asked for, one place at a time.
+# Exponents that pyarrow must not receive, one place at a time.
 EXPONENT = re.compile(rb"[0-9][eE](?:[+-]?[0-9]{3}|\+?[0-9]{2}|-[2-9][0-9])[0-9]*[\s,\]}]")
 MANTISSA = re.compile(rb"[0-9.]{19}[eE](?:[+-]|[0-9])")
 QUOTED = re.compile(rb'"[+-]?[0-9.]{1,18}[eE][+-]?[0-9]+"')
@@ -199,7 +199,7 @@ def test_a_batch_is_refused_if_one_message_opens_too_much(texts: list[str]) -> N
 
 
 def test_a_batch_is_looked_through_to_its_end_whatever_its_size() -> None:
-    """Passes go block by block: an end of line, a bracket or an exponent may stand at a border."""
+    """Passes go block by block: an end of line, a bracket or an exponent may be at a boundary."""
     for size in range(64 * 1024 - 3, 64 * 1024 + 4):
         pad = b'{"o":"' + b"x" * (size - 8) + b'"}'
         deep = b'{"o":' + b"[" * NESTING_DEPTH_MAX + b"]" * NESTING_DEPTH_MAX + b"}"

@@ -1,4 +1,4 @@
-"""Columns of text: the quick ways agree with the definition, whatever the cells hold."""
+"""Columns of text: the fast paths agree with the definition, for any cells."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_keys_are_strings_or_whole_numbers_in_decimal() -> None:
 
 @pytest.mark.parametrize("key", ["\\ud800", "a\\udfffb", "\\ud83d"])
 def test_a_key_that_is_no_text_is_malformed(key: str) -> None:
-    """JSON can name half a character; no record can hold it, and its writer would end each time."""
+    """JSON can contain half a character; no record can, and its writer would end each time."""
     message = b'{"mote":"%s","at":1}' % key.encode()
     reader = JsonReader(LAB)
     assert [bad.detail for bad in reader.parse([message]).bad] == ["key"]

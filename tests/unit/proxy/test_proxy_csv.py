@@ -1,4 +1,7 @@
-"""CSV files as they are found: dirt, sizes, line numbers; against the line-by-line reading."""
+"""CSV files as users have them: damage, sizes, line numbers.
+
+Compared with the line-by-line reader.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ def rows_of(pieces: list[CsvPiece]) -> Rows:
 
 
 def check(spec: StreamSpec, path: Path, piece_bytes: int = 1 << 20) -> list[CsvPiece]:
-    """The same readings, malformed and blank lines as reading it line by line gives."""
+    """Compare readings, malformed and blank lines with those of the line-by-line reader."""
     pieces = list(CsvFile(spec, path, piece_bytes).pieces())
     wanted = read_stream(spec, path)
     assert rows_of(pieces) == [(r.stime, r.key, r.values) for r in wanted.readings]
@@ -167,7 +170,7 @@ def test_malformed_lines_carry_their_number_and_text(tmp_path: Path) -> None:
 
 
 def test_a_key_that_only_a_slip_can_have_made_is_malformed(tmp_path: Path) -> None:
-    """A quote that nobody closed makes one cell of the rest of the file."""
+    """An unclosed quote makes one cell of the rest of the file."""
     cells = ["1,n,1,1", f"2,{'n' * key_chars_max},1,1", f"3,n{'n' * key_chars_max},1,1", "4,n,1,1"]
     path = write(tmp_path / "x.csv", "\n".join(["ts,k,a,b", *cells, ""]))
     (piece,) = CsvFile(SMALL, path).pieces()
@@ -210,7 +213,7 @@ def test_an_empty_file_and_one_that_is_not_there(tmp_path: Path) -> None:
 def test_what_is_beyond_a_bound_is_malformed_for_pipeline_and_oracle(
     tmp_path: Path, line: str
 ) -> None:
-    """Zeros and nines on end have become 1970 and -1, and long keys readings of the oracle's."""
+    """Long runs of zeros and nines were read as 1970 and -1, and long keys as readings."""
     lines = [*["1.5,n,1,1"] * 40, line, f"1.{'0' * 37},n,1,1", f"{'0' * 30}7,n,1,1", ".5,n,1,1"]
     path = write(tmp_path / "x.csv", "\n".join(["ts,k,a,b", *lines, ""]))
     (piece,) = check(SMALL, path)
@@ -230,11 +233,11 @@ def test_a_header_alone_has_no_readings(tmp_path: Path) -> None:
     assert rows_of(check(SMALL, path)) == []
 
 
-# Rows that swallow others, lines without an end, other encodings.
+# Rows with line ends in cells, lines without an end, other encodings.
 
 
 def test_a_quote_that_is_never_closed_costs_its_own_line_alone(tmp_path: Path) -> None:
-    """An inch mark has ended the live stream's proxy at each start: a cell beyond 131,072."""
+    """An inch mark ended the live stream's proxy at each start: a cell beyond 131,072."""
     lines = ["1,n,1,1", '2,"n,1,1', *(f"{i},n,1,1" for i in range(3, 30_000))]
     path = write(tmp_path / "x.csv", "\n".join(["ts,k,a,b", *lines, ""]))
     for piece_bytes in (20_000, 1 << 20):
@@ -286,7 +289,7 @@ def test_utf16_is_refused_with_the_command_that_converts(tmp_path: Path, encodin
 
 
 def test_latin_1_is_told_where_it_matters(tmp_path: Path) -> None:
-    """Two keys would become one if their letters were replaced."""
+    """Two keys would become equal if their letters were replaced."""
     lines = "ts,k,a,b\n1,Zürich,1,1\n2,Zärich,1,1\n3,n,1,1,°C\n"
     pieces = check(SMALL, write(tmp_path / "x.csv", lines.encode("latin-1")))
     assert [m.detail for p in pieces for m in p.malformed] == ["key is no UTF-8"] * 2

@@ -1,4 +1,4 @@
-"""The command line of a proxy process: whose option an option is."""
+"""The command line of a proxy process: options by stream."""
 
 from __future__ import annotations
 

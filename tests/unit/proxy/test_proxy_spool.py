@@ -1,4 +1,4 @@
-"""The spool, and the sensors' proxy around it: killed anywhere, full, or without a disk."""
+"""The spool, and the sensors' proxy with it: killed, full, or without a disk."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_what_was_appended_is_there_after_a_crash_byte_for_byte(tmp_path: Path) 
     spool = Spool.open(tmp_path / "s.sqlite")
     records = [record(0), record(10)]
     spool.append(records, largest=19, positions={"job": 21})
-    # Not closed: a second connection sees what a process that was killed has left.
+    # Not closed: a second connection sees the state left by a killed process.
     again = Spool.open(tmp_path / "s.sqlite")
     assert [encode_source(r) for r in again.unsent()] == [encode_source(r) for r in records]
     assert again.identity == spool.identity
@@ -93,7 +93,7 @@ def test_a_place_that_cannot_be_written_ends_the_start_with_code_3(tmp_path: Pat
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """Raised to simulate a kill."""
 
 
 def dying(call: Callable[..., Any], nth: int, *, before: bool) -> Callable[..., Any]:
@@ -162,7 +162,7 @@ def test_killed_between_any_two_steps_nothing_is_lost_or_doubled(
             world.contexts[-1].spool.close()
     last = world.sensors()
     world.run(last, 40)
-    # From the file's first reading on, shifted to where the job began.
+    # From the file's first reading on, shifted to the start of the job.
     assert [value for _, _, value in world.readings()] == [float(i) for i in range(40)]
     first = world.readings()[0][1]
     assert [stime - first for _, stime, _ in world.readings()] == [t - 1100 for t in TIMES]
@@ -242,7 +242,7 @@ def test_a_job_of_any_content_is_refused_with_a_reason(tmp_path: Path, job: str)
 def test_what_comes_before_a_late_damage_is_taken_in_once_and_the_rest_refused(
     tmp_path: Path, kill_after: int | None
 ) -> None:
-    """An archive that ended too soon has ended the live stream's proxy at each start."""
+    """A truncated archive ended the live stream's proxy at each start."""
     rows = [f"n,{1_100 + i / 1e6:.6f},{hash((i, 1)) % 10**9}" for i in range(200_000)]
     complete = gzip.compress(world_file(tmp_path, rows))
     path = tmp_path / "late.csv.gz"
@@ -270,7 +270,7 @@ def test_what_comes_before_a_late_damage_is_taken_in_once_and_the_rest_refused(
 
 
 def test_an_inch_mark_and_a_huge_cell_cost_their_own_lines_and_no_process(tmp_path: Path) -> None:
-    """Either has ended the live stream's proxy at each start, as a cell beyond 131,072."""
+    """Either ended the live stream's proxy at each start, as a cell beyond 131,072."""
     rows = [f"n,{1_100 + i / 1e3:.3f},{i}" for i in range(30_000)]
     rows[5] = '"' + rows[5]
     rows[7] = f'n,{1_100.007},"{"x" * 2_000_000}"'
@@ -299,5 +299,5 @@ def test_a_job_of_a_header_alone_is_done(tmp_path: Path) -> None:
 
 
 def world_file(folder: Path, rows: list[str]) -> bytes:
-    """The bytes of a file of the world's stream."""
+    """Return the bytes of a file of the world's stream."""
     return World(folder).file(rows, "whole.csv").read_bytes()

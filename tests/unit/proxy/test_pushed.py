@@ -1,4 +1,4 @@
-"""Requests that senders push: what is stored, what is answered, and what a restart finds."""
+"""Requests pushed by senders: stored data, responses, and the state after a restart."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ POSTED = replace(SPEC, http=HttpInputSpec(), expect_every_us=10 * S)
 
 
 class PushWorld(World):
-    """A stream that requests feed."""
+    """A stream whose input are requests."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, spec=POSTED)
@@ -111,7 +111,7 @@ def test_two_requests_of_one_key_that_wait_together_count_once(tmp_path: Path) -
 
 
 def test_a_key_is_found_after_a_restart(tmp_path: Path) -> None:
-    """The process is killed between the commit and the answer."""
+    """The process is killed between the commit and the response."""
     world = PushWorld(tmp_path)
     proxy = world.proxy()
     world.post(proxy, reading(1000), "k")
@@ -141,7 +141,7 @@ def test_a_body_without_a_usable_reading_is_refused_as_a_whole(tmp_path: Path) -
     )
     world.run(proxy, 1)
     assert not world.quarantined()
-    # The sender repairs the body and takes the key again.
+    # The sender repairs the body and uses the key again.
     assert world.post(proxy, [reading(1000), reading(1001)], "k").status == 200
 
 
@@ -174,7 +174,7 @@ def test_refused_readings_of_one_request_after_another_are_quarantined(tmp_path:
 
 
 def test_a_refused_reading_is_as_durable_as_an_accepted_one(tmp_path: Path) -> None:
-    """The proxy is killed after the answer, before anything of the request is in Kafka."""
+    """The proxy is killed after the response, before any data of the request is in Kafka."""
     world = PushWorld(tmp_path)
     proxy = world.proxy()
     writer = world.context_now.writer
@@ -197,7 +197,7 @@ def test_a_full_spool_pushes_back_and_changes_nothing(tmp_path: Path) -> None:
     many = [reading(1000 + i) for i in range(1000)]
     answer = world.post(proxy, many, "k")
     assert (answer.status, answer.retry_s) == (429, 5)
-    # Nothing is late because of readings that were not stored.
+    # Readings that were not stored make nothing late.
     assert world.post(proxy, reading(1000), "k").counts == {"accepted": 1}
     world.run(proxy, 1)
     assert len(world.readings()) == 1
@@ -266,7 +266,7 @@ def test_a_sender_cannot_promise_for_a_stream(tmp_path: Path) -> None:
 def test_a_body_that_raises_or_ends_its_reader_is_refused_for_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Found by its digest at the next start, and read in a child process then."""
+    """Found by its digest at the next start, and then read in a child process."""
     monkeypatch.setenv("PYTHONPATH", install(tmp_path / "site") + os.pathsep + SERVICES)
     body = json.dumps([{"node": WORD.decode(), "ts": 1000, "t": 1}])
     script = tmp_path / "post.py"

@@ -1,4 +1,4 @@
-"""Requests at the edges: odd bytes of a sender end no stream, and what waits is bounded."""
+"""Requests at the limits: unusual bytes of a sender end no stream, and the queue is bounded."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_stream_that_fails_answers_what_it_has_taken(
 def test_a_boundary_of_the_clock_waits_for_requests_that_came_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More bodies wait than one transaction takes; each was in time when it came (trace-10)."""
+    """More bodies wait than fit one transaction; each was in time on arrival (trace-10)."""
     monkeypatch.setattr(requests, "BYTES_AT_ONCE_MAX", 1)
     world = PushWorld(tmp_path)
     world.spec = replace(POSTED, expect_every_us=None)
@@ -165,7 +165,7 @@ def test_a_boundary_of_the_clock_waits_for_requests_that_came_before_it(
         world.now_us += S
         turn(world.context_now, proxy, world.now_us)
     assert [answer.result(timeout=0).counts for answer in answers] == [{"accepted": 1}] * 3
-    # The clock goes on once they are read, also if the last one brings nothing.
+    # The clock continues once they are read, also if the last one has no readings.
     world.put([1])
     world.run(proxy, 1)
     assert world.raw()[-1][1].boundary >= world.now_us - S
@@ -187,7 +187,7 @@ def test_a_boundary_of_the_clock_waits_for_requests_that_a_full_spool_refused(
         assert turn(world.context_now, proxy, world.now_us) > world.now_us
     assert world.post(proxy, reading(now)).counts == {"accepted": 1}
     assert world.raw()[-1][1].boundary <= refused_us
-    # A sender that does not come back holds the stream no longer than this.
+    # A sender that does not return delays the stream no longer than this.
     world.now_us = refused_us + pushed.HOLD_US
     world.run(proxy, 2)
     assert world.raw()[-1][1].boundary > refused_us + S
@@ -208,7 +208,7 @@ def test_a_disk_too_full_to_delete_stops_no_stream(
         assert world.post(proxy, [reading(1000), 1]).counts == {"accepted": 1, "malformed": 1}
         world.run(proxy, 3)
         assert world.context_now.spool.bytes_held > 0
-        if deletes == "acknowledge":  # a start finds what the log holds, and deletes it later
+        if deletes == "acknowledge":  # a start finds the records in the log, and deletes them later
             world.context_now.spool.close()
             proxy = world.proxy()
     world.run(proxy, 3)

@@ -1,4 +1,4 @@
-"""Several streams of one proxy process: what befalls one of them harms no other."""
+"""Several streams of one proxy process: a fault of one of them does not affect the others."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ A, B = (replace(SPEC, name=name) for name in ("a", "b"))
 
 @dataclass
 class ReportedPart:
-    """A stream's heartbeat, as its sender was told."""
+    """Records a stream's heartbeats."""
 
     ready: bool = False
     detail: dict[str, int] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class Process:
         return max((record.boundary for record in self.records(stream)), default=0)
 
     def goes_on(self, stream: str) -> bool:
-        """Its boundary follows the clock."""
+        """Return whether its boundary follows the clock."""
         before = self.watermark(stream)
         return eventually(lambda: self.watermark(stream) > before + 200_000)
 
@@ -243,7 +243,7 @@ def test_a_stream_that_is_dropped_begins_again_as_after_a_kill(process: Make) ->
     assert both.ready("a")
     assert both.goes_on("a")
     assert both.ingested("a") == list(range(500)), "nothing is sent twice, nothing is lost"
-    assert both.reported["a"].lasting == {}, "that was no failure of its own"
+    assert both.reported["a"].lasting == {}, "that was not its own failure"
     assert both.starts("b") == 1
     assert both.goes_on("b")
 
@@ -258,7 +258,7 @@ def test_a_stream_that_is_held_stands_still_and_no_other_does(process: Make) -> 
         assert both.goes_on("b")
         return both.watermark("a") == before
 
-    assert eventually(stands_still), "it may have been at something when it was held"
+    assert eventually(stands_still), "it may have been in a step when it was held"
     assert stands_still()
     both.servings["a"].rein.release()
     assert both.goes_on("a")
@@ -296,14 +296,14 @@ def test_a_stream_that_others_write_stands_by_until_they_are_gone(
     assert both.goes_on("a")
     other = OtherWriter(both)
     other.start()
-    assert eventually(lambda: both.reported["a"].stopped), "it would speak for the other"
+    assert eventually(lambda: both.reported["a"].stopped), "it would report for the other"
     assert both.goes_on("b")
     starts, records = both.starts("a"), len(both.records("a"))
-    for _ in range(5):  # a second: longer than the silence that it waits for
+    for _ in range(5):  # a second: longer than the silence for which it waits
         assert both.goes_on("b")
     assert len(both.records("a")) == records
     assert not both.servings["a"].is_over
-    assert not both.changed.is_set(), "the process goes on"
+    assert not both.changed.is_set(), "the process continues"
     other.kill()
     assert both.goes_on("a")
     assert both.starts("a") == starts + 1
@@ -318,7 +318,7 @@ def test_a_stream_that_stands_by_can_be_stopped_and_takes_over_when_it_is_killed
     OtherWriter(both)
     assert eventually(lambda: both.reported["a"].stopped)
     both.servings["a"].rein.drop()
-    assert both.goes_on("a"), "as a process that is killed and restarted"
+    assert both.goes_on("a"), "like a process that is killed and restarted"
     both.reported["a"].stopped = False
     OtherWriter(both)
     assert eventually(lambda: both.reported["a"].stopped)
@@ -369,7 +369,7 @@ def test_the_heartbeat_of_a_stream_begins_anew_and_keeps_the_count_of_its_failur
     sender = HeartbeatSender("127.0.0.1:1", "proxy", names=Names(), carries=True)
 
     def reported() -> Heartbeat:
-        sender._full = None  # its thread, which does not run, would do so at each news
+        sender._full = None  # its thread, which does not run, would do so at each change
         (beat,) = sender._next_heartbeat().each()
         assert beat.process == "proxy/room"
         kept = {name: n for name, n in beat.detail.items() if name in ("readings", FAILURES)}
@@ -407,7 +407,7 @@ def test_a_rein_wakes_whom_it_stops_drops_and_holds() -> None:
 
 
 def test_a_wake_up_ends_a_wait_once_and_nothing_else() -> None:
-    """Also one that comes before the wait; a held loop stays held."""
+    """Also one that precedes the wait; a held loop remains held."""
     rein = Rein()
     rein.wake()
     assert not rein.wait(WAIT_S_MAX)
@@ -465,7 +465,7 @@ def test_a_stream_learns_a_query_that_is_added_while_it_is_served(process: Make)
 
 
 class SlowRegistry:
-    """Answers when it is let go on, with what was registered when it was asked."""
+    """Responds when it is released, with the queries registered at the time of the request."""
 
     def __init__(self) -> None:
         self.registered: dict[str, QueryDefinition] = {}

@@ -1,8 +1,8 @@
-"""Every citation names a rule, trace, guarantee or paper row that exists, in the one form it has.
+"""Every citation names an existing rule, trace, guarantee or paper row, in the one valid form.
 
-A code is defined by an anchor (``<a id="rule-12"></a>``) in a page of ``docs/protocols``:
-``rule``, ``trace`` and ``guarantee`` in ``rules.md``, ``dpc``, ``fargo``, ``flux`` and ``iads`` in
-the page of the paper. What is cited in code, tests, schemas and pages must have one.
+A code is defined by an anchor (``<a id="rule-12"></a>``) in a page of ``docs/protocols``: ``rule``,
+``trace`` and ``guarantee`` in ``rules.md``, ``dpc``, ``fargo``, ``flux`` and ``iads`` in the page
+of the paper. Every citation in code, tests, schemas and pages must have one.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ OLD: Final = re.compile(
     r"|(?<![\w/`.<'\"-])[RGD]\d{1,2}\b(?![-.]\d|\()"
     r"|\"\"\"[RGD]\d{1,2}\b"
 )
-"""A letter for a kind, or a word and a number: what citations were before there was one form."""
+"""A letter for a kind, or a word and a number: earlier forms of citations."""
 EXCUSED: Final = {"tests/unit/repository/test_citations.py": "it has both forms as examples"}
 
 
 def documents() -> list[Path]:
-    """What people wrote: no recorded schemas, no test data."""
+    """Return written documents: without recorded schemas and test data."""
     found = [ROOT / "README.md", ROOT / "Makefile", ROOT / "pyproject.toml"]
     for folder in FOLDERS:
         found += (p for p in (ROOT / folder).rglob("*") if p.suffix in ENDINGS)
@@ -43,13 +43,13 @@ def documents() -> list[Path]:
 
 
 def defined() -> Counter[str]:
-    """Every code, and how many anchors it has."""
+    """Return every code, with its number of anchors."""
     pages = (ROOT / "docs" / "protocols").glob("*.md")
     return Counter(code for page in pages for code in ANCHOR.findall(page.read_text()))
 
 
 def offenders(text: str, codes: set[str]) -> Iterator[str]:
-    """Citations of nothing, and citations in another form."""
+    """Return citations of unknown codes, and citations in another form."""
     for match in CITED.finditer(text):
         if match[1] not in codes:
             yield f"line {text.count(chr(10), 0, match.start()) + 1}: no page defines {match[1]}"

@@ -1,6 +1,6 @@
-"""compose/ says what is there: services are the deployment's processes, and each is kept in bounds.
+"""compose/ matches the code: services are the deployment's processes, with limits for each.
 
-What needs no engine to be checked; tests/e2e runs the stack.
+These checks need no engine; tests/e2e runs the stack.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SERVICES: dict[str, dict[str, Any]] = STACK["services"]
 
 
 def processes(service: dict[str, Any]) -> list[str]:
-    """What a service runs, by the names that status prints."""
+    """Return the processes of a service, by the names that status prints."""
     command = service.get("command", [])
     if command[:1] != ["fragment"]:
         return []
@@ -94,7 +94,7 @@ def test_a_service_is_kept_in_bounds(name: str) -> None:
     assert "container_name" not in service
     assert re.fullmatch(r"\d+[mg]", service["mem_limit"])
     assert all(str(port).startswith("127.0.0.1:") for port in service.get("ports", []))
-    # Our images bring their own health check; all others have one here.
+    # The project's images contain a health check; all others have one here.
     assert name in ONE_SHOT or (ours and name not in SPARK) or "test" in service["healthcheck"]
     assert service["logging"]["options"]["max-size"]
     assert service["cap_drop"] == ["ALL"]
@@ -118,18 +118,18 @@ def test_nobody_can_log_in_with_a_password_that_everybody_knows() -> None:
 
 
 def properties_of_the_script() -> dict[str, str]:
-    """What the image's master and workers are told of security."""
+    """Return the security settings of the image's master and workers."""
     text = (COMPOSE / "images/spark/spark").read_text()
     lines = text.partition("<<END\n")[2].partition("\nEND\n")[0].splitlines()
     return dict(line.split(" ", 1) for line in lines)
 
 
 def test_the_spark_cluster_asks_for_its_secret() -> None:
-    """Master, workers and drivers have the same terms, and one secret that is made once."""
+    """Master, workers and drivers have the same settings, and one secret that is generated once."""
     reported = properties_of_the_script()
     assert CLUSTER_SECURITY.items() <= reported.items()
     assert reported["spark.authenticate.secret"] == "$secret"
-    assert reported["spark.master.rest.enabled"] == "false", "that port asks nobody"
+    assert reported["spark.master.rest.enabled"] == "false", "that port has no authentication"
     volume = "${SLACKWATER_SPARK_SECRET:-spark-secret}:/secret"
     assert SERVICES["spark-secret"]["volumes"] == [volume]
     assert "spark-secret" in STACK["volumes"]
@@ -169,7 +169,7 @@ ROLE_OF = {
     "aggregator-1": "aggregator",
     "exporter": "exporter",
 }
-"""Which role's file each service that talks to Kafka has."""
+"""The role file of each service that uses Kafka."""
 MAKES_SECRETS = {"secrets", "rights"}
 
 
@@ -217,7 +217,7 @@ def test_a_broker_of_the_secured_stack_lets_nobody_in_by_default(name: str) -> N
         each.split("://")
         for each in SERVICES[name]["environment"]["KAFKA_ADVERTISED_LISTENERS"].split(",")
     )
-    assert advertised["HOST"] == plain["HOST"], "where programs outside look for it"
+    assert advertised["HOST"] == plain["HOST"], "where external programs look for it"
     assert service["volumes"] == ["secured-broker:/made/broker:ro"]
     ended = service["depends_on"]["secrets"]["condition"]
     assert ended == "service_completed_successfully"
@@ -239,7 +239,7 @@ def test_secrets_are_made_by_services_that_are_kept_in_bounds() -> None:
     text = (COMPOSE / "images/services/Dockerfile").read_text()
     made = re.search(r"for place in (.+); do", text)
     assert made is not None
-    assert {f"/made/{place}" for place in made[1].split()} == folders, "owned by who writes there"
+    assert {f"/made/{place}" for place in made[1].split()} == folders, "owned by its writer"
     read_only = {
         volume.removesuffix(":ro")
         for volume in SECURED["rights"]["volumes"]
@@ -255,7 +255,7 @@ def test_no_password_is_written_in_what_starts_the_secured_stack() -> None:
 
 
 def run_pin_images(folder: Path, docker: str) -> tuple[int, str, str | None]:
-    """With a ``docker`` of our own; the file that it wrote."""
+    """Run with a replaced ``docker``; return the file that it wrote."""
     (folder / "docker").write_text(f"#!/bin/bash\n{docker}\n")
     (folder / "docker").chmod(0o755)
     out = folder / "pinned.env"
@@ -309,20 +309,20 @@ def test_every_variable_is_explained() -> None:
 
 
 def metrics() -> set[str]:
-    """What the exporter serves, without the suffixes that a scrape adds."""
+    """Return the exporter's metrics, without the suffixes that a scrape adds."""
     registry = CollectorRegistry()
     ResultMetrics(registry, load_deployment(COMPOSE / "deployment.yaml"))
     return {metric.name for metric in [*registry.collect(), *heartbeat_metrics({}, {}, 0)]}
 
 
 def asked_for(expression: str) -> set[str]:
-    """The metrics of ours that a PromQL expression names."""
+    """Return the project's metrics in a PromQL expression."""
     found = re.findall(r"slackwater_\w+", expression)
     return {re.sub(r"_(total|bucket|count|sum)$", "", metric) for metric in found}
 
 
 def expressions(dashboard: dict[str, Any]) -> list[str]:
-    """What its panels ask Prometheus."""
+    """Return the queries of its panels."""
     return [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
 
 
@@ -335,7 +335,7 @@ def test_an_alert_asks_for_metrics_that_there_are_and_says_what_to_do(rule: dict
     assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
     named = asked_for(rule["expr"])
     assert named <= metrics()
-    assert named or rule["expr"].startswith("up{"), "it asks for something"
+    assert named or rule["expr"].startswith("up{"), "it must have a query"
     assert re.fullmatch(r"\d+[smh]", rule.get("for", "0s"))
     assert rule["labels"]["severity"] in {"page", "ticket"}
     assert set(rule["annotations"]) == {"summary", "description"}
@@ -361,7 +361,7 @@ def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
 
 
 def promtool(*arguments: object) -> None:
-    """Prometheus' own check of a file of its own kinds."""
+    """Run Prometheus' own check of its files."""
     program = shutil.which("promtool")
     if program is None:
         pytest.skip("promtool is not here: apt-get install prometheus, or unpack a release")
@@ -385,7 +385,7 @@ def test_each_alert_is_raised_when_it_should_be_and_not_else() -> None:
 def test_prometheus_understands_what_the_dashboard_asks(tmp_path: Path) -> None:
     dashboard = json.loads((COMPOSE / "observe/grafana/dashboards/slackwater.json").read_text())
     asked = [expression.replace("$query", ".*") for expression in expressions(dashboard)]
-    # Without any series each of them has an empty answer, if it can be parsed.
+    # Without any series each of them has an empty result, if it can be parsed.
     checks = [{"expr": each, "eval_time": "1m", "exp_samples": []} for each in asked]
     series = [{"series": "nothing", "values": "0x20"}]
     test = {"interval": "5s", "input_series": series, "promql_expr_test": checks}

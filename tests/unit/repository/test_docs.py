@@ -1,6 +1,6 @@
-"""The documents say what is there: links lead somewhere, named tests and modules exist.
+"""The documents match the repository: links are valid, named tests and modules exist.
 
-A map that is not checked is wrong after the first rename.
+A page that is not checked is wrong after the first rename.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def test_the_readme_lists_every_command() -> None:
 
 
 def merged(page: str) -> str:
-    """The later snippets are what a user adds to the first."""
+    """Merge later snippets into the first, as a user does."""
     yaml = YAML(typ="safe")
     complete: dict[str, Any] = {}
     for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL):
@@ -214,7 +214,7 @@ def test_the_rehearsal_of_the_tutorial_can_be_planned(tmp_path: Path) -> None:
     page = (ROOT / "docs/tutorial.md").read_text()
     (call,) = re.findall(r"^slackwater rehearse (.*?[^\\])$", page, re.DOTALL | re.MULTILINE)
     words = shlex.split(call.replace("\\\n", " "))
-    options = dict(zip(words[::2], words[1::2], strict=True))  # the last --input stands for both
+    options = dict(zip(words[::2], words[1::2], strict=True))  # the last --input represents both
     files = {f"room-{n}": ROOT / f"tests/data/room_climate/node-{n}.csv.gz" for n in (1, 2)}
     (tmp_path / "rooms.yaml").write_text(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0])
 

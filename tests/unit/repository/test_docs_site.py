@@ -1,4 +1,4 @@
-"""What the documentation's builder checks after mkdocs, and the page that it writes itself."""
+"""The checks of the documentation's builder after mkdocs, and its generated page."""
 
 from __future__ import annotations
 

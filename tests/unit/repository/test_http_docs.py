@@ -61,5 +61,5 @@ def test_each_status_of_the_code_is_on_the_page() -> None:
     )
     used = re.findall(r"(?:Refusal|Outcome)\(\s*(\d{3})|UnusableBody\([^)]*, (\d{3})\)", source)
     statuses = {int(number) for pair in used for number in pair if number}
-    # Of headers alone, which no client of the formats sends.
+    # For headers alone, which no client of the formats sends.
     assert statuses - {431} == listed

@@ -1,4 +1,4 @@
-"""What is installed is what the locks name; and a jar that is another one is refused."""
+"""Installed packages are those of the locks; another jar is refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pinned(path: Path) -> dict[str, str]:
 
 
 def entries(path: Path) -> list[str]:
-    """Each package with its hashes, as pip reads it."""
+    """Return each package with its hashes, as pip reads it."""
     lines = [line for line in path.read_text().splitlines() if not line.lstrip().startswith("#")]
     return [entry for entry in "\n".join(lines).replace("\\\n", " ").splitlines() if entry.strip()]
 

@@ -1,4 +1,4 @@
-"""The shape of the code: modules and classes that can be read at a sitting, quiet constructors."""
+"""The shape of the code: limits for modules and classes, constructors without I/O."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ def test_modules_and_classes_fit_a_sitting() -> None:
 
 
 def test_unit_tests_are_in_the_folder_of_the_package_that_they_test() -> None:
-    """Outside the packages: ``bench``, ``helpers`` of the tests, ``repository`` and ``spark``."""
+    """Folders beside the packages.
+
+    ``bench``, ``helpers`` of the tests, ``repository``, ``spark``.
+    """
     unit = ROOT / "tests" / "unit"
     folders = {path.parent.relative_to(unit).as_posix() for path in unit.rglob("test_*.py")}
     packages = ROOT / "services" / "slackwater"

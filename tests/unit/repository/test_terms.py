@@ -1,9 +1,9 @@
-"""Identifiers are the field's terms: no name of the private dialect that they replaced is left.
+"""Identifiers are standard terms: none of the replaced names is left.
 
-The table names each old word and what stands for it now; ``docs/reference/glossary.md`` says what
-the new ones mean. Three kinds of words: parts that no identifier may have, words that may name a
-local variable (they are plain English there) but no class, function, attribute or constant, and
-whole names. A class name belongs to one class.
+The table has each old word and its replacement; ``docs/reference/glossary.md`` defines the new
+ones. There are three kinds of words: parts that no identifier may have, words that may name a local
+variable (they are plain English there) but no class, function, attribute or constant, and whole
+names. A class name belongs to one class.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ PARTS: Final = {
     "beyond": "late, excess, past",
     "together": "merge",
 }
-"""Part of an identifier (``last_said``, ``TOLD_MIN``, ``_Said``) -> what to call it."""
+"""Part of an identifier (``last_said``, ``TOLD_MIN``, ``_Said``) -> its replacement."""
 
 MEMBERS: Final = {
     "behind": "next_position, end, lag, passed",
@@ -66,7 +66,7 @@ MEMBERS: Final = {
     "honest": "check_missing",
     "terms": "expectations",
 }
-"""Fine for a local variable, too vague for what others use."""
+"""Allowed for a local variable, too vague for other names."""
 
 NAMES: Final = {
     "Word": "PeerStatus",
@@ -83,7 +83,7 @@ NAMES: Final = {
     "Reading": "FileReading, MessageReading, ResultReading, SensorReading",
     "say_again": "replay_from",
 }
-"""A definition of this very name."""
+"""A definition with exactly this name."""
 
 EXCEPTIONS: Final = {
     ("honest.py", "*"): "guarantee-3 is called so",
@@ -95,11 +95,11 @@ EXCEPTIONS: Final = {
     ("expressions.py", "_terms"): "of a sum",
     ("registry.py", "e0_us"): "the key of a definition in the registry",
 }
-"""(module, name): why it may stay."""
+"""(module, name): the reason why it is allowed."""
 
 
 class Name(NamedTuple):
-    """An identifier at a place; ``member``: others can use it."""
+    """An identifier at a place; ``member``: other modules can use it."""
 
     file: str
     line: int
@@ -109,13 +109,13 @@ class Name(NamedTuple):
 
 
 def parts(name: str) -> set[str]:
-    """``HEARD_BYTES_MAX`` and ``lastHeard`` have the part ``heard``."""
+    """Split a name: ``HEARD_BYTES_MAX`` and ``lastHeard`` have the part ``heard``."""
     found = re.findall(r"[A-Z]+(?![a-z])\d*|[A-Z]?[a-z]+\d*", name)
     return {part.lower() for part in found} | {part.lower() for part in name.split("_")}
 
 
 def names_of(text: str, file: str) -> Iterator[Name]:
-    """All that a module gives a name to, and the attributes that it uses."""
+    """Return all names that a module defines, and the attributes that it uses."""
     tree = ast.parse(text)
     outer = {id(target) for s in tree.body for target in _targets(s)}
     for node in ast.walk(tree):
@@ -146,7 +146,7 @@ def _targets(statement: ast.stmt) -> list[ast.expr]:
 
 
 def offenders(text: str, file: str) -> Iterator[str]:
-    """What is called by a word that has been replaced, and by what."""
+    """Return the names that contain a replaced word, with its replacement."""
     for at in names_of(text, file):
         module = file.rpartition("/")[2]
         if (module, "*") in EXCEPTIONS or (module, at.name) in EXCEPTIONS:
@@ -163,7 +163,7 @@ def offenders(text: str, file: str) -> Iterator[str]:
 
 
 def sources() -> list[Path]:
-    """The modules of the product, its tests and benches."""
+    """Return the modules of the product, its tests and benches."""
     return sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 
 

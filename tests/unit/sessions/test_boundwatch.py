@@ -1,4 +1,4 @@
-"""One line when first answers begin to be late, one when they are in time again, and counts.
+"""A line when first answers begin to be late, another when they are in time again, and counts.
 
 Windows of 1 s; a window ending at e is due at e + 10 s of wall time; X = 2 s.
 """
@@ -22,7 +22,7 @@ def normal_time(event: int) -> int | None:
 
 
 def due(second: int) -> int:
-    """Normal time of the window that starts at this second."""
+    """Return the normal time of the window that starts at this second."""
     return (second + 11) * S
 
 
@@ -92,7 +92,7 @@ def test_one_line_when_it_begins_and_one_when_it_ends() -> None:
     assert first == "first answers exceed their bound of 2 s"
     mine.committed([stable(1)], due(1) + 4 * S + 500_000)
     now = due(1) + 4 * S + 500_000
-    assert mine.look(9 * S, now) is None, "it goes on"
+    assert mine.look(9 * S, now) is None, "it continues"
     mine.committed([stable(2)], due(2) + 1)
     assert mine.look(9 * S, now + QUIET_US - 1) is None, "it may begin again at once"
     assert mine.look(99 * S, now + QUIET_US) == (
@@ -103,7 +103,7 @@ def test_one_line_when_it_begins_and_one_when_it_ends() -> None:
 
 
 def test_a_window_without_an_answer_is_told_while_it_is_overdue() -> None:
-    """A root that hangs, or a broker that takes no transaction."""
+    """A root that hangs, or a broker that accepts no transaction."""
     mine = watch()
     assert mine.look(0, due(0) + 2 * S) is None
     mine.committing(due(0))
@@ -114,7 +114,7 @@ def test_a_window_without_an_answer_is_told_while_it_is_overdue() -> None:
         "overdue_ms": 7,
         "commit_ms": 2_007,
     }
-    assert mine.look(0, due(0) + 60 * S) is None, "one line, however long"
+    assert mine.look(0, due(0) + 60 * S) is None, "one line, for any duration"
     mine.committed([stable(0)], due(0) + 61 * S)
     assert mine.detail(due(0) + 61 * S)["commit_ms"] == 61_000
     last = mine.look(99 * S, due(0) + 61 * S + QUIET_US)

@@ -45,11 +45,11 @@ S = 1_000_000
 
 
 class Away(SlackwaterError):
-    """The broker gives no answer."""
+    """The broker does not respond."""
 
 
 class Host:
-    """Answers from lists, and writes down what it was asked."""
+    """Responds from lists, and records the requests."""
 
     def __init__(self, readers: Sequence[str] = (), **config: Any) -> None:
         self.logs: dict[Log, list[Any]] = {S1: [], STABLE: [], LIVE: []}
@@ -119,7 +119,7 @@ class Host:
         return len(self.logs[log]) - 1
 
     def do(self, effects: Sequence[Effect], *, deliver: bool) -> list[Log]:
-        """Carry them out; the logs in which something has not been told to be delivered."""
+        """Execute effects; return the logs with undelivered records."""
         unreported = []
         for effect in effects:
             match effect:
@@ -134,7 +134,7 @@ class Host:
         return unreported
 
     def receive_heartbeats(self, source: Source) -> None:
-        """The live consumer hands over what there is."""
+        """Pass on the available records, as the live consumer does."""
         for offset in range(len(self.logs[S1]), len(source.log)):
             self.logs[S1].append(source.log[offset])
             self.session.receive(S1, offset, source.log[offset])
@@ -159,14 +159,14 @@ def emitted(source: Source, up_to_ms: int) -> Source:
 
 
 def test_start_is_written_before_the_ends_are_asked_that_it_is_mute_until() -> None:
-    """A reading that lies in the log when START does must be read before anything tentative."""
+    """A reading in the log at the time of START must be read before any tentative output."""
     host = Host()
     late = emitted(Source("s1"), 300).log
 
     def answer(request: Request, of_all: Callable[[Request], Any] = host.answer) -> Any:
         found = of_all(request)
         if isinstance(request, BeginIncarnation):
-            host.logs[S1] += late  # while START was on its way
+            host.logs[S1] += late  # while START was in flight
         return found
 
     host.answer = answer  # type: ignore[method-assign]
@@ -221,7 +221,7 @@ def test_a_state_record_waits_until_what_it_counts_is_in_the_logs() -> None:
 
 
 def test_a_state_record_points_into_both_logs_though_nothing_is_delivered_yet() -> None:
-    """Where the live log is read from too far on, a successor says again what was said."""
+    """If the live log was read from too late, a successor would repeat earlier output."""
     host = Host()
     host.logs[STABLE] = [b"of nobody"] * 1_000
     host.do(host.perform(host.session.start()), deliver=False)
@@ -236,7 +236,7 @@ def test_a_state_record_points_into_both_logs_though_nothing_is_delivered_yet() 
 
 
 def begun(host: Host) -> Host:
-    """Three buckets are on their way, behind something that lies at offset 1."""
+    """Return a session with three buckets in flight, after an unknown record at offset 1."""
     host.receive_heartbeats(emitted(Source("s1"), 300))
     host.do(host.session.step(10 * S), deliver=False)
     return host
@@ -244,16 +244,16 @@ def begun(host: Host) -> Host:
 
 @pytest.mark.parametrize("is_writer", [False, True])
 def test_it_ends_for_another_writer_and_for_nothing_else(is_writer: bool) -> None:
-    """Decision 13's step in the offsets: what lies between is read before anything is believed."""
+    """Decision 13's step in the offsets: the records in between are read before deciding."""
     host = Host().started()
     start = OrderedRecord(Kind.START, 0, 0, -1, 0, 0, frontier=Position(0))
     host.append(STABLE, start if is_writer else b"hello")
     begun(host).session.step(10 * S + SAVE_PERIOD_US)  # a state record waits
     for offset in (2, 3, 4):
         host.session.delivered(STABLE, offset)
-    assert host.session.busy, "it is looked at at once"
+    assert host.session.busy, "it is read at once"
     effects = host.session.step(10 * S + SAVE_PERIOD_US + 1)
-    assert of(WriteState, effects) == [], "what is behind it is not believed yet"
+    assert of(WriteState, effects) == [], "later deliveries do not count yet"
     host.do(effects, deliver=True)
     assert isinstance(host.asked[-1], ReadOrdered)
     effects = host.session.step(10 * S + 2 * SAVE_PERIOD_US)
@@ -286,12 +286,12 @@ def test_a_greater_incarnation_is_looked_up(is_true: bool) -> None:
     for _ in range(2):
         host.session.claimed(7)
     performs = of(Perform, host.session.step(S))
-    assert len(performs) == 1, "once, until there is an answer"
+    assert len(performs) == 1, "once, until there is a response"
     host.do(performs, deliver=True)
     assert isinstance(host.asked[-1], FindIncarnation)
-    host.session.claimed(7)  # heard before the answer is carried out
+    host.session.claimed(7)  # received before the response is processed
     effects = host.session.step(S + 1)
-    assert of(Perform, effects) == [], "it is known by now"
+    assert of(Perform, effects) == [], "its incarnation is known by now"
     if is_true:
         assert len(of(Fail, effects)) == 1
         return
@@ -328,7 +328,7 @@ def test_behind_a_hole_it_writes_nothing_but_where_its_successor_begins() -> Non
     host.do(effects, deliver=True)
     state = host.states["orderer/q.0.a"]
     assert isinstance(state, OrdererState)
-    assert state.frontier == 0, "where the results end"
+    assert state.frontier == 0, "the end of the results"
     assert state.stable_offset == len(host.logs[STABLE])
     (fail,) = host.session.step(21 * S)
     assert isinstance(fail, Fail)
@@ -336,7 +336,7 @@ def test_behind_a_hole_it_writes_nothing_but_where_its_successor_begins() -> Non
 
 
 def test_behind_a_hole_ids_go_on_behind_those_that_lie_before_the_results_end() -> None:
-    """What the own log holds below the frontier has taken ids, whoever has read it."""
+    """Records of the own log below the frontier have taken ids, whether or not they were read."""
     host = begun(Host().started())
     for offset in (1, 2, 3):
         host.session.delivered(STABLE, offset)
@@ -410,7 +410,7 @@ def test_the_roots_of_all_readers_are_waited_for(behind: str) -> None:
 
 
 def test_a_newcomer_to_a_host_has_its_cursors_parked_where_it_begins() -> None:
-    """The consumer is at 301; what lies before it is neither skipped nor lost."""
+    """The consumer is at 301; earlier records are neither skipped nor lost."""
     host, source = Host().started(), emitted(Source("s1"), 30_000)
     host.session.live_at(S1, 301)
     assert host.session.wanted() == {(line, S1): 0 for line in LineName}

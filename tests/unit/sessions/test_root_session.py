@@ -1,7 +1,7 @@
-"""A root's session alone: its start, its transactions, and what others say of it.
+"""A root's session alone: its start, its transactions, and heartbeats of others.
 
-Its host is a few lists in memory. What happens between two requests of a procedure is a test's to
-decide (``Host.before``).
+Its host is a few lists in memory. A test determines the events between two requests of a procedure
+(``Host.before``).
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ PLACEMENT = 5
 
 
 class AwayError(SlackwaterError):
-    """The broker does not answer."""
+    """The broker does not respond."""
 
 
 class Host:
-    """What a root of one child and one replica asks for."""
+    """The logs for a root of one child and one replica."""
 
     def __init__(self, state: RootState | None = None, *, placement: int = PLACEMENT) -> None:
         self.config = RootConfig(
@@ -68,7 +68,7 @@ class Host:
 
     @property
     def stable_frontier(self) -> Position:
-        """How far the child's stable deltas have been accepted."""
+        """The frontier of the child's accepted stable deltas."""
         return self.session.core._children[0].stable.frontier
 
     def started(self) -> Host:
@@ -102,7 +102,7 @@ class Host:
         raise AssertionError(request)
 
     def do(self, effects: Sequence[Effect]) -> list[Effect]:
-        """Run procedures; what is left for the test."""
+        """Run procedures; return the effects left for the test."""
         for effect in effects:
             if isinstance(effect, Perform):
                 self.perform(effect.procedure)
@@ -112,13 +112,13 @@ class Host:
         return self.do(self.session.step(now))
 
     def boundary(self, start_ms: int, end_ms: int, **other: Any) -> None:
-        """The orderer's stable log goes on, and the live consumer has it."""
+        """Extend the orderer's stable log, and pass the record on as the live consumer."""
         offset = self.ends[STABLE]
         self.ends[STABLE] += 1
         self.session.receive(STABLE, offset, boundary(start_ms, end_ms, **other))
 
     def begun(self) -> Host:
-        """The orderer has written START."""
+        """Write the orderer's START."""
         self.ends[STABLE] += 1
         self.session.receive(STABLE, 0, START)
         return self
@@ -136,7 +136,7 @@ def boundary(start_ms: int, end_ms: int, **other: Any) -> OrderedRecord:
 
 
 def answered(to_ms: int, placement: int) -> RootState:
-    """What a copy has written when it had answered so far."""
+    """Return the state record of a copy that has answered up to there."""
     at = LogPosition(0, 0, -1, Position(0))
     logs = tuple(LogState(0, 0, line, at, at, 0) for line in LineName)
     frontier = (Position(to_ms * MS),)
@@ -159,7 +159,7 @@ def test_a_copy_that_was_placed_no_later_stays_down_and_fences_nobody(placement:
 
 
 def test_what_it_goes_on_from_is_read_behind_the_fence() -> None:
-    """The older copy commits once more after the first look, and is then fenced off (trace-18)."""
+    """The older copy commits once more after the first read, and is then fenced (trace-18)."""
     host = Host(answered(100, 1))
 
     def commits_once_more() -> None:
@@ -171,7 +171,7 @@ def test_what_it_goes_on_from_is_read_behind_the_fence() -> None:
 
 
 def test_who_was_answered_by_another_copy_meanwhile_ends_before_it_answers() -> None:
-    """That copy was placed between the two fences: this one knows less than the log."""
+    """That copy was placed between the two fences: this one's state is older than the log."""
     host = Host(answered(100, 1))
     host.perform(host.session.start())
 
@@ -219,7 +219,7 @@ def test_a_transaction_waits_for_the_one_before() -> None:
     host.boundary(100, 200)
     host.boundary(200, 300)
     assert host.commits(350 * MS) == []
-    assert host.session.wake_at is None, "there is nothing to wake for"
+    assert host.session.wake_at is None, "no wake-up is due"
     host.session.committed(360 * MS)
     (second,) = host.commits(361 * MS)
     assert second.transaction.before == first.transaction.after
@@ -256,12 +256,12 @@ def test_a_claim_is_looked_up(placement: int, ends: bool) -> None:
     host.state = answered(100, placement)
     host.session.claimed(PLACEMENT)  # its own
     host.session.claimed(PLACEMENT + 1)
-    host.session.claimed(PLACEMENT + 1)  # it is looked up once at a time
+    host.session.claimed(PLACEMENT + 1)  # it is verified once at a time
     host.step(0)
-    host.session.claimed(PLACEMENT + 1)  # heard before the answer is carried out
+    host.session.claimed(PLACEMENT + 1)  # received before the response is processed
     asked = len(host.asked)
     found = host.step(0)
-    assert len(host.asked) == asked, "it is known by now"
+    assert len(host.asked) == asked, "its number is known by now"
     assert [type(effect) for effect in found] == [Fail if ends else Refute]
 
 
@@ -313,7 +313,7 @@ def test_what_its_orderer_cannot_have_written_is_void(other: dict[str, int]) -> 
 
 
 def test_a_newcomer_reads_what_its_host_has_read_for_others() -> None:
-    """The live consumer is at 40 in the log; this root begins at 0, and begins there (rule-12)."""
+    """The live consumer is at 40 in the log; this root begins at 0 (rule-12)."""
     host = Host()
     host.ends[STABLE] = 40
     host.perform(host.session.start())
@@ -332,7 +332,7 @@ def test_a_newcomer_reads_what_its_host_has_read_for_others() -> None:
 
 
 def test_where_ordered_logs_begin_is_asked_again_when_the_broker_was_away() -> None:
-    """A seq is missing at the log's end; whether it still exists the ordered log tells."""
+    """A seq is missing at the log's end; the ordered log shows whether it still exists."""
     host = Host()
     host.config = replace(host.config, contents=Aggregates)
     host.session = RootSession(host.config, windowed=True)

@@ -1,4 +1,4 @@
-"""One Spark session for all tests here: a JVM costs seconds."""
+"""One Spark session for all tests here: a JVM takes seconds to start."""
 
 import gc
 import warnings
@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _sockets_are_closed_here() -> Iterator[None]:
-    """Else the garbage collector closes them in the middle of some other test, which then fails."""
+    """Otherwise the garbage collector closes them during another test, which then fails."""
     yield
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)

@@ -1,4 +1,4 @@
-"""The aggregator's keeping of its queries, without Spark: where they begin, how they end."""
+"""The aggregator's management of its queries, without Spark: starts, ends and replays."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Broker(MemoryBroker):
 
 
 class Busy(Broker):
-    """While it is asked, another process goes on with the fragment's work."""
+    """While a request is pending, another process continues with the fragment's work."""
 
     def __init__(self) -> None:
         super().__init__("climate")
@@ -63,7 +63,10 @@ class Busy(Broker):
         self.go_on()
 
     def go_on(self) -> None:
-        """Ten more ordered records; their deltas are written and read, and the root says so."""
+        """Write ten more ordered records.
+
+        Their deltas are written and read, as the root reports.
+        """
         writer = self.writer(no_failure)
         for _ in range(10):
             writer.append(*STABLE, b"record")
@@ -85,7 +88,7 @@ class Busy(Broker):
 
 
 class Query:
-    """A query that counts how often it is asked whether it runs; ``fail`` ends it."""
+    """A query that counts the requests for its state; ``fail`` ends it."""
 
     runId = ""  # noqa: N815 -- as in PySpark
 
@@ -123,16 +126,16 @@ class Query:
 
 
 class World:
-    """An aggregator whose queries are these, in virtual time."""
+    """An aggregator with these queries, in virtual time."""
 
     def __init__(self, broker: MemoryBroker, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_us = 60_000_000
         self.queries: list[Query] = []
         self.stops = True
         self.refused: set[Log] = set()
-        """A query that reads one of these fails at once."""
+        """Fragments whose query fails at once."""
         self.refuses_seconds = False
-        """A query fails at once while another one runs."""
+        """Fragments whose query fails at once while another one runs."""
         clock = SystemClock(wall_us=lambda: self.now_us, monotonic_us=lambda: self.now_us)
         spark = SimpleNamespace(process=SimpleNamespace(poll=lambda: None), session=None)
         of_all = QuerySettings("0", folder, "real-time", 60_000)
@@ -153,7 +156,7 @@ class World:
         self.aggregator.send_again(frozenset(holes))
 
     def fail(self, query: Query) -> None:
-        """It ends, and that is known."""
+        """End the query, and signal it."""
         query.fail()
         assert self.aggregator._some_ended.wait(WAIT_S_MAX)
 
@@ -169,7 +172,7 @@ def _climate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 @pytest.fixture(name="three")
 def _three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    """Three fragments that run."""
+    """Return three running fragments."""
     world = World(Broker("q0", "q1", "q2", "q3"), tmp_path, monkeypatch)
     for query in ("q0", "q1", "q2"):
         world.aggregator.add(fragment(query))
@@ -206,11 +209,11 @@ def test_rule_26_a_beginning_is_below_what_the_roots_of_any_reader_lack(
 def test_rule_26_a_second_aggregator_at_work_does_not_send_this_one_to_the_beginning(
     climate: World,
 ) -> None:
-    """A zombie's deltas are read: ``contiguous_seq`` may overtake an end asked for first.
+    """A zombie's deltas are read: ``contiguous_seq`` may exceed an end requested earlier.
 
-    1. A's aggregator is taken for dead and taken over; it lives and goes on.
-    2. The new one asks where the ordered log ends: 100. The root reads on: whole = 110.
-    3. The new one reads whole = 110, beyond the end: "another log", and begins at offset 0.
+    1. A's aggregator is suspected and taken over, but continues.
+    2. The new one requests the end of the ordered log: 100. The root reads on to 110.
+    3. The new one reads 110, beyond the end: "another log", and would begin at offset 0.
     """
     climate.aggregator.add(fragment())
     climate.look()
@@ -265,7 +268,7 @@ def test_a_query_that_fails_is_started_again(three: World) -> None:
 
 
 def test_a_fragment_whose_log_cannot_be_read_ends_up_alone(three: World) -> None:
-    """Spark ends the whole query; which of its logs was to blame it does not tell."""
+    """Spark ends the complete query, and does not report which log caused it."""
     three.refused = {("sw.ordered.q1.0", 0)}
     three.fail(three.queries[0])
     for _ in range(200):
@@ -295,10 +298,10 @@ def test_a_topic_that_is_not_there_holds_nobody_else_up(
 
 
 def test_queries_at_work_are_left_alone_until_one_ends(three: World) -> None:
-    """Each question goes to the JVM and back: with twenty queries ten a second cost 6 % of a core.
+    """Each request goes to the JVM: with twenty queries ten per second cost 6 % of a core.
 
-    1. Two queries run; in a second they are asked once.
-    2. One ends. It is told at once, and started again.
+    1. Two queries run; in a second each is checked once.
+    2. One ends. This is signalled at once, and it is restarted.
     """
     three.aggregator.add(fragment("q3"))
     three.look()
@@ -390,9 +393,9 @@ def test_rule_11_a_replay_runs_beside_until_nothing_is_missed(three: World) -> N
     three.look(3)
     three.look(holes=[HOLE])
     assert three.queries[1].logs == {("sw.ordered.q1.0", line) for line in (0, 1)}
-    assert len(three.running) == 2, "the others have not been touched"
+    assert len(three.running) == 2, "the others are not affected"
     three.look(1, holes=[HOLE])
-    assert len(three.queries) == 2, "one replay is enough"
+    assert len(three.queries) == 2, "one replay suffices"
     for _ in range(11):
         three.look(1)
     assert three.queries[1].stopped
@@ -410,7 +413,7 @@ def test_rule_11_a_replay_that_did_not_help_begins_again(three: World) -> None:
 
 
 def test_rule_11_where_no_replay_can_run_the_query_itself_is_started_again(three: World) -> None:
-    """On a cluster without spare slots the tasks of a second query are never started."""
+    """On a cluster without free slots the tasks of a second query are never started."""
     three.look(3)
     own = three.queries[0]
     three.refuses_seconds = True
@@ -429,7 +432,7 @@ def test_rule_11_what_is_missed_just_after_a_start_is_on_its_way(three: World) -
 def test_rule_11_a_replay_that_takes_its_time_to_stop_does_not_end_the_others(
     three: World,
 ) -> None:
-    """Spark raises when the threads of a query have not ended within its time-out."""
+    """Spark raises an error when the threads of a query have not ended within its time-out."""
     three.look(3)
     three.stops = False
     three.look(holes=[HOLE])

@@ -1,4 +1,4 @@
-"""The audit's own parts: acceptance by rule-10, and expressions that mean what ours mean."""
+"""Parts of the audit: acceptance by rule-10, and expressions with the pipeline's meaning."""
 
 import math
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def test_takes_the_next_id_only() -> None:
 
 
 def test_a_zombie_behind_its_successors_start_does_not_count() -> None:
-    # The zombie's ids are next, and its readings are others: distinct by id would take them.
+    # The zombie's ids are next, with other readings: distinct by id would include them.
     log = (start(0, 0), data(1, 0, 0, 4), start(2, 5), data(3, 0, 5, 9), data(4, 2, 5, 9))
     assert offsets(*log) == [1, 4]
 
@@ -68,9 +68,9 @@ def void(offset: int) -> Header:
 def test_damage_is_passed_over_as_the_readers_do() -> None:
     assert offsets(start(0, 0), data(1, 0, 0, 4), void(2), data(3, 0, 8, 9)) == [1, 3]
     assert offsets(start(0, 0), void(1), data(2, 0, 0, 4), data(3, 0, 8, 9)) == [2]
-    # Behind a hole all is sent again, so nothing is lost by it.
+    # After a hole all is sent again, so nothing is lost.
     assert offsets(start(0, 0), data(1, 0, 5, 9), void(2), data(3, 0, 8, 9)) == []
-    # At a log's end START tells what is lost.
+    # At a log's end START marks the loss.
     assert offsets(start(0, 0), data(1, 0, 0, 4), void(2), start(3, 8), data(4, 3, 8, 9)) == [1, 4]
 
 
@@ -89,7 +89,7 @@ KEYS = ["a", "it's", "(b)", "c", "", "a", "Z", "z", "部", "a", "b", "c"]
 
 
 def nested(text: str, depth: int) -> str:
-    """Each level has the one below once, and is worked out three times."""
+    """Each level has the one below once, and is computed three times."""
     for _ in range(depth):
         text = f"case {text} when 1 then 2 when 2 then 3 when 3 then 1 end"
     return text
@@ -126,7 +126,7 @@ def columns() -> Columns:
 def evaluated(
     spark: SparkSession, trees: Sequence[Number | Truth], columns: Columns
 ) -> list[list[object]]:
-    """What Spark makes of each tree, for each reading."""
+    """Return Spark's value of each tree, for each reading."""
     cells = {f"c{i}": values for i, values in enumerate(columns.values())}
     frame = spark.createDataFrame(pa.table({**cells, KEY_COLUMN: KEYS}))
     frame = frame.select(*(sf.nanvl(n, sf.lit(None)).alias(n) for n in cells), KEY_COLUMN)

@@ -1,4 +1,4 @@
-"""A deployment's names never reach Spark: whatever its fields are called, the audit is right."""
+"""A deployment's names never reach Spark: the audit is correct for any names of fields."""
 
 import math
 
@@ -26,7 +26,7 @@ from slackwater_spark.audit.query import aggregated, input_rows
 from slackwater_spark.audit.source_logs import decoded, read_headers
 from slackwater_spark.expressions import with_columns
 
-# Names become positions before Spark has them, so here are those that its own columns have.
+# Names become positions before Spark, so these are the names of its own columns.
 NAMES = [*sorted(OURS), "KEY", "T", "STIME", "BASE", "C0", "KEY_", "select", "date", "timestamp"]
 STIMES = [10, 20, 110]
 KEYS = ("a", "b")
@@ -42,7 +42,7 @@ def value(field: int, reading: int) -> float:
 
 
 def log(session: SparkSession, *streams: str) -> DataFrame:
-    """Source logs in which reading 1 lacks every third field."""
+    """Return source logs in which reading 1 lacks every third field."""
     columns = tuple(
         np.array([value(f, 0), math.nan if f % 3 == 0 else value(f, 1), value(f, 2)])
         for f in range(len(NAMES))
@@ -65,7 +65,7 @@ def log(session: SparkSession, *streams: str) -> DataFrame:
 
 
 def computed(session: SparkSession, query: QuerySpec) -> dict[tuple[int, str], list[list[object]]]:
-    """(window, key) -> the figures of each field."""
+    """Return (window, key) -> the figures of each field."""
     deployment = Deployment("data", {n: stream(n) for n in query.sources}, {query.name: query})
     records = log(session, *query.sources)
     taken = read_headers(session, records, deployment).accepted

@@ -1,4 +1,4 @@
-"""How Spark's processes are started: what an executor gets of what its driver has."""
+"""The start of Spark's processes: the settings that an executor shares with its driver."""
 
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def test_executors_like_the_driver_have_its_class_path_and_its_archive(
     options = conf(words)["spark.executor.extraJavaOptions"].split()
 
     assert "--jars" not in words
-    # The archive is good for exactly this class path.
+    # The archive is valid for exactly this class path.
     assert conf(words)["spark.executor.extraClassPath"] == words[words.index("-cp") + 1]
     assert f"-XX:SharedArchiveFile={archive}" in set(options) & set(words)
     assert options[-3:] == [word for word in words if word.startswith("-Dorg.apache.avro")]

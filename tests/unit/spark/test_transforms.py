@@ -1,7 +1,7 @@
-"""Ordered records in, deltas out: against a naive fold, and against damage (rule-19, trace-9).
+"""Ordered records in, deltas out: compared with a naive fold, and with damage (rule-19, trace-9).
 
-Both ends of the bytes are tested at once: what our codec writes is read by Spark's ``from_avro``,
-what its ``to_avro`` writes is read by our codec.
+Both directions are tested at once: the codec's bytes are read by Spark's ``from_avro``, and those
+of its ``to_avro`` are read by the codec.
 """
 
 import io
@@ -43,7 +43,7 @@ ROUTES = pytest.mark.parametrize("route", [COMPLETE, SPLIT], ids=["whole", "spli
 
 
 def record(*slices: Sequence[float], kind: Kind = Kind.INSERTION, **more: Any) -> OrderedRecord:
-    """One field ``t`` whose keys k0, k1, ... own these slices."""
+    """Return one field ``t`` whose keys k0, k1, ... have these slices."""
     offsets = np.concatenate([[0.0], np.cumsum([float(len(s)) for s in slices])])
     values = np.array([value for s in slices for value in s], dtype=float)
     made = OrderedRecord(
@@ -66,7 +66,7 @@ def record(*slices: Sequence[float], kind: Kind = Kind.INSERTION, **more: Any) -
 def source(
     spark: SparkSession, values: Sequence[bytes | None], line: int = 0, topic: str = "o"
 ) -> DataFrame:
-    """What Spark's Kafka source would give for them."""
+    """Return the rows of Spark's Kafka source for these records."""
     count = len(values)
     return spark.createDataFrame(
         pa.table(
@@ -83,7 +83,7 @@ def source(
 def run(
     spark: SparkSession, values: Sequence[bytes | None], route: Route = COMPLETE, line: int = 0
 ) -> list[list[DeltaRecord]]:
-    """The deltas of each part, in the order in which the sink would get them."""
+    """Return the deltas of each part, in the order of the sink."""
     topics = route.delta_topics
     rows = deltas(source(spark, values, line), [route]).collect()
     assert {row.partition for row in rows} <= {(2 * 2 + 1) * 2 + line}
@@ -96,7 +96,7 @@ def run(
 
 
 def naive(values: Sequence[float]) -> tuple[float, float, float, float, float]:
-    """The five figures, one reading after the other."""
+    """Compute the five figures, one reading after the other."""
     there = [value for value in values if not math.isnan(value)]
     total = 0.0
     for value in there:
@@ -108,7 +108,7 @@ def naive(values: Sequence[float]) -> tuple[float, float, float, float, float]:
 
 
 def check_figures(ordered: OrderedRecord, parts: Sequence[DeltaRecord]) -> None:
-    """Every key of the record is in exactly one part, with the naive figures bit for bit."""
+    """Check that every key is in exactly one part, with the naive figures bit for bit."""
     wanted = {
         key: [
             naive(column[int(ordered.offsets[i]) : int(ordered.offsets[i + 1])].tolist())
@@ -261,7 +261,7 @@ def test_keys_of_any_script_go_to_one_part(spark: SparkSession) -> None:
 
 
 def raw(**more: Any) -> bytes:
-    """An ordered record with whatever one likes in it, written by another Avro writer."""
+    """Return an ordered record with any content, written by another Avro writer."""
     made = {
         "kind": "INSERTION", "child": 2, "replica": 1, "inc": 0, "bucket_start": 0,
         "bucket_end": 100, "piece": 0, "pieces": 1, "first_id": 0, "last_id": 2,
@@ -276,7 +276,7 @@ def raw(**more: Any) -> bytes:
 
 
 def hostile(tail: bytes, kind: int = 1) -> bytes:
-    """Everything up to ``missing`` and ``gap``, then this."""
+    """Return all fields up to ``missing`` and ``gap``, then these."""
     numbers = (kind, 2, 1, 0, 0, 100, 0, 1, 0, 2, 0, -1)
     return HEADER + b"".join(map(long_bytes, numbers)) + b"\x00\x00" + tail
 
@@ -371,7 +371,7 @@ def test_figures_that_no_aggregate_needs_are_absent(
 
 
 def test_each_topic_s_records_go_where_its_own_route_leads(spark: SparkSession) -> None:
-    """Topics of three queries in one DataFrame: as if each had one of its own, damage as well."""
+    """Topics of three queries in one DataFrame give the same as separate ones, with damage."""
     counted = figures_of(("count",))
     routes = {
         "o": SPLIT,

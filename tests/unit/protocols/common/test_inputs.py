@@ -1,4 +1,4 @@
-"""The logs of a stage: who feeds a cursor, ends that were asked for, suppression after a start."""
+"""The logs of a stage: cursors' sources, requested ends, suppression after a start."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def never(_end: int) -> int | None:
 
 @dataclass
 class Place:
-    """A cursor that takes every record."""
+    """A cursor that accepts every record."""
 
     offset: int = 0
     attached: bool = False
@@ -81,7 +81,7 @@ def test_where_nothing_needs_a_record_the_live_consumer_passes_it_all_the_same()
 
 def test_in_a_log_of_transactions_the_next_record_may_lie_beyond_the_next_offset() -> None:
     inputs, live, stable = of_one_log(live=7, stable=3)
-    stable.offset = 8  # a marker: no reader sees a record there
+    stable.offset = 8  # a marker: there is no record for readers
     live.offset = 8
     assert lines(inputs.receive_batch("a", 9, 12)) == [LIVE, STABLE]
     live.attached = stable.attached = False
@@ -99,7 +99,7 @@ def test_a_parked_cursor_is_attached_where_it_has_reached_the_live_consumer() ->
         inputs.attach(STABLE, "a")
     assert stable.attached
     assert inputs.has_reached_consumer(STABLE, "a")
-    assert inputs.replaying(STABLE, "a", 7) is None, "the live consumer brings it"
+    assert inputs.replaying(STABLE, "a", 7) is None, "the live consumer returns it"
 
 
 def test_a_newcomer_s_cursors_are_parked_behind_and_far_beyond_its_host() -> None:
@@ -118,7 +118,7 @@ def test_what_retention_took_is_told_to_the_cursors_that_needed_it() -> None:
     assert (live.attached, stable.attached) == (True, False)
     inputs.position_gone(STABLE, "a", 6)
     inputs.position_gone(LIVE, "a", 9)
-    assert (live.jumped, stable.jumped) == ([], [5, 6]), "an attached cursor is told by its records"
+    assert (live.jumped, stable.jumped) == ([], [5, 6]), "records advance an attached cursor"
     inputs.begin_at({"a": 9})
     assert (live.attached, stable.attached) == (True, True)
     assert inputs.positions == {"a": 9}
@@ -129,11 +129,11 @@ def test_an_input_is_read_through_when_all_its_logs_are_read_to_their_ends() -> 
     logs = {"a": InputLog(one, None), "b": InputLog(two, None)}
     inputs = Inputs(logs, [["a", "b"]], {})
     assert inputs.probe(["a", "b"]) == ("a", "b")
-    assert inputs.probe(["a", "b"]) == (), "an answer is awaited"
+    assert inputs.probe(["a", "b"]) == (), "a response is pending"
     inputs.answer({"a": 2, "b": 3}, fetched_at=50)
     one.offset = 2
     assert list(inputs.read_through(never)) == []
-    assert inputs.probe(["a", "b"]) == ("a",), "another end may be asked for"
+    assert inputs.probe(["a", "b"]) == ("a",), "another end may be requested"
     inputs.answer({"a": 2}, fetched_at=60)
     two.offset = 3
     assert set(inputs.read_through(never)) == {(0, 50)}
@@ -174,4 +174,4 @@ def test_output_is_suppressed_until_the_log_is_read_or_read_far_enough(
     place.offset, place.boundary = offset, boundary
     assert not inputs.is_unread(100)
     place.offset = place.boundary = 0
-    assert not inputs.has_unread, "what was read stays read"
+    assert not inputs.has_unread, "records remain read"

@@ -32,7 +32,7 @@ POLICIES = [Policy(*pair) for pair in product(FAILURE, STABILIZATION)]
 
 
 class Buckets:
-    """Units that touch."""
+    """Adjacent units."""
 
     def end(self, start: int) -> int:
         return start + UNIT
@@ -46,7 +46,7 @@ class Buckets:
 
 @dataclass
 class Stage:
-    """A line over two inputs, driven as the cores drive it, and what it said when."""
+    """A line over two inputs, driven as by the cores, with its outputs and their times."""
 
     policy: Policy = field(default_factory=Policy)
     live: list[int] = field(default_factory=lambda: [0, 0])
@@ -62,11 +62,11 @@ class Stage:
         self.states: list[LineState] = []
 
     def state(self) -> LineState:
-        """Of the output."""
+        """The state of the output."""
         return self.line.state
 
     def look(self) -> None:
-        """Do all that is due."""
+        """Do all due work."""
         while self._stable() or self._live():
             pass
         if not self.states or self.states[-1] is not self.line.state:
@@ -96,7 +96,7 @@ class Stage:
         return True
 
     def run(self, to: int, *, healthy: Sequence[int] = (0, 1), stable_step: int = 0) -> None:
-        """Time passes; healthy inputs come as far as the time, the stable line a step further."""
+        """Let time pass; healthy inputs follow it, the stable line one step further."""
         while self.now < to:
             self.now += 10
             for i in healthy:
@@ -108,7 +108,7 @@ class Stage:
             self.look()
 
     def waits(self, kind: str, since: int = 0) -> list[int]:
-        """How long after its normal time each unit was answered so."""
+        """Return the delay of each unit's answers with this label after its normal time."""
         return [
             at - start - UNIT for at, start, what in self.emitted if what == kind and at > since
         ]
@@ -165,7 +165,7 @@ def test_stabilization_process_answers_at_once_delay_at_the_deadline_suspend_nev
 def test_an_input_whose_latency_is_longer_than_a_unit_is_failed_no_more_in_time(
     policy: Policy,
 ) -> None:
-    """It never reaches the beginning of the unit that is due, but it keeps its deadlines."""
+    """It never reaches the start of the due unit, but it meets its deadlines."""
     stage = Stage(policy, latency=5 * UNIT)
     stage.run(1_000)
     stage.run(4_000, healthy=[0])
@@ -179,7 +179,7 @@ def test_an_input_that_is_later_than_its_deadlines_stays_failed() -> None:
     stage = Stage(latency=WITHIN + 3 * UNIT)
     stage.run(6_000)
     assert stage.state() is LineState.UP_FAILURE
-    assert set(stage.waits("tentative", since=1_500)) == {0}, "one wait in vain is enough"
+    assert set(stage.waits("tentative", since=1_500)) == {0}, "one futile wait suffices"
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_every_unit_becomes_stable_once_and_in_order(policy: Policy) -> None:
 
 
 def test_delaying_saves_tentative_units_and_suspending_most() -> None:
-    """Figure 13: Process & Process gives most, Delay & Delay fewer, Suspend none after healing."""
+    """Figure 13: Process & Process has most, Delay & Delay fewer, Suspend none after healing."""
     count = {
         policy: len(failed_and_healed(policy, slowly=False).waits("tentative"))
         for policy in POLICIES
@@ -239,7 +239,7 @@ def test_suspended_an_input_that_fails_again_is_noticed_at_its_deadline() -> Non
 
 
 def test_a_source_that_is_still_silent_is_no_reason_to_answer_what_is_whole() -> None:
-    """Not read since the deadline: the silence may be the reader's own (trace-11)."""
+    """Not read since the deadline: the cause may be the reader itself (trace-11)."""
     stage = Stage(Policy("process", "suspend"))
     stage.run(1_000)
     stage.run(4_000, healthy=[0])
@@ -250,7 +250,7 @@ def test_a_source_that_is_still_silent_is_no_reason_to_answer_what_is_whole() ->
 
 
 def test_an_input_that_holds_back_is_not_missed() -> None:
-    """At the root: a child in STABILIZATION under suspend says nothing, and has not failed."""
+    """For the root: a child in STABILIZATION under suspend emits nothing, and has not failed."""
     stage = Stage(Policy("process", "suspend"))
     stage.run(1_000)
     stage.run(4_000, healthy=[0])
@@ -260,13 +260,13 @@ def test_an_input_that_holds_back_is_not_missed() -> None:
     assert stage.state() is LineState.STABILIZATION
     stage.excused = set()
     stage.run(6_010, healthy=[0])
-    assert stage.waits("tentative", since=6_000), "it is not excused any more"
+    assert stage.waits("tentative", since=6_000), "it is no longer excused"
     assert stage.state() is LineState.UP_FAILURE
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_tentative_input_is_passed_on_at_once(policy: Policy) -> None:
-    """trace-13: it has been held back where it became tentative."""
+    """trace-13: it was delayed where it became tentative."""
     stage = Stage(policy)
     stage.run(1_000)
     stage.tentative = {1}
@@ -280,7 +280,7 @@ def test_tentative_input_is_passed_on_at_once(policy: Policy) -> None:
 
 @st.composite
 def failures(draw: st.DrawFn) -> list[tuple[int, set[int]]]:
-    """(how long, who is silent) one after the other."""
+    """(duration, silent input), one after the other."""
     spans = st.tuples(st.integers(1, 300).map(lambda n: 10 * n), st.sets(st.integers(0, 1)))
     return draw(st.lists(spans, max_size=6))
 
@@ -299,7 +299,7 @@ def test_whatever_fails_when(
     stable_step: int,
     latency: int,
 ) -> None:
-    """Answers in order, never early; in time unless suspended; all is stable in the end."""
+    """Answers in order, never early; in time unless suspended; all are stable in the end."""
     stage = Stage(Policy(failure, stabilization), latency=latency)
     for length, silent in spans:
         healthy = [i for i in (0, 1) if i not in silent]

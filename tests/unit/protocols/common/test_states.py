@@ -1,4 +1,4 @@
-"""The table of an output's states: every state meets every event, and the manual shows it."""
+"""The table of an output's states: every state with every event, and the manual shows it."""
 
 from itertools import product
 from pathlib import Path
@@ -11,7 +11,7 @@ DOCS = Path(__file__).parents[4] / "docs" / "protocols" / "dpc.md"
 
 
 def diagram() -> str:
-    """The table as Mermaid, which the manual shows."""
+    """Return the table as Mermaid, as in the manual."""
     lines = ["stateDiagram-v2", "    [*] --> STABLE"]
     lines += [
         f"    {a.value} --> {b.value}: {e.value}" for (a, e), b in MOVES.items() if a is not b
@@ -21,7 +21,7 @@ def diagram() -> str:
 
 @pytest.mark.parametrize(("state", "event"), list(product(LineState, LineEvent)))
 def test_every_state_meets_every_event(state: LineState, event: LineEvent) -> None:
-    """The paper's moves (Figure 5), written out a second time."""
+    """The paper's moves (Figure 5), written a second time."""
     after = {
         LineEvent.INPUT_MISSING: LineState.UP_FAILURE,
         LineEvent.INPUT_COMPLETE: LineState.STABILIZATION,

@@ -1,4 +1,4 @@
-"""What a transaction of the root holds (rule-22 to rule-24; DPC, section 4.4.2).
+"""The contents of the root's transactions (rule-22 to rule-24; DPC, section 4.4.2).
 
 Deliberate differences from the paper: the UNDO is the root's and revokes no more than the same
 transaction replaces (trace-3, trace-4), where SOutput sends one UNDO and later one REC_DONE.
@@ -92,7 +92,7 @@ def test_a_tentative_answer_among_unrevoked_ones_stays_in_their_epoch() -> None:
 
 
 def test_what_was_answered_in_the_meantime_is_skipped() -> None:
-    # A secondary offers what it computed; the log says that the primary has answered some of it.
+    # A secondary offers its computed answers; by the log the primary has written some of them.
     answers = answers_from(Answered(50, 1, 20, 40))
     transaction = answers.plan([ready(0), ready(1), ready(2)], [lacking(2), lacking(3), lacking(4)])
     starts = [e.window_start for e in transaction.effects if not isinstance(e, Undo | RecDone)]
@@ -149,7 +149,7 @@ def test_a_run_of_empty_windows_is_cut_at_t_and_counts_as_one_correction() -> No
 
 
 def test_a_hundred_runs_of_empty_windows_are_corrected_at_once() -> None:
-    """Of readings far apart: between two of them lie any number of windows."""
+    """Between two distant readings there may be any number of windows."""
     spacing = 10_000
     answers = answers_from(Answered(0, 1, 0, 150 * spacing * SLIDE))
     backlog = [
@@ -204,10 +204,9 @@ def test_a_log_that_goes_back_is_refused() -> None:
 
 
 class Flapping(RuleBasedStateMachine):
-    """Sources come and go; transactions abort; copies die and take over from the log.
+    """Sources fail and return; transactions abort; copies end, and others take over from the log.
 
-    ``complete`` is how far every child's frontier has come. All that a new copy gets is the last
-    committed snapshot.
+    ``complete`` is the frontier of every child. A new copy gets only the last committed snapshot.
     """
 
     def __init__(self) -> None:
@@ -277,7 +276,7 @@ class Flapping(RuleBasedStateMachine):
     def _items(
         random: Random, make: Callable[[int, int, int], Ready[str]], first: int, last: int
     ) -> list[Ready[str]]:
-        """Windows [first, last) as single ones and runs of empty ones, beginning a little early."""
+        """Return windows [first, last), single and in runs of empty ones, beginning early."""
         items, at = [], max(0, first - random.randrange(4))
         while at < last:
             rows = random.choice([0, 1, 3, 3, 3, 3, 3, 900, 9_000, 25_000])

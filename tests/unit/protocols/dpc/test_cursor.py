@@ -1,4 +1,4 @@
-"""The cursor in a source log: what a loss leaves behind, across parking and restarts (trace-15)."""
+"""The cursor in a source log: the effects of a loss, across parking and restarts (trace-15)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STRICT = [True, False]
 
 
 def log_of(records: int, gaps: Mapping[int, int] | None = None) -> dict[int, SourceRecord]:
-    """Offset -> START, then one reading in each bucket; ``gaps``: what its proxy has lost."""
+    """Offset -> START, then one reading in each bucket; ``gaps``: readings lost by its proxy."""
     log = {0: SourceRecord(Kind.START, "s", 0, 0, -1, 0, 0, 0)}
     for i in range(records):
         at = i * BUCKET
@@ -45,7 +45,7 @@ def read(cursor: SourceCursor, log: Mapping[int, SourceRecord], below: int) -> N
 
 
 def restarted(cursor: SourceCursor, beginning: int, *, strict: bool = True) -> SourceCursor:
-    """What a process makes of the state record, where retention has left ``beginning``.
+    """Return a restarted process's cursor, if retention has left ``beginning``.
 
     See trace-25.
     """
@@ -70,7 +70,7 @@ WHEN: dict[str, Callable[[int], bool]] = {
 
 @pytest.mark.parametrize("when", WHEN)
 def test_a_restart_around_a_jump_neither_forgets_the_gap_nor_sees_a_hole(when: str) -> None:
-    """Ids 3 to 6 are lost: a cursor had passed b0 to b2 when retention took them."""
+    """Ids 3 to 6 are lost: a cursor had passed b0 to b2 when retention deleted them."""
     log, restarts = log_of(12), WHEN[when]
     cursor = SourceCursor(BEGINNING, strict=True)
     read(cursor, log, 4)
@@ -137,13 +137,13 @@ def test_what_the_live_line_left_out_is_missing_until_it_is_past_it(restart: boo
 
 @pytest.mark.parametrize("strict", STRICT)
 def test_a_gap_that_its_proxy_tells_is_counted_once_however_often_it_is_read(strict: bool) -> None:
-    """A parked cursor forgets what it has buffered, and reads it again."""
+    """A parked cursor drops its buffer, and reads the records again."""
     log = log_of(6, gaps={2: 7, 4: 9})
     cursor = SourceCursor(BEGINNING, strict=strict)
     read(cursor, log, 7)
     for _ in range(3):
         cursor.park()
-        assert cursor.offset == 1, "where the first reading lies"
+        assert cursor.offset == 1, "the place of the first reading"
         read(cursor, log, 7)
     assert affected(cursor) == [(2 * BUCKET, 3 * BUCKET, 7), (4 * BUCKET, 5 * BUCKET, 9)]
 
@@ -159,7 +159,7 @@ def damaged(log: dict[int, SourceRecord], *offsets: int) -> dict[int, SourceReco
 
 @pytest.mark.parametrize("restart_at", [None, 3, 4, 5, 6, 13])
 def test_a_damaged_record_is_a_gap_in_front_of_what_follows(restart_at: int | None) -> None:
-    """Ids 3 and 4 are in no other record, and the log is all that holds them."""
+    """Ids 3 and 4 are in no other record, and only the log had them."""
     log = damaged(log_of(12), 4, 5)
     cursor = SourceCursor(BEGINNING, strict=True)
     for offset in range(13):
@@ -174,7 +174,7 @@ def test_a_damaged_record_is_a_gap_in_front_of_what_follows(restart_at: int | No
 
 
 def test_a_damaged_record_that_held_nothing_else_is_none() -> None:
-    """A boundary, a zombie's leftovers, or what its proxy sends once more."""
+    """A boundary, a zombie's record, or one that its proxy sends again."""
     log = log_of(3)
     again = {**log, 4: SourceRecord.void("s"), 5: log_of(4)[4]}
     cursor = SourceCursor(BEGINNING, strict=True)
@@ -183,7 +183,7 @@ def test_a_damaged_record_that_held_nothing_else_is_none() -> None:
 
 
 def test_damage_behind_a_hole_leaves_it_a_hole() -> None:
-    """What lies there is sent again, so nothing is lost by it (rule-11)."""
+    """Records after the hole are sent again, so nothing is lost (rule-11)."""
     log = log_of(6)
     del log[3]
     cursor = SourceCursor(BEGINNING, strict=True)
@@ -216,7 +216,7 @@ def test_readings_that_cannot_be_decoded_behind_a_good_header_are_a_gap_too() ->
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[SourceRecord]:
-    """A stream whose sensors' clocks are wrong: readings lie anywhere above the promise."""
+    """A stream with wrong sensor clocks: readings may be anywhere above the watermark."""
     records = [SourceRecord(Kind.START, "s", 0, 0, -1, 0, 0, 0)]
     boundary = first = 0
     for _ in range(draw(st.integers(1, 25))):
@@ -245,7 +245,7 @@ def logs(draw: st.DrawFn) -> list[SourceRecord]:
 def test_readings_ahead_of_every_promise_come_when_it_is_their_time(
     log: list[SourceRecord], lookback: int, acts: list[str]
 ) -> None:
-    """Bucket by bucket, in the order of their ids, whatever is parked and restarted between."""
+    """Bucket by bucket, in the order of their ids, for any parking and restarts in between."""
     cursor = SourceCursor(BEGINNING, strict=True, lookback_us=lookback)
     for bucket, act in enumerate(acts):
         start, end = bucket * BUCKET, (bucket + 1) * BUCKET
@@ -277,7 +277,7 @@ def values_in(columns: Readings | None, low: int, high: int) -> list[float]:
 
 
 def test_what_is_gone_before_anything_was_read_is_lost() -> None:
-    """A state record of offset 0, and retention is there before its reader (seed 8405)."""
+    """A state record of offset 0, and retention deletes records before its reader (seed 8405)."""
     cursor = SourceCursor(SourcePosition(0, -1, -1, 0), strict=True)
     cursor.jump(45)
     first = SourceRecord(Kind.INSERTION, "s1", 0, 115, 117, 900, 910, 920)

@@ -19,12 +19,12 @@ from slackwater.protocols.dpc.sunion.join import JoinTooLargeError, SJoin, Table
 from slackwater.protocols.dpc.sunion.operators import Operators
 
 JoinReading = tuple[int, int, float]
-"""Time, key, and a value that no other reading has."""
+"""Time, key, and a unique value."""
 Pair = tuple[int, int, float, float]
 
 
 def naive(left: Sequence[JoinReading], right: Sequence[JoinReading], within: int) -> list[Pair]:
-    """Every left reading with every right one, in the order (time, left id, right id)."""
+    """Return every left reading with every right one, in the order (time, left id, right id)."""
     pairs = [
         (max(a[0], b[0]), i, j, a[1], a[2], b[2])
         for i, a in enumerate(left)
@@ -75,7 +75,7 @@ def test_buckets_one_after_the_other_hold_every_pair_once_and_in_order(
 def test_the_oracle_of_rehearsals_has_the_same_pairs_in_the_same_order(
     left: list[JoinReading], right: list[JoinReading], within: int
 ) -> None:
-    """Times are in any order, as ``disorder`` allows: ids decide between pairs of one time."""
+    """Times are in any order within ``disorder``: ids decide between pairs of the same time."""
 
     def source(name: str, readings: Sequence[JoinReading]) -> BatchSource:
         return BatchSource(("v",), [(t, (name,), f"k{k}", (v,)) for t, k, v in readings])
@@ -96,7 +96,7 @@ def test_the_oracle_of_rehearsals_has_the_same_pairs_in_the_same_order(
 def test_how_readings_were_packed_into_records_says_nothing(
     left: list[JoinReading], right: list[JoinReading], cuts: list[int], by_log: bool
 ) -> None:
-    """Records or partitions: what follows of a side is behind what came before."""
+    """Records or partitions: later readings of a side follow the earlier ones."""
 
     def columns(readings: Sequence[JoinReading]) -> SourceColumns:
         part = table(readings)

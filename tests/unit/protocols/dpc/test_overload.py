@@ -1,4 +1,4 @@
-"""Which overdue windows are passed over, and which are answered late but with figures (rule-20)."""
+"""Overdue windows that are skipped, and those that are answered late with figures (rule-20)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def overload(windows_max: int = 10, rows_max: int = 100) -> Overload:
 
 
 def over(of: Overload, windows: int) -> int:
-    """How many are passed over of so many that are overdue."""
+    """Return the number of skipped windows of this many overdue ones."""
     now = DUE_AFTER + X + 1 + (windows - 1) * SLIDE
     assert of.overdue(now, 0) == windows
     return of.passed_over(now, 0, lambda windows: windows)
@@ -50,7 +50,7 @@ def test_one_overdue_window_is_computed_however_much_it_costs() -> None:
 
 def test_a_run_that_can_be_computed_together_gets_its_figures() -> None:
     of = overload()
-    assert over(of, 10) == 0, "nothing is known yet of what it costs"
+    assert over(of, 10) == 0, "their cost is not known yet"
     transaction(of, 40, 1, 1)
     transaction(of, 80, 1, 1)
     assert of.windows_max == 10

@@ -1,4 +1,4 @@
-"""The live line's view of a child's replicas: what replaces what, and whose word is taken."""
+"""The live line's view of a child's replicas: precedence of records and of replicas."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Logs:
         self, replica: int, line: int, start: int, value: float, *, inc: int = 0, piece: int = 0,
         pieces: int = 1,
     ) -> None:  # fmt: skip
-        """A replica's next record, of one reading."""
+        """Write a replica's next record, with one reading."""
         at = self._ends.get((replica, line), 0)
         self._ends[replica, line] = at + 1
         record = OrderedRecord(
@@ -42,14 +42,14 @@ class Logs:
         self.input.take(replica, line, at, record)
 
     def run(self, replica: int, line: int, start: int, end: int) -> None:
-        """A replica's next record: the buckets of [start, end) are empty."""
+        """Write a replica's next record: the buckets of [start, end) are empty."""
         at = self._ends.get((replica, line), 0)
         self._ends[replica, line] = at + 1
         record = OrderedRecord(Kind.BOUNDARY, 0, replica, 0, start, end, seq=at)
         self.input.take(replica, line, at, record)
 
     def covered(self) -> list[tuple[int, int, bool, list[float]]]:
-        """The ingredients with their ends, in buckets."""
+        """Return the ingredients with their ends, in buckets."""
         covered = []
         for of in self.input.ingredients(0, 100 * BUCKET):
             _, stable, values = _reported(of)
@@ -57,14 +57,14 @@ class Logs:
         return covered
 
     def start(self, line: int, inc: int) -> None:
-        """Replica 0 begins anew."""
+        """Restart replica 0."""
         at = self._ends.get((0, line), 0)
         self._ends[0, line] = at + 1
         record = OrderedRecord(Kind.START, 0, 0, inc, 0, 0, seq=at, frontier=Position(0))
         self.input.take(0, line, at, record)
 
     def chosen(self) -> list[tuple[int, bool, list[float]]]:
-        """Of each bucket that there is an answer for: is it stable, and its pieces' values."""
+        """Return for each answered bucket whether it is stable, and its pieces' values."""
         return [_reported(found) for found in self.input.ingredients(0, 100 * BUCKET)]
 
 
@@ -75,7 +75,7 @@ def _reported(found: Ingredient) -> tuple[int, bool, list[float]]:
 
 @pytest.mark.parametrize("line", [STABLE, LIVE])
 def test_rule_10_what_a_zombie_writes_behind_its_successors_start_is_dropped(line: int) -> None:
-    """It would else be the later one in the live log, and count (rule-13)."""
+    """Otherwise it would be the later one in the live log, and count (rule-13)."""
     logs = Logs(replicas=1)
     logs.start(line, inc=3)
     logs.emit(0, line, 0, 1.0, inc=3)
@@ -87,19 +87,19 @@ def test_rule_10_what_a_zombie_writes_behind_its_successors_start_is_dropped(lin
 
 
 def test_rule_13_what_is_later_in_the_live_log_replaces_what_was_said_before() -> None:
-    """A replica that restarted says a bucket again, with more in it, or cut in another way."""
+    """A restarted replica emits a bucket again, with more data, or divided differently."""
     logs = Logs(replicas=1)
     logs.emit(0, LIVE, 0, 1.0)
     logs.emit(0, LIVE, 0, 2.0, inc=5)
     assert logs.chosen() == [(0, False, [2.0])]
     logs.emit(0, LIVE, 0, 3.0, inc=9, piece=0, pieces=2)
-    assert logs.chosen() == [], "an incomplete set of pieces is no slice"
+    assert logs.chosen() == [], "an incomplete set of pieces is not a slice"
     logs.emit(0, LIVE, 0, 4.0, inc=9, piece=1, pieces=2)
     assert logs.chosen() == [(0, False, [3.0, 4.0])]
 
 
 def test_rule_13_pieces_of_two_incarnations_make_no_slice() -> None:
-    """The first one died after its first piece, and a seek has left out the second one's."""
+    """The first one ended after its first piece, and a seek has skipped the second one's."""
     logs = Logs(replicas=1)
     logs.emit(0, LIVE, 0, 1.0, inc=5, piece=0, pieces=2)
     logs.emit(0, LIVE, 0, 2.0, inc=9, piece=1, pieces=2)
@@ -118,7 +118,7 @@ def test_rule_13_a_stable_slice_replaces_any_and_is_replaced_by_none() -> None:
 def test_rule_21_of_tentative_replicas_the_one_that_has_come_furthest_is_taken(
     further: int,
 ) -> None:
-    """Table II: among equals it is the more useful one, for the buckets that both have too."""
+    """Table II: among equals it is the more useful one, also for buckets that both have."""
     logs = Logs(replicas=2)
     for replica in range(2):
         logs.emit(replica, LIVE, 0, float(replica))
@@ -138,13 +138,13 @@ def test_rule_21_a_stable_slice_is_better_than_one_of_a_replica_that_is_further(
 
 
 class Stable:
-    """One replica's stable deltas, as the stable line's cursor reads them."""
+    """One replica's stable deltas, as read by the stable line's cursor."""
 
     def __init__(self) -> None:
         self.cursor = DeltaCursor(LogPosition(0, 0, -1, Position(0)), lambda e: e, strict=True)
 
     def read(self, *seqs: int | None) -> list[bool]:
-        """Which of these count; None is a record that does not decode."""
+        """Return those that count; None is a record that does not decode."""
         return [self._take(seq) for seq in seqs]
 
     def _take(self, seq: int | None) -> bool:
@@ -160,7 +160,7 @@ FOREIGN = None
 
 
 def test_r9_what_nobody_wrote_takes_no_seq() -> None:
-    """The true record behind it was dropped as a repeat, and its orderer ended to say it again."""
+    """The true record after it was dropped as a repeat, and its orderer ended to send it again."""
     log = Stable()
     assert log.read(0, FOREIGN, 1, FOREIGN, FOREIGN, 2) == [True, False, True, False, False, True]
     assert log.cursor.pending_gap is None

@@ -1,4 +1,4 @@
-"""A root's decision changes nothing until it is taken: whoever asks twice is told the same."""
+"""A root's decision changes nothing until it is applied: a repeated decision is the same."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ ROWS = Settings(bound_ms=600, margin_ms=50, bucket_ms=20, rows=True, empty_wait_
 CUT_MS, HEALED_MS, END_MS, TICK_MS = 400, 1_600, 2_200, 20
 
 ASKED_EVERY = 5
-"""Steps: to look at everything takes longer than a step."""
+"""Checked steps: comparing the complete state takes longer than a step."""
 
 
 def picture(of: Any, seen: dict[int, tuple[int, object]] | None = None) -> Any:
-    """A value that is equal if, and only if, all that ``of`` leads to is."""
+    """Return a value that is equal if, and only if, all objects reachable from ``of`` are equal."""
     seen = {} if seen is None else seen
     if of is None or isinstance(of, str | bytes | int | float):
         return of
     if isinstance(of, np.ndarray):
         return of.dtype.str, of.shape, of.tobytes()
     if isinstance(of, KeyTable):
-        return len(of)  # which keys fold into which it works out once, and that is no state
+        return len(of)  # a cache of key orders, which is not state
     if callable(of) and not hasattr(of, "__dict__"):
         return id(of)
     if id(of) in seen:
         return "again", seen[id(of)][0]
-    seen[id(of)] = len(seen), of  # kept: another object may get the place of one that is gone
+    seen[id(of)] = len(seen), of  # kept alive: another object may get the id of a deleted one
     inside = partial(picture, seen=seen)
     if isinstance(of, dict):
         return [(inside(key), inside(value)) for key, value in of.items()]
@@ -49,7 +49,7 @@ def picture(of: Any, seen: dict[int, tuple[int, object]] | None = None) -> Any:
 
 
 def fields_of(of: object) -> list[tuple[str, Any]]:
-    """Its attributes, wherever they are kept."""
+    """Return its attributes, with slots and without."""
     slots = [name for cls in type(of).__mro__ for name in getattr(cls, "__slots__", ())]
     found = [(name, getattr(of, name)) for name in slots if hasattr(of, name)]
     return found + sorted(vars(of).items()) if hasattr(of, "__dict__") else found
@@ -57,7 +57,7 @@ def fields_of(of: object) -> list[tuple[str, Any]]:
 
 @dataclass
 class CountedInputs:
-    """A root over two children, that is asked twice before each step."""
+    """A root over two children that decides twice before each step."""
 
     settings: Settings
     absent_ms: range = range(0)
@@ -77,10 +77,10 @@ class CountedInputs:
         self.root.core.step = self.asked_twice  # type: ignore[method-assign]
 
     def asked_twice(self, now: int) -> Any:
-        """A step, and before it the question what it will be."""
+        """A step, preceded by an additional decision."""
         core = self.root.core
         core._look(now)
-        assert core.suppress_tentative in (True, False)  # it forgets what has been read
+        assert core.suppress_tentative in (True, False)  # it drops records that were read
         self.asked += 1
         if self.asked % ASKED_EVERY:
             return self._step(now)
@@ -93,7 +93,7 @@ class CountedInputs:
         return self._step(now)
 
     def run(self) -> None:
-        """One source is away for some time, and the root may be too."""
+        """Run; one source is silent for some time, and the root may be down too."""
         for now in range(TICK_MS, END_MS, TICK_MS):
             for source in self.sources:
                 speaks = not self.quiet or now % 500 == 0
@@ -132,11 +132,11 @@ def test_to_decide_changes_nothing_and_does_not_depend_on_how_often(name: str) -
 
 
 def test_what_was_tried_for_an_answer_that_waits_is_dropped() -> None:
-    """Windows without rows are due, and wait: the line stays, and what comes meanwhile counts."""
+    """Windows without rows are due, and wait: the line does not move, and later input counts."""
     world = CountedInputs(ROWS, quiet=True)
     world.run()
     held = [d for d in world.decisions if not d.transaction and d.wake_at is not None]
     assert held
-    assert not any(d.busy for d in held), "it would look again at once"
+    assert not any(d.busy for d in held), "it would check again at once"
     reported = [one.effect for one in world.root.emitted if isinstance(one.effect, TentativeWindow)]
-    assert any(window.rows for window in reported), "what came while the emptiness before it waited"
+    assert any(window.rows for window in reported), "input after waiting empty windows"

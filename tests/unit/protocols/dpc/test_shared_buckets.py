@@ -1,4 +1,4 @@
-"""Orderers that share their buckets have the same ones as orderers that do not."""
+"""Orderers that share buckets have the same ones as orderers that do not."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def operators(shared: SharedBuckets[list[BucketPiece]] | None) -> Operators:
 
 
 def emitted(pieces: list[BucketPiece]) -> list[object]:
-    """What of them can be compared."""
+    """Return a comparable form of them."""
     return [
         (list(p.keys), p.offsets.tolist(), p.fields, [v.tolist() for v in p.values]) for p in pieces
     ]
@@ -56,7 +56,7 @@ chunks = st.lists(
 def test_whoever_comes_when_has_what_it_would_have_made(
     streams: list[list[tuple[SourceColumns, int]]], steps: list[tuple[int, int, int]]
 ) -> None:
-    """Three orderers ask for buckets in any order, with floors of their own."""
+    """Three orderers request buckets in any order, with different previous watermarks."""
     shared: SharedBuckets[list[BucketPiece]] = SharedBuckets()
     three = [operators(shared) for _ in range(3)]
     for _ in three:
@@ -69,7 +69,7 @@ def test_whoever_comes_when_has_what_it_would_have_made(
 
 
 class Counting:
-    """What is made is counted."""
+    """Counts the computed buckets."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -92,7 +92,7 @@ def sharing(users: int) -> SharedBuckets[int]:
 def test_it_is_made_once_for_all() -> None:
     shared, make = sharing(3), Counting()
     assert [shared.content(0, W, [[(ONE, 0)]], make) for _ in range(3)] == [1, 1, 1]
-    assert shared.content(0, W, [[(ONE, 0)]], make) == 2, "all three have had it: it is forgotten"
+    assert shared.content(0, W, [[(ONE, 0)]], make) == 2, "all three have taken it: it is dropped"
 
 
 def test_who_is_alone_keeps_nothing() -> None:

@@ -1,4 +1,4 @@
-"""The pure core of the source log: ids, promises, lateness."""
+"""The pure core of the source log: ids, watermarks, lateness."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_any_chunking_gives_the_same_ids_and_the_same_late_ones(
             late += [at + int(i) for i in refused.indices]
         at += len(part)
         if data.draw(st.booleans()):
-            # Paced: the clock has reached the largest time read, and not yet the next larger one.
+            # Paced: the clock has reached the largest time read, but not the next larger one.
             reached = max(stimes[:at])
             records += core.flush(1, reached if data.draw(st.booleans()) else None)
     records += core.flush(1)
@@ -97,10 +97,10 @@ def check_watermarks(records: list[SourceRecord]) -> None:
     watermark = NEVER
     for record in records:
         if record.readings:
-            assert record.stime_min >= watermark, "a reading below the promise"
+            assert record.stime_min >= watermark, "a reading below the watermark"
             assert record.stime_min == columns(record).stimes.min()
             assert record.stime_max == columns(record).stimes.max()
-        assert record.boundary >= watermark, "the promise went back"
+        assert record.boundary >= watermark, "the watermark decreased"
         watermark = record.boundary
 
 
@@ -168,7 +168,7 @@ def test_a_reading_a_day_ahead_goes_to_quarantine_and_moves_nothing() -> None:
     (refused,) = core.offer(arrived([100, future, 101]), now_us=100)
     assert (refused.reason, refused.indices.tolist()) == ("future", [1])
     assert core.largest == 101
-    assert core.offer(arrived([future], 3)) == ()  # a replay: no such rule
+    assert core.offer(arrived([future], 3)) == ()  # a replay: the rule does not apply
 
 
 def test_flushes_at_the_cut_points_of_all_queries_after_disorder() -> None:
@@ -269,15 +269,15 @@ VOID = SourceRecord.void("room")
 @pytest.mark.parametrize(
     ("log", "next_id"),
     [
-        # What was damaged is in no other record: a gap, for the writer as for the readers.
+        # A damaged record's ids are in no other record: a gap, for the writer as for the readers.
         ([data(0, 0, 9), VOID, data(0, 20, 29)], 30),
-        # Damage at the end: what a writer can send again it does.
+        # Damage at the end: a writer repeats the records that it can.
         ([data(0, 0, 9), VOID], 10),
         ([data(0, 0, 9), VOID, start(3, 10, "a"), data(3, 10, 14)], 15),
         # A boundary, or a repeat.
         ([data(0, 0, 9), VOID, data(0, 10, 14)], 15),
         ([data(0, 0, 9), VOID, data(0, 5, 9), data(0, 20, 29)], 30),
-        # Behind a hole all is sent again, so nothing is lost by it.
+        # After a hole all is sent again, so nothing is lost.
         ([data(0, 0, 9), data(0, 20, 29), VOID, data(0, 40, 49)], 10),
         ([data(0, 0, 9), VOID, data(-1, 20, 29)], 10),
     ],

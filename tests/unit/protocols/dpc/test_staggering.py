@@ -16,16 +16,16 @@ BEAT = 40
 
 @dataclass
 class Replica:
-    """One replica with so much to catch up with; it gets ``speed`` done in a beat of its turn."""
+    """A replica with this much work; with the lease it completes ``speed`` of it per heartbeat."""
 
     number: int
     replicas: int
     work: int = 0
     speed: int = 40
     alive: bool = True
-    """Its heartbeats go out."""
+    """Whether its heartbeats are sent."""
     hangs: bool = False
-    """They do, but its loop is stuck, so they say the same all the time."""
+    """Whether its loop hangs while heartbeats are sent, so that they never change."""
     done: int = 0
     at_it: bool = False
     emitted: PeerStatus = field(default_factory=PeerStatus)
@@ -45,7 +45,7 @@ class Replica:
 
 
 class Group:
-    """Replicas of one output that hear each other a beat later."""
+    """Replicas of one output that receive each other's heartbeats one period later."""
 
     def __init__(self, *replicas: Replica) -> None:
         self.replicas = replicas
@@ -71,7 +71,7 @@ class Group:
 def test_with_one_replica_nobody_is_asked() -> None:
     alone = Stagger(0, 1, LEASE)
     assert alone.may_catch_up(0, needs=True, progress=0)
-    assert alone.may_catch_up(10**9, needs=True, progress=0), "and no lease runs out"
+    assert alone.may_catch_up(10**9, needs=True, progress=0), "and no lease expires"
 
 
 def test_figure_9_the_lower_id_goes_first_and_the_other_waits_for_it() -> None:
@@ -95,7 +95,7 @@ def test_a_replica_that_is_at_it_refuses_also_a_lower_one() -> None:
     assert b.emitted.holds
     assert a.emitted.asks
     assert not a.emitted.holds
-    assert a.emitted.grants == 1, "and so the lease of the other goes on"
+    assert a.emitted.grants == 1, "and so the lease of the other is renewed"
     group.run(5_000)
     assert (a.done, b.done) == (2_000, 2_000)
 
@@ -169,7 +169,7 @@ def test_two_that_get_nowhere_leave_a_turn_to_the_third() -> None:
 def test_whoever_lives_and_can_make_progress_is_done_in_time(
     accidents: list[tuple[int, str]], replicas: int
 ) -> None:
-    """Nobody is blocked for more than some leases, whatever becomes of the others."""
+    """None is blocked for more than some leases, for any faults of the others."""
     members = [Replica(i, replicas, work=2_000) for i in range(replicas)]
     group = Group(*members)
     for number, what in accidents:

@@ -1,4 +1,4 @@
-"""Messages of Avro: each is a reading or malformed, whatever its bytes and its schema are."""
+"""Avro messages: each is a reading or malformed, for any bytes and schemas."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def framed(schema: Json, value: Json, schema_id: int = 1) -> bytes:
 
 
 def reader(*schemas: Json, spec: StreamSpec = LAB, quick: bool = True) -> AvroReader:
-    """A reader that knows these schemas by ids from 1 on, and by fingerprints."""
+    """Return a reader with these schemas by ids from 1 on, and by fingerprints."""
     known = {}
     for schema_id, schema in enumerate(schemas, 1):
         text = SchemaText(json.dumps(schema))
@@ -85,7 +85,7 @@ def slow(plan: Any) -> Any:
 
 
 def seen(parsed: Parsed) -> list[Any]:
-    """Per message its time, key and values, or why it is refused."""
+    """Return per message its time, key and values, or the reason of its refusal."""
     found: dict[int, Any] = {bad.index: bad.detail for bad in parsed.bad}
     for i, at in enumerate(parsed.indices.tolist()):
         values = tuple("" if v[i] != v[i] else float(v[i]).hex() for v in parsed.values)
@@ -116,7 +116,7 @@ LEAF: dict[str, st.SearchStrategy[Any]] = {
 
 @st.composite
 def typed(draw: st.DrawFn, depth: int = 0) -> tuple[Json, st.SearchStrategy[Any]]:
-    """A type and values of it."""
+    """Return a type and values of it."""
     kinds = [*LEAF, "nullable", "array", "map", "union", "enum", "fixed", "record"]
     kind = draw(st.sampled_from(kinds if depth < 2 else [*LEAF]))
     if kind in LEAF:
@@ -152,7 +152,7 @@ def typed(draw: st.DrawFn, depth: int = 0) -> tuple[Json, st.SearchStrategy[Any]
 
 @st.composite
 def schema_and_values(draw: st.DrawFn) -> tuple[Json, list[Json]]:
-    """A record with the declared paths, of any types, and some of it."""
+    """Return a record with the declared paths, of any types, and some of its values."""
     extra, at = draw(typed()), draw(st.one_of(typed(), st.just(("long", st.integers(0, 10**13)))))
     mote = draw(st.one_of(typed(), st.just(("string", st.sampled_from(["m", "n", ""])))))
     t, h = draw(typed()), draw(st.one_of(typed(), st.just(("double", st.floats()))))
@@ -178,7 +178,7 @@ def schema_and_values(draw: st.DrawFn) -> tuple[Json, list[Json]]:
 
 
 def is_taken(schema: Json) -> bool:
-    """Whether a schema is taken; one with an array of items without bytes is not."""
+    """Return whether a schema is accepted; one with an array of items without bytes is not."""
     try:
         compile_schema(json.dumps(schema))
     except SchemaError:
@@ -201,7 +201,7 @@ def test_both_decoders_say_the_same_of_sound_and_of_damaged_messages(
         messages.insert(
             data.draw(st.integers(0, len(messages))), message[:at] + put + message[cut:]
         )
-    # What an altered header refers to is another matter.
+    # A changed header may reference another schema, which is not tested here.
     messages = [m if m[:5] == b"\0\0\0\0\1" else b"\0\0\0\0\1" + m for m in messages]
     assert seen(reader(schema).parse(messages)) == seen(reader(schema, quick=False).parse(messages))
 
@@ -279,7 +279,7 @@ def recursive() -> Json:
 
 
 def doubling() -> Json:
-    """Each of forty records holds the one before it twice."""
+    """Each of forty records contains the one before it twice."""
     inner: Json = record({"x": "null"}, "D0")
     for i in range(1, 41):
         inner = record({"a": inner, "b": f"D{i - 1}"}, f"D{i}")
@@ -304,7 +304,7 @@ def named_by(name: Json) -> Json:
 
 
 def marked() -> Json:
-    """It says that fastavro has checked it."""
+    """A schema that pretends to have been parsed by fastavro."""
     strange = {"type": "enum", "name": "E", "symbols": [1, "a", {}]}
     return record({"mote": strange}) | {"__fastavro_parsed": True, "__named_schemas": {}}
 

@@ -1,4 +1,4 @@
-"""Where schemas are looked up: what says that there is none, and what says nothing."""
+"""Sources of schemas: responses that refuse a message, and failures that do not."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Clock:
 
 
 def answer(book: SchemaBook, *references: Reference) -> Sequence[SchemaText]:
-    """The schemas, as soon as they are there."""
+    """Return the schemas, as soon as they are available."""
     for _ in range(round(WAIT_S_MAX / sources.ANSWER_S_MAX)):
         try:
             found = book.find(references)
@@ -70,7 +70,7 @@ def answer(book: SchemaBook, *references: Reference) -> Sequence[SchemaText]:
 
 
 class Registry:
-    """A registry whose answers a test holds back or spoils."""
+    """A registry whose responses a test delays or damages."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
@@ -133,7 +133,7 @@ def test_an_error_says_nothing_and_the_registry_is_asked_again(
         with pytest.raises(NotYetReadableError, match="refused"):
             answer(book, SEVEN)
     assert registry.asked == [7, 7, 7]
-    assert len(caplog.records) == 1, "one line an outage"
+    assert len(caplog.records) == 1, "one line per outage"
     registry.fails = False
     assert answer(book, SEVEN)[0].text
 
@@ -169,7 +169,7 @@ def test_a_registry_has_no_fingerprints(book: RegistryBook) -> None:
 def test_an_id_that_no_registry_can_have_is_refused_and_not_asked_for(
     book: RegistryBook, registry: Registry
 ) -> None:
-    """Confluent's answers a 404 without a code of its own, which would be waited for for ever."""
+    """Confluent's responds with a 404 without its error code; the stream would wait for ever."""
     largest, too_large = answer(book, Reference(id=2**31 - 1), Reference(id=2**31))
     assert largest.refused == "is not in the registry"
     assert "its largest id is 2147483647" in too_large.refused
@@ -200,7 +200,7 @@ def test_a_schema_of_too_many_others_is_refused_and_not_waited_for() -> None:
 
 @pytest.mark.parametrize("body", [{}, {"schema": None}, {"schema": 5}, {"schema": ""}])
 def test_an_answer_without_a_schema_says_nothing_and_is_not_kept(body: dict[str, Any]) -> None:
-    """Something else answers at the registry's URL for a while."""
+    """Another service responds at the registry's URL for a while."""
     with RegistryStub() as stub:
         fetch = registry_fetch(stub.url, None)
         stub.schemas[7] = body
@@ -334,7 +334,7 @@ def test_other_formats_have_no_schemas(clock: Clock) -> None:
 
 
 class SlowRegistry(Registry):
-    """Has no schema of an id, and takes 5 s to tell."""
+    """Has no schema of an id, and takes 5 s to respond."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
@@ -348,7 +348,7 @@ class SlowRegistry(Registry):
 def test_a_batch_with_more_ids_than_are_kept_is_refused_and_the_stream_goes_on(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such as messages of another format that begin with a zero byte."""
+    """For example messages of another format that begin with a zero byte."""
     monkeypatch.setattr(sources, "UNKNOWN_MAX", 50)
     monkeypatch.setattr(sources, "ASKED_MAX", 30)
     count = 200

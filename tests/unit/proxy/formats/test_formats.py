@@ -1,4 +1,4 @@
-"""Messages that hold many readings: each element is what a message of ``json`` is, alone."""
+"""Messages with several readings: each element is parsed like a ``json`` message."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ Found = dict[tuple[int, int], Any]
 
 
 def reading(spec: StreamSpec, form: Form) -> MessageReader:
-    """The reader of a stream with this format."""
+    """Return the reader of a stream with this format."""
     return reader_of(on_topic(spec, form))
 
 
 def on_topic(spec: StreamSpec, form: Form) -> StreamSpec:
-    """A stream of messages of this format."""
+    """Return a stream of messages of this format."""
     return replace(spec, topic=TopicSpec("lab", form))
 
 
 def by_element(parsed: Parsed) -> Found:
-    """(message, element) to (time, key, values), a boundary, or the reason why it is refused."""
+    """Return (message, element) to (time, key, values), a boundary, or the refusal's reason."""
     elements = parsed.elements
     assert elements is not None
     seen: dict[int, Any] = {bad.index: bad.detail for bad in parsed.bad} | dict(parsed.boundaries)
@@ -73,7 +73,7 @@ def by_element(parsed: Parsed) -> Found:
 
 
 def defined(outcome: MessageReading | int | Bad) -> Any:
-    """What ``by_element`` has for an outcome of the definition."""
+    """Return the same for an outcome of the definition."""
     match outcome:
         case MessageReading(stime, key, values):
             return stime, key, tuple("" if v != v else v.hex() for v in values)  # noqa: PLR0124
@@ -217,7 +217,7 @@ def test_what_is_no_object_is_refused_as_one(message: bytes) -> None:
 
 @pytest.mark.parametrize(
     "time",
-    # The last two: pyarrow reads 0, and each half of the guard stops one of them.
+    # The last two: pyarrow returns 0, and each half of the guard prevents one of them.
     [b'"1.%s"' % (b"0" * 42), b"0e-400", b'"%s"' % (b"0" * 300)],
     ids=["digits", "exponent", "zeros"],
 )
@@ -302,7 +302,7 @@ def test_a_reader_can_be_sent_to_a_process_that_reads_in_isolation(form: Form) -
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_message_that_crashes_its_reader_is_refused_as_one(tmp_path: Path, form: Form) -> None:
-    """It is found in a child process, and known from then on."""
+    """It is found in a child process, and is a dead letter from then on."""
     script = f"""
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Formats of request bodies: the same readings in each, and what is refused, with its place."""
+"""Formats of request bodies: the same readings in each, and refused parts, with their place."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def real_rows(n: int) -> list[Row]:
 
 
 def as_json(rows: list[Row]) -> bytes:
-    # The numbers are written as they stand in the file.
+    # The numbers are written as in the file.
     fields = (", ".join(f'"{name}":{row[name]}' for name in row) for row in rows)
     return ("[" + ", ".join("{" + text + "}" for text in fields) + "]").encode()
 
@@ -180,7 +180,7 @@ Value = st.recursive(
 
 @given(st.lists(Value, max_size=6), st.sampled_from([None, 1]))
 def test_each_element_of_an_array_has_its_index(elements: list[Any], indent: int | None) -> None:
-    """An array gives what each of its elements gives alone."""
+    """An array gives the same as each of its elements alone."""
     content = read(json.dumps(elements, indent=indent).encode(), JSON)
     alone = [read(b"[%b]" % json.dumps(element).encode(), JSON).parsed for element in elements]
     assert [bad.index for bad in content.parsed.bad] == [i for i, p in enumerate(alone) if p.bad]
@@ -432,7 +432,7 @@ def test_a_compressed_dictionary_is_refused() -> None:
 
 
 def test_damaged_bytes_are_refused_or_read_and_never_end_the_process() -> None:
-    """Bytes of real streams are changed; each is refused, or gives readings."""
+    """Bytes of valid streams are changed; each is refused, or gives readings."""
     randomness = random.Random(1)
     complete = [
         as_arrow(real_rows(50)),

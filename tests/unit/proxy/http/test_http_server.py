@@ -1,4 +1,4 @@
-"""The HTTP server of a proxy: what it refuses, what it bounds, and that it goes on."""
+"""The HTTP server of a proxy: refusals, limits, and that it continues."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_another_method_is_refused_in_json(site: Site) -> None:
 def test_bodies_that_wait_share_a_bounded_memory(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sender that is slow holds the room of its body until the time for it is over."""
+    """A slow sender occupies the memory of its body until its time limit."""
     monkeypatch.setattr(app, "BODY_S_MAX", 1.0)
     size = app.BODY_BYTES_MAX
     head = b"POST /streams/room HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -148,7 +148,7 @@ def test_bytes_that_are_no_http_end_their_connection_only(
 def test_a_connection_serves_request_after_request(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The time for headers does not end a connection that is used."""
+    """The time limit for headers does not close a connection in use."""
     monkeypatch.setattr(server, "HEADERS_S_MAX", 0.2)
     with closing(site.connect()) as connection:
         connection.connect()

@@ -1,4 +1,4 @@
-"""The connection to an MQTT broker, against a socket that plays the broker's part."""
+"""The connection to an MQTT broker, against a socket with scripted responses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Part:
         self.sock = sock
 
     def packet(self) -> tuple[int, bytes]:
-        """The next packet of the client: type with flags, body."""
+        """Return the next packet of the client: type with flags, body."""
         kind, length = self._exactly(1)[0], self._exactly(1)[0]
         assert length < 128
         return kind, self._exactly(length)
@@ -63,7 +63,7 @@ class Part:
 
 
 class Played:
-    """Accepts connections and plays each with the next of the parts, the last one again."""
+    """Accepts connections and runs the next script with each; the last one is repeated."""
 
     def __init__(self, *parts: Callable[[Part], None]) -> None:
         self.server = socket.create_server(("127.0.0.1", 0))

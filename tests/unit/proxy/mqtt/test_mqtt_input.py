@@ -1,4 +1,4 @@
-"""A stream that an MQTT broker feeds: killed anywhere, cut off, full; nothing is lost."""
+"""A stream read from an MQTT broker: killed, disconnected, full; nothing is lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_message_is_acknowledged_when_its_reading_is_in_the_spool(
     for _ in range(9):
         world.publish()
     world.run(proxy)
-    assert len(world.broker.unacknowledged) == 4  # the window is full, and stays so
+    assert len(world.broker.unacknowledged) == 4  # the window is full, and remains so
     assert len(world.broker.queue) == 5
     assert world.values() == []
     monkeypatch.setattr(Spool, "append", append)
@@ -64,7 +64,7 @@ def test_while_kafka_is_away_readings_go_to_the_spool_and_are_acknowledged(tmp_p
         world.publish()
     world.run(proxy)
     assert world.broker.holds == 0
-    again = world.proxy  # killed: the spool has them
+    again = world.proxy  # killed: they are in the spool
     world.world.broker.come_back()
     world.run(again())
     assert world.values() == list(range(1, 51))
@@ -132,17 +132,17 @@ def test_the_number_of_a_message_goes_on_after_a_restart(tmp_path: Path) -> None
     assert [entry["position"] for entry in world.world.quarantined()] == ["lab/x#1"]
 
 
-# Repetitions.
+# Duplicates.
 
 
 def test_without_a_counter_an_unacknowledged_message_may_count_twice(tmp_path: Path) -> None:
-    """The documented limit: between the spool and the acknowledgement lies a crash."""
+    """The documented limit: a crash between the spool and the acknowledgement."""
     world = MqttWorld(tmp_path)
     proxy = world.proxy()
     world.publish()
     world.publish()
     world.broker.pump(world.world.now_us)
-    world.turn(proxy)  # into the spool; the broker has not seen the acknowledgements
+    world.turn(proxy)  # in the spool; the broker has not received the acknowledgements
     assert len(world.broker.unacknowledged) == 2
     world.run(world.proxy())
     assert world.values() == [1, 2, 1, 2]
@@ -265,7 +265,7 @@ def test_no_clock_moves_it_while_the_broker_is_away(tmp_path: Path) -> None:
 def test_it_never_passes_a_message_that_the_broker_holds(
     tmp_path_factory: pytest.TempPathFactory, acts: list[tuple[str, int]]
 ) -> None:
-    """Readings are of the time at which they are published, and no disorder excuses any."""
+    """Readings have the time of their publication, and there is no disorder."""
     world = MqttWorld(tmp_path_factory.mktemp("w"), mqtt_spec(sequence=True))
     proxy = world.proxy()
     for what, then_ms in acts:

@@ -1,4 +1,4 @@
-"""What the thread of an MQTT connection and the thread of its stream share."""
+"""State shared by the thread of an MQTT connection and the thread of its stream."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_connection_that_ends_takes_its_messages_with_it() -> None:
     assert not link.is_connected
     assert [m.mid for m in link.take(9)[0]] == [0]
     link.opened(lambda: None)
-    link.acknowledge(taken)  # its id may mean another message by now
+    link.acknowledge(taken)  # its id may be that of another message by now
     assert link.acknowledgements(0) == []
 
 
@@ -83,7 +83,7 @@ def test_a_wait_ends_with_enough_messages_or_an_answer() -> None:
 
 def test_an_answered_probe_clears_the_time_at_which_it_was_sent() -> None:
     link = opened()
-    assert not link.probe_is_due(5)  # nobody has asked
+    assert not link.probe_is_due(5)  # none is requested
     link.ask()
     assert link.probe_is_due(10)
     assert not link.probe_is_due(11)  # one at a time
@@ -164,4 +164,4 @@ def test_acknowledgements_are_not_remembered_for_ever() -> None:
     assert len(window._under_way) <= 1 + KEPT_US_MAX // TICK_US
     assert window.may_be_full(now_us)
     assert not window.may_be_full(now_us + SETTLE_US + TICK_US)
-    assert window.may_be_full(now_us - 2 * KEPT_US_MAX)  # so long ago nobody knows
+    assert window.may_be_full(now_us - 2 * KEPT_US_MAX)  # before the recorded time

@@ -1,4 +1,4 @@
-"""MQTT messages as columns: keys from topics, counters, bounds; any bytes are read."""
+"""MQTT messages as columns: keys from topics, counters, bounds; any bytes are accepted."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_each_message_is_a_reading_or_an_error(messages: list[tuple[str, bytes]]
 
 
 def test_numbers_begin_behind_those_of_messages_that_were_set_aside(tmp_path: Path) -> None:
-    """A number may come again with another message after a crash; it must not be taken for it."""
+    """After a crash a number may be that of another message, which must not be omitted."""
     dead_letters = DeadLetters.open(tmp_path, "lab", Faults.open(tmp_path, "lab"))
     assert MqttReader(BY_LEVEL, dead_letters).first_number == 0
     dead_letters.add("mqtt:lab", 41, "it ends its reader")

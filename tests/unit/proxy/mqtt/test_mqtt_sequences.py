@@ -1,4 +1,4 @@
-"""Readings that come again are recognised by the device's counter, also after a crash."""
+"""Duplicate readings are detected by the device's counter, also after a crash."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_message_with_several_readings_may_have_one_counter() -> None:
 def test_each_reading_is_taken_once_whatever_comes_again(
     steps: list[tuple[bytes, int]], crashes: list[tuple[int, int, bool]]
 ) -> None:
-    """Any stretch of the input comes again; what was not stored before a crash is forgotten."""
+    """Any part of the input is repeated; changes that were not stored before a crash are lost."""
     readings, counters = [], dict.fromkeys((A, B), 0)
     for at, (device, restarts) in enumerate(steps):
         counters[device] = 0 if restarts else counters[device] + 1
@@ -116,6 +116,6 @@ def test_the_devices_that_came_last_are_kept() -> None:
     assert db.execute("SELECT count(*) FROM mqtt_sequences").fetchone() == (2,)
     again = Sequences(db, devices_max=2)
     assert fresh(again, [(devices[2], 5, 2), (devices[3], 5, 3)]) == [False, False]
-    assert fresh(again, [(devices[0], 5, 0)]) == [True]  # forgotten
+    assert fresh(again, [(devices[0], 5, 0)]) == [True]  # evicted
     stored(again, db)
     assert fresh(Sequences(db), [(devices[0], 5, 0)]) == [False]

@@ -1,4 +1,4 @@
-"""The scanner: it never differs from the definition, and reads no byte that is not a message's."""
+"""The scanner never differs from the definition, and reads no byte beyond a message."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ print(read)
 
 
 def test_no_byte_behind_a_message_is_read() -> None:
-    """Each message, and pieces of it, end where memory ends."""
+    """Each message, and pieces of it, end at the end of mapped memory."""
     done = run(AT_THE_END_OF_MEMORY)
     assert done.returncode == 0, done.stderr[-2_000:]
     assert int(done.stdout) > 500

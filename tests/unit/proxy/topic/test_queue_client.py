@@ -1,4 +1,4 @@
-"""The client that hands over places in memory, on the broker that librdkafka brings for tests."""
+"""The client that returns memory addresses, on librdkafka's mock broker."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _broker() -> MockBroker:
 
 
 def read_to_ends(client: TopicClient, partitions: int) -> dict[int, list[tuple[int, bytes]]]:
-    """All messages by partition, up to the end of each."""
+    """Return all messages by partition, up to the end of each."""
     found: dict[int, list[tuple[int, bytes]]] = {}
     ended: set[int] = set()
     give_up = time.monotonic() + WAIT_S_MAX
@@ -129,7 +129,7 @@ def test_a_setting_that_is_refused_is_named_and_its_value_is_not(broker: MockBro
 
 
 def test_what_the_library_logs_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody listens there."""
+    """No broker listens at this address."""
     config = consumer_config(cluster_of("127.0.0.1:1"), "test", 20)
     logger = logging.getLogger("test.queue_client")
     client = QueueClient("lab", config | {"logger": logger})

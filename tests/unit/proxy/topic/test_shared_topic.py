@@ -27,7 +27,7 @@ PARTITIONS = 3
 
 
 class Shared:
-    """Two proxies of a stream; each knows of the other what its heartbeat tells."""
+    """Two proxies of a stream, each with the other's heartbeats."""
 
     def __init__(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, partitions: int = PARTITIONS
@@ -60,7 +60,7 @@ class Shared:
         return self.proxies[share].detail().get(WATERMARK)
 
     def put(self, partition: int, times: range) -> None:
-        """Readings come to the proxy that has this partition."""
+        """Deliver readings to the proxy that has this partition."""
         writer = self.world.broker.writer(self.world.failures.append)
         values = [b'{"node": "n", "ts": %d, "t": 1}' % at for at in times]
         for value in values:
@@ -95,7 +95,7 @@ def test_each_partition_has_one_proxy(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_proxy_whose_partitions_are_all_empty_follows_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise its source log would hold back all queries, though the stream is not silent."""
+    """Otherwise its source log would delay all queries, although the stream is not silent."""
     shared = Shared(tmp_path, monkeypatch)
     shared.put(0, range(900, 1_000))
     shared.run(0, 1)
@@ -114,7 +114,7 @@ def test_a_partition_that_was_empty_is_read_before_its_log_follows_another_proxy
     shared.put(1, range(900, 1_000))
     brought, shared.clients[1].waiting = shared.clients[1].waiting, []
     shared.run(1, 1)
-    assert shared.watermarks(1)["room.1"] < 900, "what is in the topic has not been read"
+    assert shared.watermarks(1)["room.1"] < 900, "the messages in the topic have not been read"
     shared.clients[1].waiting = brought
     shared.run(1, 1)
     assert shared.watermarks(1) == {"room.1": 998}

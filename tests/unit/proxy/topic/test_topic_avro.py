@@ -1,4 +1,4 @@
-"""A stream whose schemas cannot be had waits: nothing is lost and nothing is refused meanwhile."""
+"""A stream with unavailable schemas waits: nothing is lost and nothing is refused meanwhile."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def message(at: int, schema_id: int) -> bytes:
 
 
 class Book:
-    """Knows some ids, has no schema of some, and cannot tell of the rest."""
+    """Has some ids, has no schema of others, and cannot respond about the rest."""
 
     def __init__(self) -> None:
         self.known = {1}
@@ -69,7 +69,7 @@ class Book:
 
 
 class Seeking(Client):
-    """Brings what is in the topic from the assigned offset on, a few messages at a time."""
+    """Returns the topic's messages from the assigned offset on, a few at a time."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ def _fed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, book: Book) -> OfAvro:
 
 
 def test_a_stream_waits_for_a_schema_and_loses_nothing(fed: OfAvro, book: Book) -> None:
-    """What comes before the message is sent; nothing behind it is, and no boundary either."""
+    """Readings before the message are sent; later ones and boundaries are not."""
     world = fed.world
     fed.send(*(message(990 + i, 1) for i in range(3)), message(993, 2), message(994, 1))
     world.run(fed.proxy, 3)
@@ -176,7 +176,7 @@ def test_a_restart_while_it_waits_reads_on_at_the_message(fed: OfAvro, book: Boo
 def test_a_message_that_crashes_its_reader_is_refused_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, book: Book
 ) -> None:
-    """The child that reads in isolation gets the schemas that are known."""
+    """The child process that reads in isolation gets the available schemas."""
     spec = replace(SPEC, topic=replace(THEIRS, format="avro"))
     dead_letters = DeadLetters.open(tmp_path, "lab", Faults.open(tmp_path, "lab"))
     sent, offsets = [message(i, 1) for i in range(6)], np.arange(100, 106)

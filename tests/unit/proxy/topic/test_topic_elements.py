@@ -1,4 +1,4 @@
-"""A record of a source log may end within a message: a restart goes on at the next element."""
+"""A record of a source log may end within a message: a restart continues at the next element."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ManyReadings(Fed):
         super().__init__(world, monkeypatch)
 
     def send(self, messages: Sequence[Sequence[Element]]) -> None:
-        """Put messages into the topic; the value of a reading is its place."""
+        """Write messages to the topic; the value of a reading is its place."""
         writer, n = self.world.broker.writer(self.world.failures.append), 0
         for times in messages:
             rows = [{"node": "n", "ts": t, "t": n + i} for i, t in enumerate(times)]
@@ -60,7 +60,7 @@ class ManyReadings(Fed):
             writer.append(THEIRS.name, 0, json.dumps(value).encode())
 
     def restart(self) -> None:
-        """A new proxy takes over and reads what is in the topic from its position on."""
+        """Start a new proxy, which takes over and reads the topic from its position on."""
         self.proxy = topic_input.TopicInput(self.world.context(), THEIRS)
         self.proxy.begin()
         start = self.proxy._partitions[0].position
@@ -73,7 +73,7 @@ class ManyReadings(Fed):
         self.world.run(self.proxy, 3)
 
     def lose_behind(self, records: int) -> None:
-        """What was sent behind so many records has not arrived."""
+        """Drop all records after this many, as if they had not arrived."""
         del self.world.broker.log(LOG).entries[records:]
 
     def accepted(self) -> list[SourceRecord]:
@@ -82,7 +82,7 @@ class ManyReadings(Fed):
         return [record for offset, record in raw if cursor.offer(offset, record)]
 
     def logged(self) -> list[tuple[int, float]]:
-        """(time in s, value) of all readings in the order of their ids, which have no gap."""
+        """Return (time in s, value) of all readings by id; ids have no gap."""
         found, next_id = [], 0
         for record in self.accepted():
             if record.columns is not None and record.readings:
@@ -94,14 +94,14 @@ class ManyReadings(Fed):
         return found
 
     def refused(self) -> dict[str, str]:
-        """Distinct entries of quarantine."""
+        """Return distinct entries of quarantine."""
         return {entry["position"]: entry["reason"] for entry in self.world.quarantined()}
 
 
 def expected(
     messages: Sequence[Sequence[Element]],
 ) -> tuple[list[tuple[int, float]], dict[str, str]]:
-    """What the definition of lateness makes of these messages."""
+    """Return the result of the definition of lateness for these messages."""
     logged: list[tuple[int, float]] = []
     refused = {}
     largest, n = -1_000, 0
@@ -159,7 +159,7 @@ def test_kills_between_records_neither_lose_nor_double_a_reading(
 
 
 def test_records_end_within_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the tests of this module would show nothing."""
+    """Otherwise the tests of this module would not test anything."""
     fed = ManyReadings(World(tmp_path), monkeypatch, "json-array")
     fed.send(SPLIT)
     fed.restart()
@@ -171,7 +171,7 @@ def test_records_end_within_messages(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_boundary_that_is_sent_before_the_message_is_read_again_keeps_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A writer that sends a boundary alone and ends, and the one behind it."""
+    """A writer that sends a boundary alone and ends, and its successor."""
     messages: list[list[Element]] = [list(range(900, 907))]
     fed = ManyReadings(World(tmp_path), monkeypatch, "json-array")
     fed.send(messages)
@@ -208,7 +208,7 @@ def test_a_message_that_retention_took_while_it_was_half_read_is_a_gap(
 def test_what_follows_a_half_read_message_that_compaction_took_is_read_completely(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client reports the end first, and then brings the next message."""
+    """The client reports the end first, and then returns the next message."""
     fed = ManyReadings(World(tmp_path), monkeypatch, "json-array")
     fed.send(SPLIT)
     fed.restart()

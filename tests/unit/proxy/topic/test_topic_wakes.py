@@ -1,4 +1,4 @@
-"""A proxy that reads a topic wakes at cut points and for messages; between them it sleeps."""
+"""A proxy that reads a topic wakes at cut points and for messages; otherwise it sleeps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from slackwater.proxy.topic.objects import _in_order
 
 
 def turns_of(world: World, fed: Fed, seconds: float, per_s: int = 0) -> int:
-    """How often the proxy is woken while so many readings a second come."""
+    """Return the number of wake-ups at this rate of readings."""
     turns, until = 0, world.now_us + round(seconds * S)
     while world.now_us < until:
         wake = turn(world.contexts[-1], fed.proxy, world.now_us)
@@ -44,7 +44,7 @@ def test_a_stream_with_little_to_read_wakes_at_the_cut_points_alone(
     fed.proxy.begin()
     turns_of(world, fed, 1)
     cut_points = 10 * 10
-    assert turns_of(world, fed, 10, per_s) <= 2 * cut_points, "one asks for the end, one has it"
+    assert turns_of(world, fed, 10, per_s) <= 2 * cut_points, "a request for the end, a response"
     assert fed.readings() >= 100 + 9 * per_s
     assert world.counts() == {}
 
@@ -56,7 +56,7 @@ def test_a_stream_that_promises_by_its_readings_asks_for_no_end(
     world = World(tmp_path, spec=declared)
     fed = Fed(world, monkeypatch)
     fed.proxy.begin()
-    monkeypatch.setattr(fed.proxy, "_ask", None)  # asking fails
+    monkeypatch.setattr(fed.proxy, "_ask", None)  # requests fail
     fed.put(range(900, 1_000))
     fed.bring()
     cut_points = 10 * 10
@@ -69,7 +69,7 @@ def test_a_stream_that_promises_by_its_readings_asks_for_no_end(
 def test_a_partition_that_was_empty_is_read_before_its_log_follows_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both partitions get their first readings; the client brings those of one of them first."""
+    """Both partitions get their first readings; the client returns those of one of them first."""
     declared = replace(SPEC, topic=THEIRS, disorder_us=S, expect_every_us=5 * S)
     world = World(tmp_path, spec=declared)
     fed = Fed(world, monkeypatch, partitions=2)
@@ -106,7 +106,7 @@ def test_a_stream_with_much_to_read_wakes_for_a_batch_and_not_for_a_message(
 
 @dataclass
 class Message:
-    """What the client library hands over: a message, or the end of a partition."""
+    """Output of the client library: a message, or the end of a partition."""
 
     at: int
     is_end: bool = False
@@ -143,7 +143,7 @@ def test_a_notice_stands_where_it_was_reported(monkeypatch: pytest.MonkeyPatch) 
 def test_an_end_behind_a_marker_is_not_waited_for_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, markers: int, waits_ms: list[int]
 ) -> None:
-    """A marker is never handed over: only a fetch that has waited in vain tells what is behind."""
+    """A marker is not returned: only a fetch that has timed out shows the end behind it."""
     world = World(tmp_path, spec=replace(SPEC, topic=THEIRS, disorder_us=5 * S))
     client, opened = Client(), []
 

@@ -1,4 +1,4 @@
-"""A host decodes a source record once, whoever asks for it and when."""
+"""A host decodes a source record once for all fragments."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_who_asks_again_has_the_same_record() -> None:
 
 
 def test_what_was_written_anew_is_another_record() -> None:
-    """A log may be truncated behind a record and go on otherwise."""
+    """A log may be truncated before a record and continued otherwise."""
     decoded, (first, second) = Decoded(), records(2)
     one = decoded("source", S1, 0, first)
     other = decoded("source", S1, 0, second)

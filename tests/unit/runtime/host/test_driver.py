@@ -1,4 +1,4 @@
-"""The driver over sessions of orderers, on a broker in memory: what lies between them and Kafka."""
+"""The driver over orderers' sessions, on a broker in memory: the layer between them and Kafka."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TICKS = 30
 
 
 class Others:
-    """Heartbeats: what a session tells, and what others say of it."""
+    """Heartbeats: those sent by a session, and those of others."""
 
     def __init__(self) -> None:
         self.reported: list[dict[str, Any]] = []
@@ -67,7 +67,7 @@ class Others:
 
 
 class Process:
-    """A driver, and the live consumer that it reads with. It begins at time 0."""
+    """A driver, and its live consumer. It begins at time 0."""
 
     def __init__(self, replicas: int) -> None:
         self.broker = MemoryBroker()
@@ -77,7 +77,7 @@ class Process:
         self.turns = WakeSignal()
         began_us = time.monotonic_ns() // 1_000
         self.stopped_at_us: int | None = None
-        """Where the clock stands still."""
+        """Time at which the clock is stopped."""
 
         def monotonic_us() -> int:
             return self.stopped_at_us or time.monotonic_ns() // 1_000
@@ -122,7 +122,7 @@ class Process:
         return asyncio.create_task(self.driver.run())
 
     def emit(self) -> None:
-        """Readings of some seconds, as every session's consumer hands them over."""
+        """Write readings of some seconds, passed on as by the live consumer."""
         source = Source("s1")
         for at in range(100, TICKS * 100 + 1, 100):
             source.emit([at - 50], at)
@@ -143,7 +143,7 @@ class Process:
 
 
 async def until(holds: Callable[[], object], running: asyncio.Task[None]) -> None:
-    """Wait for it, or for what ends the driver before."""
+    """Wait for it, or raise the driver's error."""
     async with asyncio.timeout(WAIT_S_MAX):
         while not holds():
             await asyncio.wait([running], timeout=0.01)
@@ -202,7 +202,7 @@ async def test_a_claim_ends_the_loop_if_it_is_true(is_true: bool) -> None:
         return
     await until(lambda: process.others[0].refuted, running)
     await stop(running)
-    # Looked at once more, perhaps, before it was known to be refuted.
+    # It may be checked once more before it is known to be false.
     assert set(process.others[0].refuted) == {7}
 
 
@@ -228,7 +228,7 @@ async def test_a_log_that_cannot_be_written_ends_the_loop() -> None:
 
 
 async def test_what_is_dropped_writes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A procedure of it may be in another thread just then: its START would be a zombie's."""
+    """A procedure of it may be in another thread at that time: its START would be a zombie's."""
     process = Process(2)
     for driven in process.driven:
         await driven.start()
@@ -337,7 +337,7 @@ async def test_what_stands_still_takes_nothing_in_and_no_turn() -> None:
 
 
 async def test_ends_count_for_the_moment_at_which_they_were_asked() -> None:
-    """What was appended while the answer was on its way would count as read (trace-11)."""
+    """Records appended while the request was pending would count as read (trace-11)."""
     process = Process(1)
     driven = process.driven[0]
     process.stopped_at_us = time.monotonic_ns() // 1_000
@@ -410,7 +410,7 @@ def test_only_what_wakes_nobody_is_looked_for(
 
 
 async def test_a_parked_cursor_passes_what_a_strangers_transaction_leaves_in_a_source_log() -> None:
-    """The marker takes an offset that no reader sees, and where it lies nothing will ever be."""
+    """The marker takes an offset that is invisible to readers, and there will never be a record."""
     process = Process(1)
     running = await process.start()
     source = Source("s1")
@@ -422,7 +422,7 @@ async def test_a_parked_cursor_passes_what_a_strangers_transaction_leaves_in_a_s
         if n in {3, 4, len(source.log) - 1}:
             with process.broker.transaction() as strangers:
                 strangers.append(*SOURCE, b"stray")
-    # The consumer is at the end already, so all comes from the catch-up reader.
+    # The consumer is already at the end, so all records are from the catch-up reader.
     process.driven[0].session.live_at(SOURCE, process.broker.end_offsets([SOURCE])[SOURCE])
     await until(lambda: process.stable(0)[-1].bucket_end == TICKS * 100 * MS, running)
     await stop(running)
@@ -434,7 +434,7 @@ async def test_a_parked_cursor_passes_what_a_strangers_transaction_leaves_in_a_s
 
 
 class Due:
-    """Something that is always due, and writes down whose turn it was."""
+    """A session that is always due, and records its turns."""
 
     def __init__(self, name: str, taken: list[str], enough: asyncio.Event, turns: int) -> None:
         self.name, self.taken, self.enough, self.turns = name, taken, enough, turns
@@ -449,7 +449,7 @@ class Due:
 
 
 async def order_of(names: Sequence[str], turns: int) -> list[str]:
-    """The first turns of a driver that has these, all of which are always due."""
+    """Return the first turns of a driver with these sessions, all of which are always due."""
     taken: list[str] = []
     enough = asyncio.Event()
     driver = Driver(WakeSignal(), SystemClock(wall_us=lambda: 1), choose=random.Random(7).choice)

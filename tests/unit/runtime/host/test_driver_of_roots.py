@@ -1,4 +1,4 @@
-"""The driver over a root's session, on a broker in memory, with a committer that writes it down."""
+"""The driver over a root's session, on a broker in memory, with a recording committer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from slackwater.sessions.root import RootSession
 
 
 class NoPeers:
-    """Heartbeats: nobody is heard, and what is told is kept."""
+    """Heartbeats: none are received, and sent ones are kept."""
 
     def __init__(self) -> None:
         self.reported: list[dict[str, Any]] = []
@@ -41,7 +41,7 @@ class NoPeers:
 
 
 class Committer:
-    """What a root asked of it, in order."""
+    """The root's calls, in order."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -67,7 +67,7 @@ class Committer:
 
 
 class Process:
-    """A driver, and the live consumer that it reads with. It begins at time 0."""
+    """A driver, and its live consumer. It begins at time 0."""
 
     def __init__(self) -> None:
         self.broker = MemoryBroker()
@@ -94,7 +94,7 @@ class Process:
         return asyncio.create_task(self.driver.run())
 
     def emit(self, buckets: int) -> None:
-        """START and so many empty buckets of the future, as the live consumer hands them over."""
+        """Write START and this many empty future buckets, passed on as by the live consumer."""
         hand_over(self.driven, STABLE, 0, encode_ordered(START))
         for i in range(buckets):
             record = boundary(100 * i, 100 * (i + 1))
@@ -102,7 +102,7 @@ class Process:
 
 
 async def until(holds: Callable[[], object], running: asyncio.Task[None]) -> None:
-    """Wait for it, or for what ends the driver before."""
+    """Wait for it, or raise the driver's error."""
     async with asyncio.timeout(WAIT_S_MAX):
         while not holds():
             await asyncio.wait([running], timeout=0.005)
@@ -112,7 +112,7 @@ async def until(holds: Callable[[], object], running: asyncio.Task[None]) -> Non
 
 async def test_a_root_fences_opens_and_commits_what_its_session_decides() -> None:
     process = Process()
-    assert process.committer.asked == [], "a constructor does nothing"
+    assert process.committer.asked == [], "a constructor has no effect"
     task = await process.start()
     assert process.committer.asked == ["fence"]
     assert set(process.session.live_offsets) == {STABLE, LIVE}
@@ -144,7 +144,7 @@ async def test_a_word_of_a_replica_brings_a_turn_forward_from_any_thread() -> No
     await until(lambda: process.driven.due_at > 0, task)
     other = Thread(target=process.driven.make_due_soon)
     other.start()
-    other.join()  # the loop stands still, so no turn comes between
+    other.join()  # the loop is blocked, so there is no turn in between
     assert process.driven.due_at == 0
     await asyncio.to_thread(process.turns.wake_from_thread)
     await until(lambda: process.driven.due_at > 0, task)

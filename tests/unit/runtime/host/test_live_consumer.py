@@ -1,4 +1,4 @@
-"""The live consumer without a broker: whose record it is, and where a log goes on."""
+"""The live consumer without a broker: owners of records, and positions of logs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ A, B, C = ("a", 0), ("b", 0), ("b", 1)
 
 
 def record_batch(offset: int) -> bytes:
-    """One record, as a broker sends it."""
+    """Return one record as sent by a broker."""
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1_000)
     builder.append(0, 0, None, b"x", [])
     batch = bytearray(builder.build())
@@ -35,7 +35,7 @@ def record_batch(offset: int) -> bytes:
 
 
 class Network:
-    """What aiokafka sends to the broker: fetches, which wait until some log has more."""
+    """The broker's side for aiokafka: fetches, which wait until some log has more records."""
 
     _metadata_max_age_ms = 300_000
 
@@ -46,12 +46,12 @@ class Network:
         )
         self.ends: dict[TopicPartition, int] = {}
         self.fetched: list[dict[TopicPartition, int]] = []
-        """What each fetch asked for."""
+        """The logs requested by each fetch."""
         self.is_asked = asyncio.Event()
         self._appended = asyncio.Event()
 
     def append(self, *logs: Log) -> None:
-        """One record each, at once."""
+        """Append one record each, at once."""
         for log in logs:
             self.ends[TopicPartition(*log)] += 1
         self._appended.set()
@@ -81,7 +81,7 @@ class Network:
 
 
 class Client:
-    """An aiokafka consumer without a group: its own bookkeeping and fetches, and no network."""
+    """An aiokafka consumer without a group: its own bookkeeping and fetches, without a network."""
 
     def __init__(self) -> None:
         self._subscription = SubscriptionState()
@@ -90,7 +90,7 @@ class Client:
             self._client,
             self._subscription,
             auto_offset_reset="none",
-            fetcher_timeout=10 * WAIT_S_MAX,  # it does not look by itself for what it has missed
+            fetcher_timeout=10 * WAIT_S_MAX,  # it does not check for missed records by itself
         )
 
     def assign(self, partitions: list[TopicPartition]) -> None:
@@ -107,7 +107,7 @@ class Client:
 
 @asynccontextmanager
 async def reading(ends: Mapping[Log, int]) -> AsyncIterator[tuple[AssignedConsumer, Network]]:
-    """A consumer of a broker whose logs end there."""
+    """Return a consumer of a broker whose logs end there."""
     client = Client()
     client._client.ends = {TopicPartition(*log): end for log, end in ends.items()}
     try:
@@ -117,7 +117,7 @@ async def reading(ends: Mapping[Log, int]) -> AsyncIterator[tuple[AssignedConsum
 
 
 async def taken(consumer: AssignedConsumer, *logs: Log) -> dict[Log, tuple[int, int]]:
-    """The next record of each of these logs: number of the beginning, and offset."""
+    """Return the next record of each of these logs: number of the beginning, and offset."""
     found: dict[Log, tuple[int, int]] = {}
     while not found.keys() >= set(logs):
         for batch in await consumer.take():
@@ -138,7 +138,7 @@ async def test_a_change_leaves_the_others_where_they_are() -> None:
 
 
 async def test_a_change_that_meets_an_answer_takes_it_from_nobody() -> None:
-    """The answer has come, and the client has not looked at it yet."""
+    """The response has arrived, and the client has not processed it yet."""
     async with reading({A: 7, B: 0, C: 40}) as (consumer, network):
         consumer.change({A: Begin(7, 0), B: Begin(0, 0)})
         taking = asyncio.create_task(consumer.take())
@@ -156,7 +156,7 @@ async def test_a_change_that_meets_an_answer_takes_it_from_nobody() -> None:
 
 
 async def test_a_fetch_that_waits_goes_on_through_changes() -> None:
-    """What is taken out, and entered again elsewhere, while its fetch is under way."""
+    """A log is removed, and added again elsewhere, while its fetch is pending."""
     async with reading({A: 7, B: 5}) as (consumer, network):
         consumer.change({A: Begin(7, 0), B: Begin(5, 0)})
         taking = asyncio.create_task(consumer.take())
@@ -166,7 +166,7 @@ async def test_a_fetch_that_waits_goes_on_through_changes() -> None:
         network.append(A, B)
         found = {batch.log: batch for batch in await taking}
         assert found[A].records[0].offset == 7
-        assert B not in found, "that answer is of the earlier beginning"
+        assert B not in found, "that response is of the earlier beginning"
         assert await taken(consumer, B) == {B: (2, 2)}
 
 
@@ -182,7 +182,7 @@ async def test_a_log_that_begins_anew_has_handed_out_nothing_yet() -> None:
 
 
 async def test_any_order_of_changes_reads_each_log_from_its_beginning_on() -> None:
-    """Against what it must be: a dictionary of positions."""
+    """Compared with a model: a dictionary of positions."""
     rng, logs = random.Random(11), [("t", p) for p in range(6)]
     async with reading(dict.fromkeys(logs, 1_000_000)) as (consumer, _):
         expected: dict[Log, int] = {}
@@ -202,7 +202,7 @@ async def test_any_order_of_changes_reads_each_log_from_its_beginning_on() -> No
 
 
 class Live(LiveConsumer):
-    """One whose clients are not asked: only what is handed over is looked at."""
+    """A consumer whose clients are not used: only its output is checked."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -240,7 +240,7 @@ async def test_what_was_fetched_before_a_removal_is_handed_to_nobody(live: Live)
     await live.add({A: 0, B: 5}, lambda *record: got.append(record))
     live.hand_over([batch(A, 0, 0), batch(B, 0, 5)])
     removing = asyncio.create_task(live.remove([A]))
-    await asyncio.sleep(0)  # asked for, and the client does not know yet
+    await asyncio.sleep(0)  # requested, but not yet passed to the client
     live.hand_over([batch(A, 0, 1), batch(B, 0, 6)])
     await removing
     live.hand_over([batch(A, 0, 2), batch(B, 0, 7)])
@@ -248,7 +248,7 @@ async def test_what_was_fetched_before_a_removal_is_handed_to_nobody(live: Live)
 
 
 async def test_what_was_fetched_before_a_log_begins_anew_is_handed_to_nobody(live: Live) -> None:
-    """It may lie behind the new beginning: it would come twice, or out of order."""
+    """Its offset may be beyond the new position: it would be repeated, or out of order."""
     before: list[int] = []
     after: list[int] = []
     await live.add({A: 9}, lambda _log, offset, _value: before.append(offset))
@@ -269,7 +269,7 @@ async def test_a_log_whose_removal_failed_can_be_removed_again_and_is_handed_to_
     live.hand_over([batch(A, 0, 0), batch(B, 0, 7)])
     assert got == [7]
     live.refuses = False
-    for _ in range(2):  # once is enough
+    for _ in range(2):  # once suffices
         await live.remove([A])
     assert [leave for _, leave in live.changed] == [[], [A]]
 
@@ -289,7 +289,7 @@ async def test_a_log_that_is_added_while_it_is_removed_is_read(live: Live) -> No
 async def test_a_client_that_could_not_be_opened_is_opened_again(
     monkeypatch: pytest.MonkeyPatch, errors: list[Exception]
 ) -> None:
-    """Else a process whose broker was away once would never read again."""
+    """Otherwise a process whose broker was once unavailable would never read again."""
     client, is_away = Fetching([]), True
 
     async def opened(*_where: object) -> Fetching:
@@ -326,7 +326,7 @@ async def test_what_a_receiver_raises_is_told(live: Live, errors: list[Exception
 
 
 class Fetching:
-    """A client that has one fetch to give."""
+    """A client with one fetch to return."""
 
     def __init__(self, fetched: list[RecordBatch]) -> None:
         self._fetched = [fetched]

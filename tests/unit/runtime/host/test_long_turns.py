@@ -1,4 +1,4 @@
-"""When a fragment's turns are too long: lengths and times as numbers."""
+"""Detection of fragments with long turns, by numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ S = 1_000 * MS
 
 
 def found_after_us(lasted_us: int, every_us: int, within_us: int = 600 * S) -> int | None:
-    """When a fragment with such turns, one each ``every_us``, is found to be too slow."""
+    """Return the time until a fragment with such turns, one per ``every_us``, is found too slow."""
     turns, begins = LongTurns(), 0
     while begins + lasted_us <= within_us:
         if turns.note(lasted_us, 1_000 * S + begins + lasted_us):
@@ -45,7 +45,7 @@ def test_long_turns_may_take_a_tenth_of_the_time_for_ever() -> None:
 
 
 def test_a_single_turn_is_never_too_slow_however_long() -> None:
-    """The machine stood still for a minute; and again ten minutes later."""
+    """The machine was halted for a minute; and again ten minutes later."""
     assert COUNTED_US_MAX < FULL_US
     assert found_after_us(60 * S, 600 * S, within_us=7_200 * S) is None
 

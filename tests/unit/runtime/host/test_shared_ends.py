@@ -1,4 +1,4 @@
-"""Ends of logs that several sessions ask for: one question, and never an answer from before it."""
+"""Shared requests for the ends of logs: one request, and never a response from before it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ A, B = ("a", 0), ("b", 0)
 
 
 class Broker:
-    """Answers when it is let; what it answers is the end at the time of the question."""
+    """Responds when it is released, with the end at the time of the request."""
 
     def __init__(self) -> None:
         self.end = 10
@@ -56,7 +56,7 @@ async def test_who_asks_the_same_in_one_turn_has_one_answer() -> None:
 
 
 async def test_what_is_asked_behind_a_question_is_asked_again() -> None:
-    """What was appended between the two would count as read."""
+    """Records appended between the two would count as read."""
     broker = Broker()
     ends = SharedEnds(broker)
     before = ask(ends, A)
@@ -69,7 +69,7 @@ async def test_what_is_asked_behind_a_question_is_asked_again() -> None:
 
 
 async def test_other_logs_and_other_patience_are_other_questions() -> None:
-    """A log that has no leader gives nobody an answer who did not ask about it."""
+    """A log without a leader gives no response to sessions that did not request it."""
     broker = Broker()
     broker.answers.set()
     ends = SharedEnds(broker)

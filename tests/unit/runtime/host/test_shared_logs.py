@@ -1,4 +1,4 @@
-"""Logs of a host: under which isolation each is read, and where the consumer is known to be."""
+"""Logs of a host: their isolation levels, and the known positions of the consumer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOURCE, RESULTS = ("sw.source.s1", 0), ("sw.results.q.stable", 0)
 
 
 class Consumer:
-    """What it is told to read, and how; its positions are as they are set."""
+    """Records its assignments; its positions are set by the test."""
 
     def __init__(self) -> None:
         self.read: dict[Log, Isolation] = {}
@@ -52,7 +52,7 @@ class Consumer:
 
 
 class Reader:
-    """Reads both logs; a stand-in for what drives a session."""
+    """Reads both logs; stands for a session's driver."""
 
     def __init__(self, **at: int) -> None:
         self.forms: dict[Log, Form] = {SOURCE: "source", RESULTS: "results"}
@@ -96,7 +96,7 @@ async def test_results_are_read_committed_and_nothing_else_is() -> None:
 
 
 async def test_a_position_is_known_when_all_that_was_read_is_handed_over() -> None:
-    """Where transactions have left markers the consumer is further than its last record.
+    """After transactions' markers the consumer is ahead of its last record.
 
     See trace-11.
     """
@@ -107,14 +107,14 @@ async def test_a_position_is_known_when_all_that_was_read_is_handed_over() -> No
     assert consumer.receive is not None
     consumer.receive(RESULTS, 3, b"x")
     consumer.at = {RESULTS: (7, 5), SOURCE: (4, -1)}
-    assert await positions(logs, reader) == {SOURCE: 4}, "record 5 is on its way"
+    assert await positions(logs, reader) == {SOURCE: 4}, "record 5 is in flight"
     consumer.receive(RESULTS, 5, b"x")
     assert await positions(logs, reader) == {SOURCE: 4, RESULTS: 7}
     newcomer = Reader(results=6)
     join(logs, newcomer)
     assert newcomer.reported == [(SOURCE, 0), (RESULTS, 6)]
     assert await positions(logs, reader) == {SOURCE: 4, RESULTS: 7}, (
-        "it was handed over before it came"
+        "it was passed on before it arrived"
     )
 
 
@@ -146,7 +146,7 @@ async def test_a_log_is_read_until_the_last_who_reads_it_leaves() -> None:
 
 
 async def test_a_removal_that_failed_harms_nobody_and_is_done_again() -> None:
-    """Else the log would be fetched for nobody until the process ends."""
+    """Otherwise the log would be fetched in vain until the process ends."""
     consumer, one, other = Consumer(), Reader(), Reader()
     del one.live_offsets[RESULTS], other.live_offsets[SOURCE]
     logs = SharedLogs(consumer)
@@ -214,7 +214,7 @@ async def test_a_consumer_that_cannot_read_fails_those_who_wait_for_it_and_is_as
 
 
 async def test_what_an_older_reading_still_brings_is_not_for_who_begins_the_log_anew() -> None:
-    """It lies further ahead: the newcomer's cursors would pass what they have not read."""
+    """The record is further ahead: the added fragment's cursors would skip unread records."""
     consumer, one, other = Consumer(), Reader(source=50), Reader(source=5)
     logs = SharedLogs(consumer)
     join(logs, one)

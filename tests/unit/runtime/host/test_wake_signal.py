@@ -1,4 +1,4 @@
-"""The wait between turns: who stops a fragment is heard, whatever else happens at that moment."""
+"""The wait between turns: a cancellation is effective, whatever else happens at that time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.waiting import WAIT_S_MAX
 from slackwater.runtime.host.wake_signal import WakeSignal
 
 YIELDS_MAX = 6
-"""More turns of the event loop than it takes from a wake to the end of the wait."""
+"""More turns of the event loop than between a wake-up and the end of the wait."""
 
 
 async def turn_forever(turns: WakeSignal, wait_us: int) -> None:
@@ -19,7 +19,10 @@ async def turn_forever(turns: WakeSignal, wait_us: int) -> None:
 
 
 async def stops(loop: asyncio.Task[None]) -> bool:
-    """Does one cancellation end it? It is ended in any case: asyncio.run would wait for it."""
+    """Return whether one cancellation ends it.
+
+    Otherwise end it, since asyncio.run would wait for it.
+    """
     loop.cancel()
     await asyncio.wait([loop], timeout=WAIT_S_MAX)
     ended = loop.cancelled()

@@ -1,4 +1,4 @@
-"""trace-24: where a query begins that is registered over logs that are there already."""
+"""trace-24: the start of a query that is registered over existing logs."""
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def test_the_smallest_time_before_the_first_promise_or_in_it(broker: MemoryBroke
     assert first_event_time(broker, "s1") == 700
     write(broker, "s1", Kind.INSERTION, 650, 800, 660)
     assert first_event_time(broker, "s1") == 650
-    write(broker, "s1", Kind.INSERTION, 2_000, 1_000)  # nothing below 650 can follow it
+    write(broker, "s1", Kind.INSERTION, 2_000, 1_000)  # no record below 650 can follow
     assert first_event_time(broker, "s1") == 650
 
 

@@ -1,4 +1,4 @@
-"""What the machine lacks is told in one sentence, before anything is started."""
+"""Missing prerequisites are reported in one sentence, before any process is started."""
 
 import fcntl
 import socket
@@ -14,7 +14,7 @@ from slackwater.runtime.local.broker_properties import HOST
 
 @pytest.fixture
 def equipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A home with a whole set of jars (empty ones), and a Java on the path that cannot run."""
+    """Return a home with a complete set of (empty) jars, and a Java that cannot run."""
     root = tmp_path / "home"
     jars = root / ".slackwater-jars" / "broker"
     jars.mkdir(parents=True)

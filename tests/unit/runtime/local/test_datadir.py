@@ -1,4 +1,4 @@
-"""The data directory: one stack at a time, and what it tells the others."""
+"""The data directory: one stack at a time, and its run file."""
 
 import json
 import os
@@ -57,7 +57,7 @@ OLD: dict[str, object] = {
     "pid": None,
     "processes": {},
 }
-"""As versions before the field ``version`` wrote it."""
+"""As written by versions before the field ``version``."""
 
 
 def test_run_json_of_an_earlier_version_is_read(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_what_is_made_is_private(tmp_path: Path) -> None:
     directory.release()
 
     found = modes(directory.path)
-    spool.close()  # takes its -wal with it
+    spool.close()  # closing also removes its -wal
 
     assert {"run.json", "stack.lock", "logs/root-q.0.log", "proxy/s.sqlite-wal"} <= found.keys()
     assert {name: mode for name, mode in found.items() if mode & 0o077} == {}

@@ -23,13 +23,13 @@ BEGINS_S = 0.5
 
 
 class Kept:
-    """Supervisor and listener: a fragment begins half a second after it has been added."""
+    """Supervisor and listener: a fragment is ready half a second after it was added."""
 
     def __init__(self) -> None:
         self.of = dict.fromkeys(PARTS, "host/0") | {"orderer/q.0.b": "host/1"}
         self.run = ["broker", "host/0", "host/1"]
         self.at = dict(self.of)
-        """Where they run in truth."""
+        """The true hosts of the fragments."""
         self.mib = dict.fromkeys(self.run, 0.0)
         self.away: set[str] = set()
         self.away_max = 0
@@ -95,7 +95,7 @@ class Kept:
 
 
 def during(kept: Kept, work: Coroutine[Any, Any, None], within_s: float) -> None:
-    """Let it run for so long."""
+    """Let it run for a time."""
 
     async def limited() -> None:
         task = asyncio.create_task(work)

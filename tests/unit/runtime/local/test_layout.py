@@ -1,4 +1,4 @@
-"""Which processes and topics a deployment is made of."""
+"""The processes and topics of a deployment."""
 
 import dataclasses
 from pathlib import Path
@@ -157,7 +157,7 @@ def test_command_lines() -> None:
 
 
 def test_a_stream_with_three_proxies_adds_two_processes_that_serve_it_alone() -> None:
-    """Each process gets the options of its streams, and those that name none."""
+    """Each process gets the options of its streams, and those without a stream."""
     lab, room = (DEPLOYMENT.streams[name] for name in ("lab", "room-1"))
     shared = dataclasses.replace(lab, topic=TopicSpec("lab", proxies=3))
     both = Deployment("wall", {"room-1": room, "lab": shared}, DEPLOYMENT.queries)

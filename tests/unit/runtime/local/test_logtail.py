@@ -1,4 +1,4 @@
-"""What a process's log told last: its error as a sentence, a crash as one line, one life alone."""
+"""The end of a process's log: its error as a sentence, a crash as one line, of one life."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_what_an_earlier_life_told_is_not_this_ones_error(tmp_path: Path) -> Non
         file.write("it went well\n")
     assert last_error(log, born) == "it went well"
     log.write_text("cut\n")
-    assert last_error(log, born) == "cut", "the log was turned over meanwhile"
+    assert last_error(log, born) == "cut", "the log was rotated meanwhile"
 
 
 def test_nothing_is_larger_than_its_bound(tmp_path: Path) -> None:

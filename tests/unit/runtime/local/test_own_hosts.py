@@ -1,4 +1,4 @@
-"""Who is moved to a host of its own, by what heartbeats tell."""
+"""Fragments that are moved to hosts of their own, by heartbeats."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTS = tuple(f"root/q{number}.0" for number in range(OWN_HOSTS_MAX + 3))
 
 
 class Kept:
-    """A supervisor of one host with many parts; each process has a pid of its own."""
+    """A supervisor of one host with many parts; each process has its own pid."""
 
     def __init__(self) -> None:
         self.of = dict.fromkeys(PARTS, "host/0") | {"root/alone.0": "host/1", "proxy/s": "proxy"}
@@ -71,7 +71,7 @@ def beat(part: str, pid: int, detail: dict[str, int]) -> Heartbeat:
 
 
 def slow(kept: Kept, *parts: str) -> dict[str, Heartbeat]:
-    """What these say in the process that serves them now."""
+    """Set the present reports of these in the process that serves them."""
     pids = kept.pids()
     return {
         part: beat(part, pids.get(kept.of.get(part, ""), 1), {LONG_TURN_MS: 200}) for part in parts
@@ -105,7 +105,7 @@ async def test_a_host_is_killed_only_for_a_turn_that_does_not_end_and_behind_the
     assert kept.killed == ["host/0"]
     assert [part for part, *_ in kept.moved] == [PARTS[0], PARTS[1]]
     assert kept.emitted[-1] == (PARTS[1], "a turn does not end")
-    for _ in range(3):  # who speaks in all their names kills no more than may be moved
+    for _ in range(3):  # a sender of heartbeats in all names ends no more hosts than may be moved
         await hosts.look(stuck)
     assert len(kept.killed) == OWN_HOSTS_MAX - 1
 

@@ -1,4 +1,4 @@
-"""What the supervisor decides: when to start again, and who was meant."""
+"""The supervisor's decisions: times of restarts, and targets of names."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What a deployment will need: the sum follows the layout, and advice says what helps."""
+"""A deployment's estimated needs: the sum follows the layout, and the advice is effective."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LARGE = Machine(cores=64, memory_mb=256_000, disk_free_bytes=1e15)
 
 
 def deployment(folder: Path, queries: int = 1, **options: object) -> Deployment:
-    """Queries that share no children, over four streams, with two replicas by default."""
+    """Return queries that share no children, over four streams, with two replicas by default."""
     lines = ["apiVersion: slackwater/v1", "streams:"]
     streams = [f"s{n}" for n in range(4)]
     stream = "{key: {column: k}, time: {column: t, unit: us}, fields: [v]}"
@@ -96,7 +96,7 @@ def test_advice_does_not_give_up_what_is_not_there(tmp_path: Path) -> None:
 
 
 def test_what_one_replica_saves_does_not_depend_on_whose_broker_it_is(tmp_path: Path) -> None:
-    """The plan with one replica had a broker that the other had not: it saved 300 MB less."""
+    """The plan with one replica had a broker that the other lacked: it saved 300 MB less."""
     made, small = deployment(tmp_path), Machine(64, 500, 1e15)
     ours, theirs = (plan(made, PlannedLoad(), own_broker=own) for own in (True, False))
     saved = [advice(found, made, PlannedLoad(), small)[1] for found in (ours, theirs)]
@@ -113,7 +113,7 @@ def test_a_child_that_gets_too_much_is_to_be_shared(tmp_path: Path) -> None:
 def test_the_disk_of_a_directory_that_may_not_be_searched_is_its_parent_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A traceback took the place of the sentence with which `up` refuses such a directory."""
+    """`up` refuses such a directory with a sentence, but a traceback was printed."""
     exists = Path.exists
 
     def searched(path: Path) -> bool:
@@ -131,7 +131,7 @@ def test_up_warns_by_the_same_sum(
     monkeypatch.setattr(Machine, "this", lambda _: Machine(64, 1_000, 1e15))
     warn_of(deployment(tmp_path), tmp_path, own_broker=True)
     assert "warning: memory:" in capsys.readouterr().err
-    # The disk is for plan to judge, where the number of keys is told.
+    # Disk is checked by plan, which has the number of keys.
     monkeypatch.setattr(Machine, "this", lambda _: replace(LARGE, disk_free_bytes=0))
     warn_of(deployment(tmp_path), tmp_path, own_broker=True)
     assert capsys.readouterr().err == ""

@@ -1,4 +1,4 @@
-"""Registration: topics that no broker shows yet, and the start of queries that share children."""
+"""Registration: topics not yet visible at a broker, and starts of queries that share children."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from slackwater.runtime.service.registry import QueryDefinition, Registry
 
 
 class OtherCluster:
-    """Stands for a transport; nothing is asked of it but where its broker is."""
+    """Stands for a transport of which only the address is used."""
 
     cluster = bootstrap = "kafka:9092"
 
@@ -49,7 +49,7 @@ def test_one_that_does_not_appear_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 def test_queries_that_share_begin_together_though_data_arrives_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Else the children begin elsewhere than one of the roots that read them."""
+    """Otherwise the children would begin elsewhere than one of the roots that read them."""
     broker = MemoryBroker()
     for spec in topics_for([], []):
         broker.create_topic(spec.name, spec.partitions)
@@ -73,7 +73,7 @@ def of_chain(*queries: QuerySpec, clock: Clock = "wall") -> Deployment:
 
 
 def on(broker: MemoryBroker, deployment: Deployment) -> Registration:
-    """A start over this file, with what is registered there."""
+    """Return a start over this file, with these registered queries."""
     found = Registration(cast(Any, broker), deployment, Path("d.yaml"))
     found.share()
     return found
@@ -81,7 +81,7 @@ def on(broker: MemoryBroker, deployment: Deployment) -> Registration:
 
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> MemoryBroker:
-    """A broker with a registry; all streams have begun."""
+    """Return a broker with a registry; all streams have readings."""
     made = MemoryBroker()
     for spec in topics_for([], []):
         made.create_topic(spec.name, spec.partitions)
@@ -130,7 +130,7 @@ def test_the_one_that_is_to_be_changed_is_named_at_the_end_of_a_chain(
 def test_one_that_was_in_the_file_from_the_beginning_may_begin_later(
     broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A restart in between finds it unregistered, with a deadline that has held all along."""
+    """A restart in between finds it unregistered, with a deadline in effect from the start."""
     both = replace(HASTY, sources=("q", "s2"))
     begins = iter([5_000_000, None])
     monkeypatch.setattr(registration, "beginning", lambda *of: next(begins))

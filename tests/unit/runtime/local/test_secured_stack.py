@@ -1,4 +1,4 @@
-"""What the secured stack of compose makes at its first start, without containers."""
+"""The files that the secured stack of compose creates at its first start, without containers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In which order a stack is started."""
+"""The order in which a stack starts its processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ queries:
 
 
 class Starting:
-    """A supervisor that notes what it is told to start; its broker does not come up."""
+    """A supervisor that records its starts; its broker does not come up."""
 
     def __init__(self, *_: object, **__: object) -> None:
         self.reported: list[str] = []
@@ -46,7 +46,7 @@ class Starting:
 
 
 async def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Starting:
-    """What is started before the broker has answered."""
+    """Return the processes started before the broker has responded."""
     path = tmp_path / "deployment.yaml"
     path.write_text(DEPLOYMENT)
     supervisor = Starting()
@@ -80,7 +80,7 @@ async def test_a_port_that_the_broker_has_kept_is_known_too(
 async def test_while_no_port_has_been_chosen_the_broker_is_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the choice and the broker's bind somebody else may take the port."""
+    """Between the choice and the broker's bind another process may take the port."""
     assert (await started(tmp_path, monkeypatch)).reported == ["broker"]
 
 
@@ -101,7 +101,7 @@ async def test_what_starts_early_has_the_fragments_of_the_last_run(
     children_of: dict[str, str],
     fragments: str,
 ) -> None:
-    """With those of the file alone it would be ended and started again, if a query was added."""
+    """With those of the file alone it would be restarted if a query was added."""
     path = tmp_path / "deployment.yaml"
     monkeypatch.setattr(f"{__name__}.DEPLOYMENT", DEPLOYMENT + MORE)
     (tmp_path / "data").mkdir()

@@ -1,4 +1,4 @@
-"""A stack's thread that is told to stop while it is at something (Ctrl-C during a start)."""
+"""A stack's thread that is stopped during a start (Ctrl-C)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slackwater.runtime.local.stack_thread import StackThread
 
 
 class SlowStack:
-    """Is asked to open, and waits for a broker for ever."""
+    """Opening it waits for a broker for ever."""
 
     def __init__(self, options: object, *, clock: object = None) -> None:
         self.opening = threading.Event()
@@ -78,7 +78,7 @@ print("stopped", flush=True)
 
 
 def test_the_program_does_not_wait_for_an_answer_of_the_broker_that_it_has_stopped() -> None:
-    """It would otherwise take the minute after which an append is given up."""
+    """Otherwise it would take a minute until an append is abandoned."""
     command = [sys.executable, "-c", WAITS_FOR_THE_BROKER]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S_MAX, check=False)
     assert done.stdout == "stopped\n", done.stderr

@@ -1,4 +1,4 @@
-"""A request to the controller that gets no answer is asked again, by a client of its own."""
+"""A request to the controller without a response is repeated, by another client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOR_EVER_S = 600.0
 NO_ANSWER = object()
 
 KeyedAnswer = object
-"""``NO_ANSWER``, the code of an error, or what the request gives."""
+"""``NO_ANSWER``, the code of an error, or the request's result."""
 
 
 def settled(answer: KeyedAnswer) -> Future[Any]:
@@ -32,7 +32,7 @@ def settled(answer: KeyedAnswer) -> Future[Any]:
 
 
 class Cluster:
-    """Each request gets the next of these answers, and when there are no more, none."""
+    """Each request gets the next of these responses; after them, none."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: KeyedAnswer) -> None:
         self.answers = list(answers)

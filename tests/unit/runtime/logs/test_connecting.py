@@ -1,4 +1,4 @@
-"""A broker's machine that answers nothing must not hold a client up."""
+"""A broker's machine that does not respond must not block a client."""
 
 import asyncio
 import socket
@@ -12,7 +12,7 @@ from slackwater.runtime.logs import connecting
 
 @pytest.fixture
 def silent_port() -> Iterator[int]:
-    """Its queue of connections is full, so the kernel answers no further one."""
+    """Its queue of connections is full, so the kernel accepts no further one."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(0)
@@ -29,7 +29,7 @@ def silent_port() -> Iterator[int]:
 def test_nobody_answers_and_it_is_soon_given_up(
     silent_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By whoever knocks: the client, which would be at it for 40 s, does not even begin."""
+    """By the probe: the client, which would try for 40 s, is not even started."""
     begun: list[AIOKafkaConnection] = []
     monkeypatch.setattr(connecting, "_connect", begun.append)
     monkeypatch.setattr(AIOKafkaConnection, "connect", AIOKafkaConnection.connect)

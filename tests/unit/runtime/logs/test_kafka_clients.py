@@ -1,4 +1,4 @@
-"""The reader and the writer over a Kafka client that does what the real one seldom does."""
+"""The reader and the writer over a Kafka client with rare behaviour."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from slackwater.runtime.logs.transport import PositionGoneError, WriterFailedErr
 
 
 class Message:
-    """A record, or what is said of a partition."""
+    """A record, or an event of a partition."""
 
     def __init__(self, topic: str, offset: int, code: int | None = None) -> None:
         self._topic, self._offset = topic, offset
@@ -49,7 +49,7 @@ class Message:
 
 @pytest.fixture
 def messages(monkeypatch: pytest.MonkeyPatch) -> list[Message]:
-    """What the consumer has for its reader."""
+    """Return the consumer's messages for its reader."""
     waiting: list[Message] = []
 
     def consume(count: int, _timeout_s: float) -> list[Message]:
@@ -69,7 +69,7 @@ def messages(monkeypatch: pytest.MonkeyPatch) -> list[Message]:
 
 
 def test_r15_each_position_that_is_gone_is_told(messages: list[Message]) -> None:
-    """An outage longer than the retention of all streams: the client says each of them once."""
+    """An outage longer than the retention of all streams: the client reports each of them once."""
     reader = LogReader("nowhere:1")
     reader.assign({("s1", 0): 5, ("s2", 0): 7, ("s3", 0): 9})
     messages += [Message(s, -1001, KafkaError._AUTO_OFFSET_RESET) for s in ("s1", "s2")]
@@ -96,7 +96,7 @@ def test_what_is_read_no_more_is_not_told(messages: list[Message]) -> None:
 
 
 class SlowProducer:
-    """Takes what is produced; reports deliveries at the third poll after it ``may_report``."""
+    """Accepts records; reports deliveries at the third poll after ``may_report``."""
 
     def __init__(self) -> None:
         self.may_report: Callable[[], bool] = lambda: False
@@ -153,7 +153,7 @@ def test_a_writer_that_is_closed_waits_no_longer_than_it_was_told(producer: Slow
 
 
 def test_who_cannot_hear_of_a_delivery_ends_the_writer(producer: SlowProducer) -> None:
-    """Else the thread that takes the reports is gone, and whoever appends waits for ever."""
+    """Otherwise the thread for delivery reports would be gone, and appends would wait for ever."""
     failed, why = Event(), list[str]()
 
     def on_fatal(reason: str) -> None:
@@ -176,7 +176,7 @@ def test_who_cannot_hear_of_a_delivery_ends_the_writer(producer: SlowProducer) -
 def test_r5_small_records_in_flight_are_bounded_by_what_each_takes_beside_its_payload(
     producer: SlowProducer,
 ) -> None:
-    """A broker away for hours, boundaries of 40 bytes: 64 MiB of them are a GB in the client."""
+    """A broker down for hours, boundaries of 40 bytes: 64 MiB of them are a GB in the client."""
     writer = sole_writer(in_flight_bytes_max=100_000)
 
     def watermark() -> None:

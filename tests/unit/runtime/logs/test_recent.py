@@ -1,4 +1,4 @@
-"""What a host remembers of its logs: the same records, none left out, within a bound."""
+"""Recent records of a host's logs: the same records, none omitted, within a bound."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def seen(records: list[RawRecord] | None) -> list[tuple[int, bytes]] | None:
 def test_hands_out_what_came_from_an_offset_on() -> None:
     recent = RecentRecords()
     recent.begin(LOG, 3)
-    for offset in (3, 4, 6):  # 5 is a stranger's marker
+    for offset in (3, 4, 6):  # 5 is a foreign marker
         recent.note(LOG, offset, b"%d" % offset)
     assert seen(recent.read(LOG, 3, 10)) == [(3, b"3"), (4, b"4"), (6, b"6")]
     assert seen(recent.read(LOG, 5, 10)) == [(6, b"6")]
@@ -100,7 +100,7 @@ STEPS = st.lists(
 def test_holds_the_last_records_whatever_comes_and_goes(
     steps: list[tuple[str, Log, int]], records_max: int
 ) -> None:
-    """Against the plainest model: all records since the log began, of which the last are held."""
+    """Compared with a simple model: all records since the log began, of which the last are kept."""
     recent = RecentRecords(bytes_max=records_max * RECORD_BYTES)
     ends: dict[Log, int] = {}
     since: dict[Log, list[int]] = {}
@@ -126,10 +126,10 @@ def test_holds_the_last_records_whatever_comes_and_goes(
                 at for at in range(ends[each] + 2) if recent.read(each, at, 99) is not None
             )
             kept = [record.offset for record in recent.read(each, first, 99) or []]
-            assert kept == [at for at in offsets if at >= first], "none is left out"
+            assert kept == [at for at in offsets if at >= first], "none is omitted"
             held += len(kept)
         assert recent.bytes == held * RECORD_BYTES
-        assert len(recent._arrivals) <= 2 * held + 1, "what is forgotten takes no memory for long"
+        assert len(recent._arrivals) <= 2 * held + 1, "dropped records soon take no memory"
     for log in (LOG, OTHER):
         recent.forget(log)
     assert recent.bytes == 0
@@ -156,7 +156,7 @@ def test_a_catch_up_reader_asks_the_broker_only_for_what_is_older() -> None:
         assert not isinstance(records, Gone)
         found += [int(record.value) for record in records]
         if len(found) > 8:
-            assert not reader.wanted, "from the newer half on it comes from memory"
+            assert not reader.wanted, "from the newer half on it is read from memory"
     assert found == list(range(10))
 
 

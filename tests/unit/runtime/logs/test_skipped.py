@@ -1,4 +1,4 @@
-"""Records that are not ours: what is counted, and how often it is said."""
+"""Foreign records: their counts, and the frequency of log lines."""
 
 import logging
 

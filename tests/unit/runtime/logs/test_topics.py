@@ -1,4 +1,4 @@
-"""The topic list is data; these are the facts about it that code elsewhere relies on."""
+"""The topic list is data; these are properties on which other code relies."""
 
 import socket
 import tomllib
@@ -106,7 +106,7 @@ def test_every_limit_lets_the_largest_record_pass(data: dict[str, Any]) -> None:
     assert min(limits) >= record
     assert max(limits) <= RECORD_BATCH_BYTES_MAX
     fetch = clients["confluent"]["consumer"]
-    # librdkafka refuses to start otherwise.
+    # Otherwise librdkafka refuses to start.
     assert fetch["receive.message.max.bytes"] >= fetch["fetch.max.bytes"] + 512
 
 

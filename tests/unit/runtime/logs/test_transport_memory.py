@@ -1,4 +1,4 @@
-"""The broker in memory: the shared suite, and what only it can be told to do."""
+"""The broker in memory: the shared suite, and its additional functions."""
 
 import asyncio
 import threading

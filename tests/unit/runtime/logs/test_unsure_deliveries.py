@@ -22,7 +22,7 @@ from slackwater.runtime.logs.transport import WriterFailedError
 TOPIC: Final = "topic"
 WAIT_S_MAX: Final = 30.0
 REFUSED_AFTER_MS: Final = 1_000
-"""Time enough to send the second request, if the client may."""
+"""Enough time to send the second request, if the client may."""
 PIPELINED: Final = {"max.in.flight": 5}
 A_RECORD_A_REQUEST: Final = {"batch.num.messages": 1}
 

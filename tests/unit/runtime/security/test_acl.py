@@ -1,4 +1,4 @@
-"""Each role may do what it does, and nothing else."""
+"""Each role has the rights that it needs, and no others."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def deployment(path: Path) -> Deployment:
 
 
 def may(role: Role, operation: str, deployment: Deployment) -> set[str]:
-    """The topics of the deployment, and the user's, on which a role may do this."""
+    """Return the topics, of the deployment and the user, on which a role may do this."""
     topics = {spec.name for spec in topic_specs(deployment, {"lab": 2})} | {"lab-readings"}
     return {
         topic
@@ -126,7 +126,7 @@ def test_what_was_set_aside_is_read_by_clients_alone(deployment: Deployment) -> 
 
 
 def test_no_role_needs_a_group_of_its_own(deployment: Deployment) -> None:
-    """Logs are assigned: a right to a group is for an id that a client library insists on."""
+    """Logs are assigned: the right to a group is for an id that a client library requires."""
     for role in Role:
         groups = {rule.name for rule in rules(role, deployment) if rule.resource == "group"}
         spark = {"plant-7.sw-aggregator-"} if role is Role.AGGREGATOR else set()
@@ -156,7 +156,7 @@ def test_the_command_prints_kafkas_own_command_lines(path: Path) -> None:
 
 
 def test_a_proxy_wants_no_topic_that_nobody_has_made(deployment: Deployment) -> None:
-    """It may not make one: a topic of its own that only it asks for would end it."""
+    """It may not create one: a missing topic that only it requires would end it."""
     made = {spec.name for spec in topic_specs(deployment, {"lab": 2})}
     for stream in deployment.streams.values():
         assert {spec.name for spec in own_topics(stream, deployment.names)} <= made
@@ -185,7 +185,7 @@ SHARED = WITHOUT_DAILY + "  hourly:" + WITHOUT_DAILY.partition("  climate:")[2]
 def test_registered_queries_have_the_children_that_they_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if these are named after a query that has left the file."""
+    """Also if these are named after a query that was removed from the file."""
     path = tmp_path / "d.yaml"
     both = share(load_deployment(_written(path, SHARED)))
     assert both.queries["hourly"].child_query == "climate"

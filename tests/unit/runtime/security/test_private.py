@@ -1,4 +1,4 @@
-"""Files of their owner alone."""
+"""Files that are accessible to their owner only."""
 
 from __future__ import annotations
 

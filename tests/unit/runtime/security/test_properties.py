@@ -1,4 +1,4 @@
-"""Files of properties mean what Java takes them to mean."""
+"""Files of properties are parsed as by Java."""
 
 from __future__ import annotations
 
@@ -25,13 +25,16 @@ def values(text: str) -> dict[str, str]:
         ("a==b", {"a": "=b"}),
         ("  # comment\n! another\n\na=1", {"a": "1"}),
         ("a=1\\\n   2\\\n3", {"a": "123"}),
-        ("a=1\\\\\nb=2", {"a": "1\\", "b": "2"}),  # an even number of backslashes continues nothing
+        (
+            "a=1\\\\\nb=2",
+            {"a": "1\\", "b": "2"},
+        ),  # an even number of backslashes: no continuation
         ("a=1\\", {"a": "1"}),
         ("a=1\\\n# no comment here", {"a": "1# no comment here"}),
         ("a\\ b\\=c=d", {"a b=c": "d"}),
         ('a=\\t\\n\\u0041\\q\\"', {"a": '\t\nAq"'}),
         ("a=1\r\nb=2\rc=3", {"a": "1", "b": "2", "c": "3"}),
-        ("a=x\u2028y", {"a": "x\u2028y"}),  # no line end for Java
+        ("a=x\u2028y", {"a": "x\u2028y"}),  # not a line end for Java
         ("", {}),
     ],
 )

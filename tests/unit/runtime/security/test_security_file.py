@@ -1,4 +1,4 @@
-"""The file that says how to get into Kafka: what is taken, what is refused, and in which words."""
+"""The file of Kafka credentials: accepted and refused content, and the errors."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def _one_line(path: Path) -> str:
 
 
 def _connects_with(security: Security) -> None:
-    """The libraries take it: certificate and key belong together, the authority is read."""
+    """The libraries accept it: certificate and key match, the authority is readable."""
     assert security.identity is not None
     context = security.aiokafka()["ssl_context"]
     assert [dict(x[0] for x in cert["subject"]) for cert in context.get_ca_certs()]

@@ -15,7 +15,7 @@ START = 1_700_000_000 * SECOND
 
 @dataclass
 class Machine:
-    """Two clocks that a test moves."""
+    """Two clocks that a test sets."""
 
     wall_us: int = START
     monotonic_us: int = 77 * SECOND
@@ -62,7 +62,7 @@ def test_a_step_is_reported_once_and_only_slewed(step_us: int) -> None:
         clock.now_us()
     assert steps == [step_us]
     leaned_us = clock.now_us() - before_us - 60 * SECOND
-    # The first second passes before the step is seen.
+    # The first second passes before the step is detected.
     assert abs(leaned_us) == 59 * SECOND * SLEW_PPM_MAX // SECOND
     assert (leaned_us > 0) == (step_us > 0)
 

@@ -1,4 +1,4 @@
-"""What is made of heartbeats: superseded, holes, ready, and two processes under one name."""
+"""Uses of heartbeats: superseded writers, holes, readiness, and two processes with one name."""
 
 import os
 import threading
@@ -41,7 +41,7 @@ def test_rule_6_a_greater_incarnation_supersedes_for_good() -> None:
     assert view.superseded(A.process, 5)
     assert not view.superseded(A.process, 9)
     assert not view.superseded("orderer/climate.0.b", 5)
-    view.observe(A, 100.0)  # the zombie wakes up and is all that is heard
+    view.observe(A, 100.0)  # the zombie resumes and only its heartbeats are received
     assert view.superseded(A.process, 5)
 
 
@@ -52,7 +52,7 @@ def test_of_two_under_one_name_the_later_start_counts_while_it_speaks() -> None:
     view.observe(successor, 0.1)
     view.observe(A, 0.2)
     assert view.latest(A.process) == successor
-    view.observe(A, 0.1 + STALE_S + 0.01)  # the successor has died
+    view.observe(A, 0.1 + STALE_S + 0.01)  # the successor has ended
     assert view.latest(A.process) == A
 
 
@@ -81,21 +81,24 @@ def test_ready_and_age() -> None:
 
 
 def test_a_hung_owner_says_nothing_of_its_outputs_though_its_heart_beats() -> None:
-    """Heartbeats are a thread: an orderer that hangs went on saying STABLE, and was waited for."""
+    """Heartbeats are sent by a thread.
+
+    A hung orderer continued to report STABLE, and was waited for.
+    """
     beat = replace(A, states={"sw.ordered.climate.0": "STABLE"})
     assert believable(beat, STATES_S_MAX) == beat
     hung = believable(beat, STATES_S_MAX + 0.001)
     assert hung.states == {}
-    assert hung.detail == {}, "how far it has come is said by one that goes on"
+    assert hung.detail == {}, "positions are reported by a running owner"
     assert hung.ready
-    assert hung.inc == beat.inc, "who it is remains true"
+    assert hung.inc == beat.inc, "its identity remains valid"
 
 
 # A process with parts.
 
 
 class Sent:
-    """A producer that keeps what it is given."""
+    """A producer that keeps its records."""
 
     def __init__(self) -> None:
         self.records: list[tuple[bytes, bytes]] = []
@@ -123,7 +126,7 @@ class Sent:
     def purge(self) -> None: ...
 
     def until(self, holds: Callable[[Heartbeat], bool]) -> Heartbeat:
-        """The latest one, once this holds of it."""
+        """Return the latest one, once this holds for it."""
 
         def latest() -> Heartbeat | None:
             beat = decode_heartbeat(self.records[-1][1]) if self.records else None
@@ -149,7 +152,7 @@ def _health(tmp_path: Path) -> Path:
 def _sent(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, health: Path
 ) -> Iterator[tuple[HeartbeatSender, Sent]]:
-    """A parameter is the time between two heartbeats."""
+    """Return the sender; the parameter is the time between two heartbeats."""
     sent = Sent()
     monkeypatch.setattr("slackwater.runtime.service.heartbeats.Producer", lambda _config: sent)
     sender = HeartbeatSender(
@@ -206,7 +209,7 @@ def test_a_part_that_is_removed_falls_silent_and_one_that_follows_began_later(
 
 
 def test_who_carries_nothing_tells_nothing(sent: tuple[HeartbeatSender, Sent]) -> None:
-    """Its own name would be one more process to everybody that looks at them."""
+    """Its own name would be one more process for every reader."""
     sender, records = sent
     sender.add_part("proxy/room")
     records.until(lambda beat: len(beat.parts) == 1)
@@ -234,7 +237,7 @@ def test_a_process_is_healthy_when_all_that_it_carries_is_ready(
     lab.update(ready=True)
     room = sender.add_part("proxy/room")
     records.until(lambda beat: len(beat.parts) == 2)
-    health.unlink(missing_ok=True)  # from before there was a room
+    health.unlink(missing_ok=True)  # from before there was room
     room.update(inc=3)
     records.until(lambda beat: parts(beat)["proxy/room"].inc == 3)
     assert not health.exists()
@@ -243,7 +246,7 @@ def test_a_process_is_healthy_when_all_that_it_carries_is_ready(
 
     def is_healthy() -> bool:
         for part in (lab, room):
-            part.update()  # each owner is at work
+            part.update()  # each owner is running
         return health.exists()
 
     eventually(is_healthy)
@@ -251,7 +254,7 @@ def test_a_process_is_healthy_when_all_that_it_carries_is_ready(
 
 @pytest.mark.parametrize("sent", [10 * WAIT_S_MAX], indirect=True)
 def test_a_state_that_changes_is_told_at_once(sent: tuple[HeartbeatSender, Sent]) -> None:
-    """One of many is told of as quickly as one alone: nobody waits for the next heartbeat here."""
+    """One of many is reported as quickly as one alone: no change waits for the next heartbeat."""
     sender, records = sent
     part = sender.add_part("orderer/q.0.a")
     for turn in range(20):
@@ -278,7 +281,7 @@ def test_each_owner_is_believed_by_its_own_word(monkeypatch: pytest.MonkeyPatch)
 def test_a_heartbeat_carries_the_cpu_that_its_sender_has_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It was measured, and what `status` names as the reason of an overload was never sent."""
+    """It was measured, but the reason that `status` gives for an overload was never sent."""
     sent = Sent()
     monkeypatch.setattr("slackwater.runtime.service.heartbeats.Producer", lambda _config: sent)
     sender = HeartbeatSender("127.0.0.1:1", "root/q.0", names=Names(), cpu=Measured()).start()
@@ -302,7 +305,7 @@ def test_rule_11_holes_are_those_of_who_is_at_work() -> None:
 
 
 def carrier(at: int, *names: str, pid: int = 1) -> Heartbeat:
-    """A host's full record of these parts."""
+    """Return a host's full record of these parts."""
     reported = tuple(HeartbeatPart(name, 5, 0, True, {name: "STABLE"}) for name in names)
     return Heartbeat("host/0", pid, 5, at, -1, False, {}, parts=reported)
 
@@ -317,11 +320,11 @@ def test_a_pulse_keeps_alive_what_its_full_record_told_of() -> None:
     assert not view.take(pulse(140, 100), 1.04)
     assert not view.take(pulse(180, 100), 1.08)
     assert [view.age_ms(name, 1.08) for name in view.all()] == [0.0, 0.0]
-    assert "host/0" not in view.all(), "it carries others only"
+    assert "host/0" not in view.all(), "it has only parts"
 
 
 def test_a_part_that_the_latest_full_record_leaves_out_is_not_kept_alive() -> None:
-    """It stands still, or has ended; its last word goes stale as ever."""
+    """It is paused, or has ended; its last heartbeat becomes stale as usual."""
     view = HeartbeatView()
     view.take(carrier(100, "orderer/q.0.a", "orderer/r.0.a"), 1.0)
     view.take(carrier(200, "orderer/q.0.a"), 1.1)
@@ -331,7 +334,7 @@ def test_a_part_that_the_latest_full_record_leaves_out_is_not_kept_alive() -> No
 
 
 def test_a_pulse_of_a_record_that_was_not_heard_says_nothing() -> None:
-    """The full record in between was lost: who knows what it told of."""
+    """The full record in between was lost: its content is unknown."""
     view = HeartbeatView()
     view.take(pulse(90, 50), 0.9)
     view.take(carrier(100, "orderer/q.0.a"), 1.0)
@@ -358,7 +361,7 @@ def test_what_has_not_changed_is_not_told_each_time(sent: tuple[HeartbeatSender,
     assert not first.parts
     part.update(detail={"readings": 8})
     again = records.until(lambda beat: len(beat.parts) == 1)
-    assert again.at > first.at, "counters are told in time"
+    assert again.at > first.at, "counters are sent in time"
     reported = [decode_heartbeat(value) for _, value in records.records]
     assert len([beat for beat in reported if beat.parts]) < len(reported) / 2
     named = {beat.at for beat in reported if beat.parts}

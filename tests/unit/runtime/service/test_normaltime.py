@@ -1,4 +1,4 @@
-"""Normal times as processes follow them, over the broker in memory."""
+"""Normal times as computed by processes, over the broker in memory."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_what_is_learned_is_recovered_whoever_wrote_it_and_never_taken_back(
     steps = (Step(10, 7_000_000), Step(20, 6_000_000), Step(20, 9_000_000))
     for step in (steps[2], steps[0], steps[1], steps[0]):
         record(broker, step)
-    assert registry.expected() == {"lab": steps}, "an older writer's word replaces no newer one"
+    assert registry.expected() == {"lab": steps}, "an older writer's value replaces no newer one"
 
 
 def test_a_step_that_nobody_can_have_written_is_skipped(broker: MemoryBroker) -> None:
@@ -80,7 +80,7 @@ def test_normal_time_waits_for_the_clock_and_then_follows_what_is_learned(
     assert normal.of(0) is None
     registry.publish_clock(WallClock())
     eventually(lambda: normal.of(0) is not None)
-    assert [normal.of(e * S) for e in (99, 100)] == [105 * S, 108 * S], "from the first moment"
+    assert [normal.of(e * S) for e in (99, 100)] == [105 * S, 108 * S], "from the start"
     record(broker, Step(200 * S, 60 * S))
     eventually(lambda: normal.of(200 * S) == 261 * S)
     assert [normal.lateness_us(e * S) // S for e in (99, 199, 200)] == [6, 8, 61]

@@ -1,4 +1,4 @@
-"""Commands to the parts of a process, and what its heartbeats tell of a part over its lives."""
+"""Commands to the parts of a process, and a part's heartbeats over its lives."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_each_command_reaches_its_part_and_nonsense_nobody(
 
 
 class Sender:
-    """Keeps what a part was told by: one beat for each of its lives."""
+    """Keeps the heartbeats of a part: one for each of its lives."""
 
     def __init__(self) -> None:
         self.beats: list[HeartbeatState] = []

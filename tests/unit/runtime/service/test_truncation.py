@@ -1,4 +1,4 @@
-"""dpc-15: internal logs keep what a state record still needs, and one round more."""
+"""dpc-15: internal logs keep the records that a state record still needs, and one round more."""
 
 import asyncio
 from collections.abc import Mapping
@@ -111,7 +111,7 @@ def test_what_is_given_up_was_not_needed_a_round_ago() -> None:
     emit(stable=30, contiguous_seq=60)
     assert truncation.step() == {}
     emit(stable=80, contiguous_seq=120)
-    # Of part 1 there are no deltas: nobody has read them up to 30, whoever says so.
+    # Part 1 has no deltas: no reader has read them up to 30, whatever a record claims.
     assert truncation.step() == {
         ("sw.ordered.climate.0", 0): 60,
         ("sw.deltas.climate.0", 0): 30,
@@ -122,7 +122,7 @@ def test_what_is_given_up_was_not_needed_a_round_ago() -> None:
 
 
 class Refusing(MemoryBroker):
-    """A partition's leader moves just when it is asked to truncate."""
+    """A partition's leader moves at the time of a request to truncate."""
 
     refusals = 0
 
@@ -156,7 +156,7 @@ async def test_g5_a_broker_that_refuses_once_does_not_end_truncation_for_good() 
 def test_g5_no_answer_to_a_truncation_is_said_like_a_refusal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    where: Future[None] = Future()  # never answered: the broker died with the question
+    where: Future[None] = Future()  # never answered: the broker was killed with the request
     client = SimpleNamespace(delete_records=lambda wanted: {wanted[0]: where})
     monkeypatch.setattr(admin, "admin_client", lambda bootstrap: client)
     with pytest.raises(EnvironmentProblem, match=r"climate\.0 cannot be truncated: no answer"):
