@@ -260,7 +260,7 @@ class TransportContract:
             drain(reader, 1)
         reader.close()
 
-    def test_each_position_that_is_gone_is_told(self, world: World, writer: Writer) -> None:
+    def test_each_position_that_is_gone_is_reported(self, world: World, writer: Writer) -> None:
         topic = world.create(partitions=4)
         logs = [(topic, p) for p in range(4)]
         for log in logs:
@@ -470,7 +470,7 @@ class CatchUpContract:
         assert reader.position(log) == 2
         reader.close()
 
-    def test_a_gone_position_is_told_and_can_be_replaced(self, world: World) -> None:
+    def test_a_gone_position_is_reported_and_can_be_replaced(self, world: World) -> None:
         topic = world.create()
         log = (topic, 0)
         writer = world.transport.writer(no_failure)
@@ -484,7 +484,9 @@ class CatchUpContract:
         assert [r.offset for r in drain(reader, 1)] == [2]
         reader.close()
 
-    def test_a_shell_hears_what_is_gone_and_where_the_rest_begins(self, world: World) -> None:
+    def test_a_shell_receives_gone_positions_and_the_beginning_of_the_rest(
+        self, world: World
+    ) -> None:
         """As orderers and roots read: a log is truncated under a parked cursor (rule-28)."""
         topic = world.create(partitions=2)
         cut, complete = (topic, 0), (topic, 1)

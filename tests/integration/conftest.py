@@ -1,4 +1,4 @@
-"""One real broker for all integration tests: the one that is given, else an embedded one."""
+"""One real broker for all integration tests: a given one, else an embedded one."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +24,7 @@ LONGEST_FIRST = (
     "test_secured.py",
     "test_hostile.py",
 )
-"""Whatever is not named is shorter, and comes behind those marked ``slow``."""
+"""All other tests are shorter, and follow those marked ``slow``."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,8 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.integration)
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TEST_S_MAX))
-    # Workers take whole files in this order: those that take long begin first, so that all end
-    # together.
+    # Workers take whole files in this order: the longest begin first, so that all end together.
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (_place(item.path.name), item.path not in slow))
 
@@ -48,7 +47,7 @@ def _place(file: str) -> int:
 def bootstrap(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """Where the shared broker answers. Tests name their own topics and leave the broker alone."""
+    """Return the address of the shared broker. Tests use their own topics and do not disturb it."""
     given: str | None = request.config.getoption("--kafka-bootstrap")
     if given is not None:
         assert answers(given, timeout_s=10), f"--kafka-bootstrap {given} does not answer"

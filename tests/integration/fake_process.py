@@ -1,4 +1,4 @@
-"""Stands for every kind of process: waits in the registry, says that it is ready, stops on demand.
+"""Stands for every kind of process: waits for the registry, reports ready, stops on demand.
 
 Run as the ``python`` of a stack: ``fake_process.py -m MODULE NAME... --bootstrap B ...``.
 """
@@ -44,7 +44,7 @@ def main(context: ProcessContext) -> None:
 
 
 def _host(context: ProcessContext) -> None:
-    """One heartbeat for each fragment; commands are heeded by saying so."""
+    """One heartbeat for each fragment; a command is confirmed by printing it."""
     parts = context.arguments.fragments.split(",")
     sender = HeartbeatSender(context.cluster, context.process, names=Names(), carries=True).start()
     beats = {part: PartBeat(sender, part) for part in parts}
@@ -63,7 +63,7 @@ def _host(context: ProcessContext) -> None:
 
 
 def _proxy(context: ProcessContext) -> None:
-    """One heartbeat for each stream, as the real one tells of them."""
+    """One heartbeat for each stream, as by the real proxy."""
     reported = json.loads(os.environ.get("FAKE", "{}"))
     senders = []
     for part in (f"proxy/{stream}" for stream in context.names):

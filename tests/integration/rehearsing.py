@@ -1,7 +1,7 @@
-"""What the tests of rehearsals share: real rooms, the command, and what a user gets from it.
+"""Shared by the tests of rehearsals: real rooms, the command, and its output.
 
-A run starts a broker, Spark and all processes, replays real files, and judges itself; tests look at
-exit code, report, and the lines of ``results.jsonl``.
+A run starts a broker, Spark and all processes, replays real files, and checks itself; tests examine
+the exit code, the report, and the lines of ``results.jsonl``.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ ROOMS = {f"room-{i}": DATA / "room_climate" / f"node-{i}.csv.gz" for i in (1, 2,
 
 REHEARSED_S_MAX = 800
 WAIT = ("--wait", "300s")
-"""For the last results; a machine may be slow."""
+"""Maximum wait for the last results; a machine may be slow."""
 
 
 def streams_yaml(rooms: Iterable[str], key: str = "column: node") -> str:
-    """The beginning of a deployment: streams with the columns of a room's file."""
+    """Return the beginning of a deployment: streams with the columns of a room's file."""
     return "apiVersion: slackwater/v1\nstreams:\n" + "".join(
         f"  {room}: {{key: {{{key}}}, time: {{column: ts, unit: ms}},"
         " fields: [temperature, humidity]}\n"
@@ -45,26 +45,25 @@ class Ran:
     report: dict[str, Any]
     lines: list[dict[str, Any]]
     stood_still: bool = False
-    """Whether the machine did, as somebody saw who had nothing to do with it."""
+    """Whether the machine was halted, as measured by an independent witness."""
 
     def of(self, query: str, kind: str) -> list[dict[str, Any]]:
-        """The lines of one kind about one query, in the order seen."""
+        """Return the lines of one kind about one query, in the order read."""
         return [line for line in self.lines if line["kind"] == kind and line["query"] == query]
 
     def kinds(self, query: str) -> set[str]:
-        """What kinds of lines there are about a query."""
+        """Return the kinds of lines about a query."""
         return {line["kind"] for line in self.lines if line.get("query") == query}
 
     def events(self) -> set[tuple[str, str]]:
-        """What happened to whom."""
+        """Return (process, event) pairs."""
         return {(event["process"], event["event"]) for event in self.report["events"]}
 
     def agreed(self) -> None:
-        """Every query gave the batch's answers, once each, in time, and took back what was none.
+        """Check each query against the batch: all answers, once each, in time, with UNDO.
 
-        Where the machine was too slow or too busy, as the report says with figures, answers may be
-        late for want of CPU, and where it stood still they must be; everything else holds. How much
-        CPU is needed is judged in ``bench/``.
+        If the report names a lack of CPU, with figures, answers may be late; if the machine was
+        halted, they must be; all other checks apply. The CPU needed is measured in ``bench/``.
         """
         findings = self.report["findings"]
         if self.report["overloaded"] is not None or self.stood_still:
@@ -101,5 +100,5 @@ def rehearse(folder: Path, deployment: str, inputs: Mapping[str, Path], *options
 
 
 def at(*faults: str) -> list[str]:
-    """Faults as options: ``at("2s kill root")``."""
+    """Return faults as options: ``at("2s kill root")``."""
     return [option for fault in faults for option in ("--fault", f"at={fault}")]

@@ -1,7 +1,7 @@
-"""The aggregator's process on a real broker: killed, restarted, fed with damage.
+"""The aggregator's process on a real broker: killed, restarted, with damaged input.
 
-What the roots rely on is rule-19: every ordered record comes out as one delta with its offset as
-seq, whatever happened in between. Doubles are allowed (rule-10 drops them), holes are not.
+The roots rely on rule-19: every ordered record gives one delta with its offset as seq, for any
+faults in between. Repeats are allowed (rule-10 drops them), holes are not.
 """
 
 import os
@@ -47,7 +47,7 @@ streams:
 queries:
   q: {from: [s], window: {size: 1s}, aggregate: [count], bound: 2s}
 """
-"""Of it an aggregator takes the names of the topics; the queries are those of the registry."""
+"""An aggregator uses only its names of topics; the queries are those of the registry."""
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def transport(bootstrap: str) -> KafkaTransport:
 
 
 def registered(bootstrap: str, transport: KafkaTransport) -> str:
-    """A query of its own, with two parts and one replica."""
+    """Register a query with two parts and one replica."""
     name = f"q{uuid4().hex[:8]}"
     ensure_topics(bootstrap, topics_for([], [QueryTopics(name, 1, 1, 2)]), WAIT_S_MAX)
     spec = QuerySpec(
@@ -78,7 +78,7 @@ def registered(bootstrap: str, transport: KafkaTransport) -> str:
 def aggregator(
     bootstrap: str, queries: Sequence[str], folder: Path, *options: str
 ) -> Iterator[psutil.Process]:
-    """It is named after the first query."""
+    """Return an aggregator, named after the first query."""
     fragments = ",".join(f"{query}.0.a" for query in queries)
     deployment = folder / "deployment.yaml"
     deployment.write_text(DEPLOYMENT)
@@ -100,7 +100,7 @@ def aggregator(
 
 
 class Deltas:
-    """What has come out, of one part's stable log."""
+    """The output in one part's stable log."""
 
     def __init__(self, transport: KafkaTransport, query: str, part: int) -> None:
         self._reader = transport.reader()
@@ -108,7 +108,7 @@ class Deltas:
         self.seen: list[DeltaRecord] = []
 
     def wait_for(self, seq: int, timeout_s: float = WAIT_S_MAX) -> list[DeltaRecord]:
-        """Everything up to the first delta with this seq."""
+        """Wait for everything up to the first delta with this seq."""
         deadline = time.monotonic() + timeout_s
         while seq not in {delta.seq for delta in self.seen}:
             assert time.monotonic() < deadline, f"seq {seq} is missing after {timeout_s} s"
@@ -116,7 +116,7 @@ class Deltas:
         return self.seen
 
     def in_order(self) -> list[DeltaRecord]:
-        """As a root reads them: seq = next, all else dropped (rule-10)."""
+        """Return the deltas as read by a root: seq = next, all others dropped (rule-10)."""
         accepted: list[DeltaRecord] = []
         for delta in self.seen:
             if delta.seq == len(accepted):
@@ -145,7 +145,7 @@ def bucket(number: int) -> bytes:
 
 
 def append(transport: KafkaTransport, query: str, *values: bytes) -> int:
-    """Append to the stable log; the last record's offset."""
+    """Append to the stable log; return the last record's offset."""
     failures: list[str] = []
     writer = transport.writer(failures.append)
     log = (Names().ordered(query, 0), 0)
@@ -158,7 +158,7 @@ def append(transport: KafkaTransport, query: str, *values: bytes) -> int:
 
 
 def roots_are_at(transport: KafkaTransport, query: str, *contiguous_seq: int) -> None:
-    """The state records of its roots, by part: up to which seq they have all."""
+    """Write the state records of its roots, by part, with their read positions."""
     failures: list[str] = []
     writer = transport.writer(failures.append)
     for part, seq in enumerate(contiguous_seq):
@@ -180,7 +180,7 @@ def roots_are_at(transport: KafkaTransport, query: str, *contiguous_seq: int) ->
 
 
 def ready_and_stopped(transport: KafkaTransport, process: psutil.Process) -> None:
-    """It says that it is ready, and ends with its JVM when it is told to."""
+    """Check that it reports ready, and ends with its JVM when stopped."""
     name = f"aggregator/{process.cmdline()[3]}"
     listener = HeartbeatListener(transport).start()
     assert listener.wait_for(lambda view: view.ready(name, time.monotonic()), WAIT_S_MAX)
@@ -192,14 +192,14 @@ def ready_and_stopped(transport: KafkaTransport, process: psutil.Process) -> Non
 
 
 def jvm_of(process: psutil.Process) -> psutil.Process:
-    """That of an aggregator, which may have helpers for a moment."""
+    """Return the JVM of an aggregator, which may have helpers for a moment."""
     children = process.children(recursive=True)
     (jvm,) = (child for child in children if child.name() == "java")
     return jvm
 
 
 def is_gone(process: psutil.Process) -> bool:
-    """Whether it has ended; whoever inherited it may not have looked yet."""
+    """Return whether it has ended; its new parent may not have reaped it yet."""
     try:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -210,10 +210,10 @@ def is_gone(process: psutil.Process) -> bool:
 def _lives(
     bootstrap: str, transport: KafkaTransport, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, list[Deltas]]:
-    """Two lives of one aggregator, and what came out of its queries, by part.
+    """Run two lives of one aggregator; return the output of its queries, by part.
 
     In the first it has the query ``killed``, and is killed. Then damage is written for it. In the
-    second it has the query ``behind`` too, whose roots have got unequally far; it is told to stop.
+    second it also has the query ``behind``, whose roots have different positions; it is stopped.
     """
     folder = tmp_path_factory.mktemp("aggregator")
     names = {what: registered(bootstrap, transport) for what in ("killed", "behind")}
@@ -227,7 +227,7 @@ def _lives(
         jvm = jvm_of(process)
         process.kill()
         eventually(lambda: is_gone(process) and is_gone(jvm), "the JVM has ended with it")
-    # One damaged record, and one that was never ours, while nobody reads.
+    # One damaged record, and a foreign one, while no reader is running.
     append(transport, killed, bucket(20)[:-9], b"not a record", *map(bucket, range(22, 30)))
     append(transport, behind, *map(bucket, range(10)))
     roots_are_at(transport, behind, 7, 5)

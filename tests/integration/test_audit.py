@@ -1,6 +1,6 @@
-"""The audit on a real broker: source logs with all that may lie in them, answers right and wrong.
+"""The audit on a real broker: source logs with all kinds of records, correct and wrong answers.
 
-The answers are made here, by a loop over readings, so that the audit is judged by something that is
+The answers are computed here, by a loop over readings, so that the audit is checked by code that is
 neither Spark nor the pipeline.
 """
 
@@ -94,7 +94,7 @@ class Setup:
         return append_and_wait(self.writer, (Names().source(stream_name), 0), value)
 
     def answer(self, rows: Rows, end: int) -> None:
-        """Stable answers of all windows that start below ``end``, each key in one part."""
+        """Write stable answers of all windows that start below ``end``, each key in one part."""
         first = (START_TIME - SIZE) // SLIDE * SLIDE + SLIDE
         for window in range(first, end, SLIDE):
             given = {key: fields for (start, key), fields in rows.items() if start == window}
@@ -170,7 +170,7 @@ def start(name: str, inc: int, next_id: int) -> SourceRecord:
 
 
 def expected(all_readings: list[tuple[int, str, dict[str, float]]]) -> Rows:
-    """The answers, the plain way."""
+    """Return the answers, computed by a loop."""
     cells: dict[tuple[int, str], dict[str, list[float]]] = defaultdict(lambda: {"t": [], "h": []})
     for stime, key, values in all_readings:
         t, h = values.get("t", NAN), values.get("h", NAN)
@@ -214,12 +214,12 @@ def stack(bootstrap: str) -> Iterator[Setup]:
 
 
 def fill_sources(stack: Setup) -> Rows:
-    """Logs with a restart, repeats, a zombie, a hole and a record of somebody else's."""
+    """Write logs with a restart, repeats, a zombie, a hole and a foreign record."""
     one, two = readings(1, ("t",), 60), readings(2, ("h", "t"), 40)
     ten = READINGS_PER_RECORD
     chunks = [record(stack.one, 0, i, one[i : i + ten]) for i in range(0, 60, ten)]
     inc = stack.source(stack.one, start(stack.one, 0, 0))
-    for chunk in (*chunks[:3], chunks[1], chunks[4]):  # a repeat, then beyond a hole
+    for chunk in (*chunks[:3], chunks[1], chunks[4]):  # a repeat, then a record beyond a hole
         stack.source(stack.one, chunk)
     inc = stack.source(stack.one, start(stack.one, 0, 30))
     zombie = record(stack.one, 0, 30, readings(9, ("t",), ten))
@@ -297,7 +297,7 @@ def test_counts_windows_left_out_and_answered_twice(spark: SparkSession, stack: 
     stack.answer(rows, END)
     for part in (0, 1):
         stack.boundary(part, END - SLIDE, 0)  # again
-        stack.boundary(part, END + 5 * SLIDE, 0)  # five windows are passed over
+        stack.boundary(part, END + 5 * SLIDE, 0)  # five windows are skipped
     report = audit(spark, stack.bootstrap, stack.deployment, stack.query, START_TIME)
     assert report.wrong == 2
     passed_over = {at for at in rows if END <= at[0] <= END + 5 * SLIDE}

@@ -1,4 +1,4 @@
-"""The embedded broker is a real one: what it acknowledged outlives kill -9, and its port too."""
+"""The embedded broker is a real one: acknowledged records survive kill -9, and so does its port."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ from slackwater.runtime.logs.admin import Admin
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    """A broker of its own, because these tests end it in every way."""
+    """A separate broker, because these tests end it in every way."""
     with EmbeddedBroker(tmp_path_factory.mktemp("drilled")) as running:
         yield running
 
@@ -71,7 +71,7 @@ def test_a_clean_stop_is_clean_and_a_new_object_finds_all_again(
     broker.stop()
     assert not psutil.pid_exists(pid)
     assert "shut down completed" in broker.log_path.read_text()
-    broker.stop()  # ending what has ended is nothing
+    broker.stop()  # stopping a stopped broker has no effect
     with EmbeddedBroker(broker.data_dir) as again:
         assert again.bootstrap == before
         create(before, "after-stop")
@@ -115,7 +115,7 @@ def test_the_broker_dies_with_its_parent(tmp_path: Path) -> None:
         "import pathlib, sys, threading\n"
         "from slackwater.runtime.local.broker import EmbeddedBroker\n"
         "broker = EmbeddedBroker(pathlib.Path(sys.argv[1]))\n"
-        # From a thread that ends: the broker must outlive the thread, not the process.
+        # From a thread that ends: the broker must outlive the thread, but not the process.
         "thread = threading.Thread(target=broker.start)\n"
         "thread.start(); thread.join()\n"
         "print(broker.pid, flush=True)\n"

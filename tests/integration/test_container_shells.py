@@ -1,4 +1,4 @@
-"""The real processes of a deployment against Kafka in a container that is killed under them."""
+"""The real processes of a deployment against Kafka in a container that is killed meanwhile."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A data directory that an earlier version wrote goes on under this one.
+"""A data directory of an earlier version continues with this one.
 
-The drill runs that version's own code, out of the repository's history: a source falls silent, the
-deployment is stopped in the middle of it, and today's code is started over what is left. It refuses
-the file first, for a line that was not asked for then; with that line all goes on, exact.
+The test runs that version's own code, from the repository's history: a source falls silent, the
+deployment is stopped during the silence, and today's code is started with the directory. It first
+refuses the file, for a line that was not required then; with that line it continues, exact.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DECLARED = "    expect_every: auto\n"
 
 
 def deployment(*, undeclared: str = "") -> str:
-    """Three streams behind topics; for one of them nobody has said what its silence means."""
+    """Three streams with topics; the meaning of silence is undeclared for one of them."""
     streams = "".join(
         f"  {name}:\n"
         f"    topic: {{name: {name}-readings, format: json}}\n"
@@ -60,12 +60,12 @@ def deployment(*, undeclared: str = "") -> str:
 
 @dataclass
 class Source:
-    """A stranger's producer: a reading every 50 ms, which it keeps while it is cut off."""
+    """An external producer: a reading every 50 ms, which it keeps while it is disconnected."""
 
     name: str
     bootstrap: str
     sent: dict[tuple[int, str], int] = field(default_factory=dict)
-    """Readings by second and key, also those that are kept."""
+    """Readings by second and key, including kept ones."""
 
     def __post_init__(self) -> None:
         config = {"enable.idempotence": True, "log_level": 0}
@@ -80,7 +80,7 @@ class Source:
         self._is_cut_off.set()
 
     def restored(self) -> None:
-        """What it has kept comes first, as it was stamped."""
+        """The kept readings come first, with their own times."""
         self._is_cut_off.clear()
 
     def end(self) -> None:
@@ -117,13 +117,13 @@ class Place:
         return os.environ | (more if old else {})
 
     def python(self, script: str, *arguments: str) -> None:
-        """Run something with the old code."""
+        """Run a command with the old code."""
         command = [sys.executable, "-c", script, *arguments]
         subprocess.run(command, env=self.environment(old=True), check=True, timeout=START_S_MAX)
 
     @contextlib.contextmanager
     def up(self, *, old: bool = False) -> Iterator[str]:
-        """``slackwater up`` until the block's end; gives where the broker answers."""
+        """Run ``slackwater up`` until the end of the block; yield the broker's address."""
         command = [sys.executable, "-m", "slackwater.cli.app", "up"]
         command += ["--deployment", str(self.file), "--data-dir", str(self.data)]
         running = subprocess.Popen(
@@ -176,7 +176,7 @@ with EmbeddedBroker(Path(sys.argv[1])) as broker:
 
 @pytest.fixture(name="place")
 def _place(tmp_path: Path) -> Place:
-    """The old code and its empty broker, which has the streams' topics."""
+    """Return the old code and its empty broker, with the streams' topics."""
     place = Place(tmp_path)
     place.old.mkdir()
     archive = subprocess.run(
@@ -205,7 +205,7 @@ def test_what_was_written_by_an_earlier_version_goes_on_exact(place: Place) -> N
         cut_us = time.time_ns() // 1_000
 
         def lacking() -> list[dict[str, Any]]:
-            # On a busy machine others may be late as well, and this one before it is cut off.
+            # On a busy machine others may be late as well, and this one before it is disconnected.
             return [
                 line
                 for line in results.boundaries("tentative")
@@ -215,7 +215,7 @@ def test_what_was_written_by_an_earlier_version_goes_on_exact(place: Place) -> N
         results.read_until(lambda: len(lacking()) >= 3, "windows lack what is cut off")
         results.close()
     before = max(parse_time(line["window_end"]) for line in results.boundaries("stable"))
-    assert before < parse_time(lacking()[-1]["window_start"]), "it is stopped in the silence"
+    assert before < parse_time(lacking()[-1]["window_start"]), "it is stopped during the silence"
     stopped = time.time()
 
     line = place.file.read_text().split("  undeclared:")[0].count("\n") + 1
@@ -243,7 +243,7 @@ def test_what_was_written_by_an_earlier_version_goes_on_exact(place: Place) -> N
 
 
 def is_exact(results: Results, sources: Iterable[Source], before: int) -> None:
-    """Each window once, with what was sent; some of them are older than the stop."""
+    """Check each window once against the readings sent; some are older than the stop."""
     stable = [
         (parse_time(line["window_start"]) // 1_000_000, line["key"], line["fields"]["temperature"])
         for line in results.lines

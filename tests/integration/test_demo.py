@@ -1,4 +1,4 @@
-"""``slackwater demo``, as a newcomer runs it."""
+"""``slackwater demo``, as run by a new user."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_demo_shows_windows_turn_tentative_undone_and_exact(tmp_path: Path) 
             timeout=TEST_S_MAX,
         )
     report = orjson.loads((tmp_path / "kept" / "report.json").read_bytes())
-    # Else answers may be late, and it must say so.
+    # Otherwise answers may be late, and the output must show this.
     if report["overloaded"] is None and not witness.stood_still:
         assert done.returncode == 0, done.stdout + done.stderr
     assert "tentative, without room-2" in done.stdout

@@ -1,19 +1,21 @@
-"""Drills: every kind of process is killed, at the worst times, and a log is cut, on one stack.
+"""Drills.
 
-One rehearsal on real data carries all the faults, one after the other: an orderer, all orderers,
-the roots, a proxy, the broker; then a silence of three bounds in which the roots and an orderer
-die, and an aggregator and the roots again while it is being corrected; at last retention is quicker
-than an aggregator, and both aggregators die. What is judged is what a consumer sees: stable results
-exact, once each, every tentative answer undone.
+Every kind of process is killed, at the worst times, and a log is truncated, on one stack.
 
-Two cuts of what is made for ``single`` (rule-11 and rule-28): the results are exact, and say of no
+One rehearsal on real data has all the faults, one after the other: an orderer, all orderers, the
+roots, a proxy, the broker; then a silence of three bounds in which the roots and an orderer are
+killed, and an aggregator and the roots again during its correction; at last retention outruns an
+aggregator, and both aggregators are killed. The consumer's view is checked: stable results exact,
+once each, every tentative answer undone.
+
+Two truncations of logs of ``single`` (rule-11 and rule-28): the results are exact, and report no
 gap.
 
-- A root stands still; what the aggregator sends it meanwhile is deleted but for the last records.
-  The root sees a hole, and it is said again.
-- An aggregator stands still; what the orderer writes meanwhile is deleted but for the last records,
+- A root is paused; the aggregator's deltas meanwhile are deleted except for the last ones. The root
+  finds a hole, and they are sent again.
+- An aggregator is paused; the orderer's records meanwhile are deleted except for the last ones,
   then the aggregator is killed. Its successor begins where the log begins. The root finds seqs that
-  nobody will send, jumps, sees a hole, and the orderer goes back to where the results end.
+  will never be sent, jumps, finds a hole, and the orderer goes back to the end of the results.
 """
 
 from __future__ import annotations
@@ -72,20 +74,20 @@ FAULTS = at(
 DELTAS = (Names().deltas("single", 0), DeltaLog(0, 0, LineName.STABLE).partition(1))
 ORDERED = (Names().ordered("single", 0), ordered_partition(0, live=False))
 LEFT, UNREAD_MIN = 5, 5
-"""How many records stay, and how many their reader is to lack."""
+"""Numbers of records to keep, and to be missed by their reader."""
 
 
 class Retention(threading.Thread):
-    """While a reader stands still, deletes what it has not read, but for the last records.
+    """While a reader is paused, deletes its unread records, except for the last ones.
 
-    It waits until there is enough to delete, as long as the reader stands still.
+    It waits until there are enough to delete, as long as the reader is paused.
     """
 
     def __init__(self, folder: Path) -> None:
         super().__init__(daemon=True)
         self._folder = folder
         self.unread: dict[Log, int] = {}
-        """How many records were deleted that their reader had not read."""
+        """Number of deleted records that their reader had not read."""
 
     def run(self) -> None:
         anchor = self._anchor()
@@ -103,7 +105,7 @@ class Retention(threading.Thread):
         self.unread[log] = end - LEFT - read
 
     def _anchor(self) -> float:
-        """When the replay began, from the first line of the results."""
+        """Return the start of the replay, from the first line of the results."""
         out = self._folder / "r.jsonl"
         while not (out.exists() and out.read_bytes().count(b"\n")):
             time.sleep(0.1)
@@ -111,7 +113,7 @@ class Retention(threading.Thread):
         return datetime.fromisoformat(start["wall"]).timestamp()
 
     def _broker(self) -> str:
-        """Of the rehearsal that runs there."""
+        """Return the broker of the rehearsal that runs there."""
         run = read_run(self._folder / "data")
         assert run is not None, "the replay has begun"
         return run.bootstrap
@@ -151,7 +153,7 @@ def test_what_was_tentative_is_undone_and_corrected(ran: Ran, query: str) -> Non
 
 def test_seqs_that_nobody_will_send_are_said_again(ran: Ran, retention: Retention) -> None:
     retention.join(timeout=WAIT_S_MAX)
-    if ran.report["overloaded"] is None:  # else too little may have been written meanwhile
+    if ran.report["overloaded"] is None:  # else too few may have been written meanwhile
         assert retention.unread[DELTAS] >= UNREAD_MIN, "the root had not read them"
         assert retention.unread[ORDERED] >= UNREAD_MIN, "the aggregator had not read them"
     assert not [line for line in ran.lines if line["kind"] == "gap"]

@@ -1,4 +1,4 @@
-"""How a process begins and ends, in real processes: signals, errors, settings."""
+"""Start and end of a process, in real processes: signals, errors, settings."""
 
 import os
 import signal
@@ -45,7 +45,7 @@ run_async("host", main)
 
 @pytest.mark.parametrize("body", [SYNC, ASYNC])
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_a_process_that_is_told_to_stop_ends_with_0(body: str, signum: int, tmp_path: Path) -> None:
+def test_a_process_that_is_stopped_ends_with_0(body: str, signum: int, tmp_path: Path) -> None:
     with start(body, tmp_path) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "host/some.0\n"

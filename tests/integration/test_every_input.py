@@ -1,7 +1,7 @@
 """The same readings through every input: the same stable results, bit for bit.
 
 Each input is one stream with its own query: a file, HTTP, MQTT, ``slackwater.Producer``, and a
-topic in each format. They number the readings alike, so the sums are formed in the same order.
+topic in each format. They assign the same ids, so the sums are computed in the same order.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MINUTE_US = 60_000_000
 
 
 def of_inputs(registry: str, mqtt: str, port: int) -> str:
-    """The deployment of the formats, with a stream and a query for each other input."""
+    """Return the deployment of the formats, with a stream and a query for each other input."""
     inputs = {
         "file": "",
         "mqtt": f'    mqtt: {{broker: "{mqtt}", topics: [rooms/1]}}\n',
@@ -81,7 +81,7 @@ def ingest(data: Path, some: Sequence[Row]) -> None:
 
 
 def post(url: str, some: Sequence[Row]) -> None:
-    """In requests of a JSON array, and of a line for each reading."""
+    """Post in requests of a JSON array, and of one line per reading."""
     half = len(some) // 2
     lines = "\n".join(map(json.dumps, some[half:]))
     for kind, body in (("json", json.dumps(some[:half])), ("x-ndjson", lines)):
@@ -97,7 +97,7 @@ def produce(url: str, some: Sequence[Row]) -> None:
 
 
 def stable(transport: KafkaTransport, name: str) -> dict[tuple[str, str], Mapping[str, Any]]:
-    """The figures of each window and key."""
+    """Return the figures of each window and key."""
     log = (f"sw.results.of-{name}.stable", 0)
     lines = [
         json.loads(raw.value) for raw in read_to_end(transport, log, isolation="read_committed")

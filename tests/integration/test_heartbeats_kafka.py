@@ -1,4 +1,4 @@
-"""Heartbeats on a real broker: they go on while their owner is busy or the broker is away."""
+"""Heartbeats on a real broker: they continue while their owner is busy or the broker is down."""
 
 import time
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def listener(bootstrap: str) -> Iterator[HeartbeatListener]:
     listening.stop()
 
 
-def test_a_process_is_heard_while_it_is_busy_and_not_too_often(
+def test_a_busy_process_sends_heartbeats_and_not_too_often(
     bootstrap: str, listener: HeartbeatListener
 ) -> None:
     began_s = time.monotonic()
@@ -47,7 +47,7 @@ def test_a_process_is_heard_while_it_is_busy_and_not_too_often(
     assert listener.last_heartbeat("orderer/heard.0.b", now_us) is None
     while_busy, give_up = {beat.at}, time.monotonic() + WAIT_S_MAX
     while len(while_busy) < 6:
-        assert time.monotonic() < give_up, "an owner that is busy is not heard"
+        assert time.monotonic() < give_up, "no heartbeat of a busy owner is received"
         sum(range(10_000))
         while_busy.add((listener.latest("orderer/heard.0.a") or beat).at)
     sender.stop()
@@ -56,7 +56,7 @@ def test_a_process_is_heard_while_it_is_busy_and_not_too_often(
         for record in read_to_end(KafkaTransport(bootstrap), ("sw.heartbeats", 0))
         if record.key == b"orderer/heard.0.a"
     ]
-    # One each interval at most, and one for each of the two outputs' states that were news.
+    # One per interval at most, and one for each of the two outputs' states that changed.
     assert len(beats) - 1 <= (beats[-1] - beats[0]) / 1000 / INTERVAL_S + 3
 
 
@@ -86,7 +86,7 @@ def test_the_health_file_is_touched_while_the_owner_is_ready_and_speaks(
         )
         return not health.exists()
 
-    # Not at once: a heartbeat may have been under way.
+    # Not at once: a heartbeat may have been in flight.
     eventually(left_alone, "an owner that says nothing new is not at work")
     sender.stop()
 

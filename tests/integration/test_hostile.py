@@ -1,9 +1,9 @@
-"""Hostile input into running streams, on real processes: nothing dies, nothing good is lost.
+"""Hostile input to running streams, on real processes: no process ends, no valid reading is lost.
 
-One stream is fed by a topic, another by ``ingest``. One message or line in a hundred is from the
-fuzzer's grammar. Every good reading must be in a stable result once, and every one that is
-malformed in quarantine once, with its place. ``make drills ARGS="-k hostile"`` sends a million
-messages and a hundred files.
+One stream reads a topic, another files by ``ingest``. One message or line in a hundred is from the
+fuzzer's grammar. Every valid reading must be in a stable result once, and every malformed one in
+quarantine once, with its place. ``make drills ARGS="-k hostile"`` sends a million messages and a
+hundred files.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ MESSAGE_BYTES_MAX = 900_000
 LINES = 500
 ODD = 100
 UNDELIVERED_MAX = 50_000
-"""In the producer, whose own queue takes 100,000."""
+"""Maximum in the producer, whose own queue has room for 100,000."""
 FILES_START_US = 1_000_000_002_000_000
-"""Behind the times of the grammar's lines: one ahead would make the good ones behind it late."""
+"""After the times of the grammar's lines: one ahead would make later valid ones late."""
 
 
 class Hostile:
-    """A stack under fire, what was sent to it, and what came of it."""
+    """A stack, the input sent to it, and its output."""
 
     def __init__(self, folder: Path, stack: StackThread) -> None:
         self.folder, self.stack = folder, stack
@@ -74,7 +74,7 @@ class Hostile:
         self._read_to: dict[str, int] = {}
 
     def send_messages(self, total: int, also: dict[int, bytes] | None = None) -> None:
-        """Good ones with times that grow, and odd ones among them."""
+        """Send valid messages with increasing times, with unusual ones among them."""
         producer = Producer(
             {"bootstrap.servers": self.stack.stack.bootstrap, "enable.idempotence": True}
         )
@@ -87,7 +87,7 @@ class Hostile:
                 if isinstance(reader.reading_of(message), Bad):
                     self.malformed["lab"].add(f"0:{offset}")
                 elif message[:12] == b'{"boundary":':
-                    message = b"{}"  # a promise is honest, or the readings behind it are late
+                    message = b"{}"  # a boundary must be valid, or later readings are late
                     self.malformed["lab"].add(f"0:{offset}")
             elif message is None:
                 n = self.good["topic-rows"]
@@ -101,7 +101,7 @@ class Hostile:
         assert producer.flush(WAIT_S_MAX) == 0
 
     def hand_over_files(self, total: int) -> None:
-        """Files of which each goes on where the one before it ended."""
+        """Submit files, each of which continues after the one before it."""
         start = FILES_START_US
         for i in range(total):
             job = f"{i:03}"
@@ -122,7 +122,7 @@ class Hostile:
             hand_over(self.folder / "data", "room", job, path, speed=1e8)
 
     def _odd_line(self) -> bytes:
-        """An odd line that no other line belongs to, and whose time delays no other."""
+        """Return an unusual line that is a row by itself, and whose time delays no other."""
         while True:
             line = bad_line(self.random, CSV_STREAMS[0]).encode(errors="replace")
             rows = read_rows(line + b"\n", 1, ",", last=True).rows
@@ -134,10 +134,10 @@ class Hostile:
                 return line
 
     def values(self, topic: str) -> Iterator[dict[str, Any]]:
-        """What is new in a topic since it was asked last, up to the topic's end.
+        """Return the new values of a topic, up to its end.
 
-        The end is what the broker says it is: on a busy machine a consumer that finds nothing for
-        a while may not have reached the topic yet.
+        The end is the broker's end offset: on a busy machine a consumer that finds nothing for a
+        while may not have reached the topic yet.
         """
         consumer = self._consumers.get(topic)
         if consumer is None:
@@ -164,7 +164,7 @@ class Hostile:
                     self._read_to[topic] = message.offset() or 0
 
     def stable(self, query: str, seen: Counter[int]) -> Counter[int]:
-        """How often each good reading is in the stable results, those counted before included."""
+        """Return the count of each valid reading in the stable results, including earlier calls."""
         rows = self.values(f"sw.results.{query}.stable")
         seen.update(int(row["fields"]["n"]) for row in rows if row["kind"] == "stable")
         return seen
@@ -175,14 +175,14 @@ class Hostile:
         while len(self.stable(query, seen)) < self.good[query]:
             assert time.monotonic() < until, f"{query}: {len(seen)} of {self.good[query]}"
         assert set(seen) == set(range(self.good[query]))
-        assert set(seen.values()) == {1}, "a good reading is in two results"
+        assert set(seen.values()) == {1}, "a valid reading is in two results"
 
     def quarantined(
         self, stream: str, reason: str, n: int, timeout_s: float
     ) -> dict[str, set[str]]:
-        """Positions by reason, none of them twice, once there are ``n`` for this one.
+        """Return positions by reason, without duplicates, once there are ``n`` for this one.
 
-        They are in a topic of their own, where they may come later than the good ones are answered.
+        They are in a separate topic, where they may arrive after the answers with the valid ones.
         """
         found: dict[str, set[str]] = {}
         until = time.monotonic() + timeout_s
@@ -260,7 +260,7 @@ def test_hostile_in_full(hostile: Make) -> None:
 def test_a_message_that_kills_its_reader_is_set_aside_and_the_stream_goes_on(
     hostile: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a reader that really dies: the proxy ends by SIGABRT and goes on without the message."""
+    """With a reader that crashes: the proxy ends by SIGABRT and continues without the message."""
     monkeypatch.setenv("PYTHONPATH", install(tmp_path / "site"))
     stage = hostile()
     pids = stage.stack.pids()
@@ -272,6 +272,6 @@ def test_a_message_that_kills_its_reader_is_set_aside_and_the_stream_goes_on(
     assert {name for name in pids if now.get(name) != pids[name]} == {"proxy"}
     ends = [e.event for e in stage.stack.events() if e.process == "proxy" and "ended" in e.event]
     assert ends == ["ended by SIGABRT"]
-    # The other stream of the process goes on, with nothing of it set aside.
+    # The other stream of the process continues, without quarantined messages.
     stage.await_all_good("file-rows", WAIT_S_MAX)
     assert "crash" not in stage.quarantined("room", "malformed", 1, WAIT_S_MAX)

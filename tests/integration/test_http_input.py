@@ -1,4 +1,4 @@
-"""Readings posted to a proxy with curl: answered, refused, killed in the middle, repeated."""
+"""Readings posted to a proxy with curl: accepted, refused, killed meanwhile, repeated."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ queries:
 
 @dataclass
 class Posting:
-    """A proxy process with HTTP streams, on the shared broker under a prefix of its own."""
+    """A proxy process with HTTP streams, on the shared broker under a separate prefix."""
 
     bootstrap: str
     folder: Path
@@ -93,7 +93,7 @@ class Posting:
     def curl(
         self, stream: str, body: Any, *options: str, kind: str = "application/json"
     ) -> tuple[int, dict[str, Any]]:
-        """Post with curl; the status and the JSON that it is answered with."""
+        """Post with curl; return the status and the JSON of the response."""
         curl = shutil.which("curl")
         assert curl is not None, "these tests post with curl: apt-get install curl"
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -108,7 +108,7 @@ class Posting:
         return int(status or 0), json.loads(last)
 
     def readings(self, stream: str) -> list[tuple[int, str, float]]:
-        """(stime, key, value) of all accepted readings; their ids have no gap."""
+        """Return (stime, key, value) of all accepted readings; their ids have no gap."""
         found: list[tuple[int, str, float]] = []
         cursor = SourceCursor(SourcePosition(0, 0, 0, -(2**62)), strict=True)
         for raw in read_to_end(self.transport, (self.transport.names.source(stream), 0)):
@@ -182,7 +182,7 @@ def test_what_is_posted_is_in_the_source_log(posting: Posting) -> None:
 
 
 def _refused(posting: Posting) -> None:
-    """Nothing of these is stored, and each answer names the mistake."""
+    """Check that none of these is stored, and each response names the error."""
     status, answer = posting.curl("room", [{"node": "a"}, 7])
     assert (status, [error["index"] for error in answer["errors"]]) == (400, [0, 1])
     assert posting.curl("room", b"[{]")[0] == 400
@@ -208,9 +208,9 @@ def _only_with_its_token(posting: Posting) -> None:
 
 
 def _bytes_of_any_kind(posting: Posting) -> None:
-    """Connections that send no HTTP, or too slowly, end; the process goes on.
+    """Connections that send no HTTP, or too slowly, are closed; the process continues.
 
-    All are open at the same time, so that the proxy's time for headers passes once for all.
+    All are open at the same time, so the time limit for headers passes once for all.
     """
     randomness = random.Random(1)
     head = b"POST /streams/room HTTP/1.1\r\nHost: localhost\r\n"

@@ -1,4 +1,4 @@
-"""The live consumer on a real broker: logs come and go while others are read; the broker dies."""
+"""The live consumer on a real broker: logs are added and removed; the broker is killed."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ COMING = [("coming", p) for p in range(8)]
 OLD = 60
 PERIOD_S = 0.005
 WAKES_PER_S_MAX = 10
-"""Two answers of the broker, and five looks of aiokafka at its fetches."""
+"""Two responses of the broker, and five polls of aiokafka's fetcher."""
 STOOD_STILL_S = 1.0
-"""A record of a log that is read on waits some tens of milliseconds while others come and go."""
+"""A record of a log waits some tens of milliseconds while others are added and removed."""
 
 
 @dataclass
 class Got:
-    """What came of each log."""
+    """The records received from each log."""
 
     offsets: dict[Log, list[int]] = field(default_factory=dict)
     waited_s: float = 0.0
-    """The longest from when a record was appended until it came."""
+    """The longest time from a record's append until its reception."""
     _came: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __call__(self, log: Log, offset: int, value: bytes) -> None:
@@ -81,7 +81,7 @@ def _broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker
 
 
 class Pump:
-    """Appends to logs at a steady pace, until it is told to stop."""
+    """Appends to logs at a steady rate, until stopped."""
 
     def __init__(self, bootstrap: str, logs: list[Log]) -> None:
         self._logs = logs
@@ -108,9 +108,11 @@ class Pump:
 
 
 async def come_and_go(live: LiveConsumer, rng: random.Random) -> tuple[Got, Got]:
-    """Some logs are added somewhere, read for a while, and removed: what came then and at the end.
+    """Add some logs, read them for a while, and remove them.
 
-    What came later is compared with it when all is done: no record may come behind a removal.
+    Return the records until then and later.
+
+    The later ones are compared at the end: no record may follow a removal.
     """
     offsets = {log: rng.randrange(OLD) for log in rng.sample(COMING, 2)}
     got = Got()
@@ -129,7 +131,7 @@ async def test_logs_come_and_go_while_others_are_read(broker: EmbeddedBroker) ->
     async with running(broker.bootstrap) as (live, errors):
         with Pump(broker.bootstrap, [*STEADY, *COMING]) as pump:
             await live.add(dict.fromkeys(STEADY, 0), steady)
-            # A position that a log does not hold yet would be gone for good.
+            # A position that a log does not have yet would count as deleted.
             await eventually_async(lambda: min(map(pump.end, COMING)) > OLD)
             await steady.until(STEADY[0], 2 * OLD)
             turns, waited_s = [], []
@@ -143,9 +145,9 @@ async def test_logs_come_and_go_while_others_are_read(broker: EmbeddedBroker) ->
     for log in STEADY:
         assert steady.offsets[log] == list(range(pump.end(log))), "once each, in order, none lost"
     for got, when_removed in turns:
-        assert got.offsets == when_removed.offsets, "a record behind the removal of its log"
+        assert got.offsets == when_removed.offsets, "a record after the removal of its log"
     _log.info("%d changes: a record of the others waited %.3f s", CHANGES, max(waited_s))
-    # A busy machine holds up some of them, a change that stops the others all.
+    # A busy machine delays some of them, a change that stops the others delays all.
     assert statistics.median(waited_s) < STOOD_STILL_S
 
 
@@ -174,7 +176,7 @@ async def test_logs_come_and_go_while_the_broker_is_dead(broker: EmbeddedBroker)
 
 
 async def test_a_log_of_transactions_beside_one_without(broker: EmbeddedBroker) -> None:
-    """The one shows what is committed, the other does not wait for what somebody left open."""
+    """One returns committed records, the other does not wait for open transactions."""
     ensure_topics(
         broker.bootstrap, [TopicLayout("results", 1, {}), TopicLayout("source", 1, {})], WAIT_S_MAX
     )
@@ -206,7 +208,7 @@ async def test_a_log_of_transactions_beside_one_without(broker: EmbeddedBroker) 
 
 
 def wakes(thread: threading.Thread) -> int:
-    """How often the kernel has woken it from a wait of its own."""
+    """Return the number of times that the kernel has woken it from a voluntary wait."""
     status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
     (line,) = (line for line in status.splitlines() if line.startswith("voluntary_ctxt_switches"))
     return int(line.split()[1])
@@ -219,7 +221,7 @@ async def test_silent_logs_wake_it_as_seldom_as_the_broker_answers(broker: Embed
         threads = [threading.main_thread(), live.app.consumer._thread._thread]
         per_s = WAKES_PER_S_MAX + 1.0
         give_up_s = time.monotonic() + WAIT_S_MAX
-        # The first fetch has to get under way, and a busy machine wakes threads once more.
+        # The first fetch must be sent, and a busy machine adds a wake-up.
         while per_s > WAKES_PER_S_MAX:
             assert time.monotonic() < give_up_s, f"{per_s:.1f} wake-ups a second"
             before, began_s = sum(map(wakes, threads)), time.monotonic()

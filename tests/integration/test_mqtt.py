@@ -1,4 +1,4 @@
-"""Streams that a real MQTT broker feeds: proxies and brokers killed, sessions, TLS, real data."""
+"""Streams read from a real MQTT broker: proxies and brokers killed, sessions, TLS, real data."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from slackwater.runtime.security.authority import Authority
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 
 LINE = bytes.maketrans(b"\n\0", b"xx")
-"""mosquitto_pub takes a line for a message, up to a NUL."""
+"""mosquitto_pub reads one message per line, up to a NUL."""
 ROOM = Path(__file__).parents[1] / "data" / "room_climate" / "node-1.csv.gz"
 
 DEPLOYMENT = """
@@ -92,7 +92,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
 
 @contextmanager
 def deployed(folder: Path, kafka: EmbeddedBroker, text: str) -> Iterator[Stage]:
-    """The deployment under a prefix, on the shared broker: registry and topics of its own."""
+    """Return the deployment under a prefix, on the shared broker: separate registry and topics."""
     prefix = f"m{abs(hash(folder)) % 10**8}."
     names = Names(prefix)
     (folder / "d.yaml").write_text(f"prefix: {prefix}\n{text}")
@@ -117,7 +117,7 @@ def stage(tmp_path: Path, mosquitto: Mosquitto, kafka: EmbeddedBroker) -> Iterat
 
 
 def columns(stage: Stage, stream: str) -> list[tuple[int, str, float]]:
-    """(stime, key, value) of all accepted readings, in the order of their ids."""
+    """Return (stime, key, value) of all accepted readings, in the order of their ids."""
     found: list[tuple[int, str, float]] = []
     for record in stage.accepted(stream):
         if record.columns is not None and record.readings:
@@ -133,7 +133,7 @@ def quarantined(stage: Stage, stream: str) -> list[dict[str, Any]]:
 
 
 def numbered(first: int, count: int) -> list[bytes]:
-    """Readings whose value and counter is their number."""
+    """Return readings whose value and counter is their number."""
     at = now_us()
     return [
         json.dumps({"at": at + i, "n": i, "t": i}).encode() for i in range(first, first + count)
@@ -199,7 +199,7 @@ def test_a_broker_that_is_restarted_is_found_again_and_a_proxy_keeps_the_session
     assert stage.detail("counted", "sessions_lost") == 0
     process.terminate()
     process.wait(WAIT_S_MAX)
-    mosquitto.publish("counted/a", numbered(100, 100))  # while the proxy is away
+    mosquitto.publish("counted/a", numbered(100, 100))  # while the proxy is down
     stage.proxy("counted")
     eventually(lambda: len(columns(stage, "counted")) == 200)
     assert [value for _, _, value in columns(stage, "counted")] == list(range(200))
@@ -208,7 +208,7 @@ def test_a_broker_that_is_restarted_is_found_again_and_a_proxy_keeps_the_session
 def test_real_readings_make_the_same_source_log_as_their_file(
     stage: Stage, mosquitto: Mosquitto
 ) -> None:
-    """The same readings with the same ids: what is computed from them is the same bit by bit."""
+    """The same readings with the same ids: computations from them are the same bit for bit."""
     spec = load_deployment(stage.folder / "d.yaml").streams["climate"]
     of_file = replace(
         spec, mqtt=None, key=KeySpec(column="node"), time=TimeSpec(("ts",), unit="ms")

@@ -1,4 +1,4 @@
-"""Questions about offsets: a client that is stuck is replaced, one that is late is waited for."""
+"""Requests for offsets: a stuck client is replaced, a late one is waited for."""
 
 from typing import cast
 
@@ -11,7 +11,7 @@ from slackwater.runtime.logs.topics import ensure_topics, topics_for
 
 
 class Stuck:
-    """Holds metadata of a topic that was in the making, and never asks again."""
+    """Has metadata of a topic that was being created, and never refreshes it."""
 
     asked = 0
 
@@ -22,7 +22,7 @@ class Stuck:
         raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
 
     def poll(self, timeout: float) -> None:
-        """Nothing comes."""
+        """Return nothing."""
 
 
 def test_a_client_with_outdated_metadata_is_replaced(bootstrap: str) -> None:

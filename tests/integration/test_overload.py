@@ -1,7 +1,7 @@
-"""A rehearsal on a machine that is made too slow: it fails, and says why; nothing is wrong or lost.
+"""A rehearsal on an overloaded machine: it fails with the reason; nothing is wrong or lost.
 
 Processes that only compute take nearly all of every core for some seconds of the replay. They end
-by themselves, since what started them gets no core meanwhile either.
+by themselves, since the process that started them gets no core meanwhile either.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ print(time.time_ns() // 1000)
 
 @dataclass(frozen=True)
 class Overloaded:
-    """The rehearsal, and when (wall time, us) the last of the load ended."""
+    """The rehearsal, and the wall time (us) at which the load ended."""
 
     ran: Ran
     load_end_us: int
@@ -63,7 +63,7 @@ class Overloaded:
 
 
 def due_times(ran: Ran) -> dict[str, int]:
-    """The normal time of each answered window, by its start: wall time in us, a second apart."""
+    """Return the normal time of each answered window, by its start: wall time in us."""
     due = {}
     for line in ran.of("climate", "boundary"):
         start, of_last = parse_time(line["window_start"]), parse_time(line["due_at"])
@@ -75,8 +75,8 @@ def due_times(ran: Ran) -> dict[str, int]:
 
 @contextmanager
 def load_when(out: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Once the replay has begun (its first line is in the file), the machine is too slow."""
-    per_core = 4 if os.geteuid() == 0 else 24  # the nice value is root's to lower
+    """Start the load once the replay has begun (its first line is in the file)."""
+    per_core = 4 if os.geteuid() == 0 else 24  # only root may lower the nice value
     watch = f"""\
 import subprocess, sys, time
 from pathlib import Path
@@ -95,7 +95,7 @@ for hog in hogs:
     try:
         yield [watching]
     finally:
-        watching.kill()  # the hogs end by themselves
+        watching.kill()  # the load ends by itself
         watching.wait()
 
 
@@ -120,8 +120,8 @@ def test_a_machine_that_is_too_slow_fails_a_rehearsal_and_is_the_reason(
     assert "of climate were first answered beyond their bound of 1 s and 250 ms" in ran.shown
     found = ran.report["overloaded"]
     assert found["machine_busy"] > 0.9
-    assert found["machine_others"] > 0.5, "what takes the machine is no part of the rehearsal"
-    assert found["processes"], "who was out of CPU"
+    assert found["machine_others"] > 0.5, "the load is not part of the rehearsal"
+    assert found["processes"], "processes out of CPU"
     first = ran.report["findings"][0]
     assert first.startswith("overloaded: ")
     assert found["processes"][0]["process"] in first
@@ -135,7 +135,7 @@ def test_the_root_logs_one_line_when_lateness_begins_and_one_when_it_ends(
     lines = [line for line in overloaded.root_log.splitlines() if "first answers " in line]
     begins = ["exceed their bound of 1 s" in line for line in lines]
     assert begins[0], overloaded.root_log
-    assert begins == [at % 2 == 0 for at in range(len(lines))], "one begins, one ends, in turn"
+    assert begins == [at % 2 == 0 for at in range(len(lines))], "one begins, one ends, alternating"
 
 
 def test_what_is_late_is_exact_all_the_same(overloaded: Overloaded) -> None:
@@ -150,9 +150,9 @@ def test_what_is_late_is_exact_all_the_same(overloaded: Overloaded) -> None:
 def test_first_answers_are_in_time_again_soon_after_the_load(
     overloaded: Overloaded, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In time: readable from the broker within the bound, whenever this machine's reader ran.
+    """In time: readable from the broker within the bound, at any time of this machine's reader.
 
-    With nothing else on the machine. The rest of this file holds beside other tests, too.
+    This test runs alone on the machine. The others of this file run beside other tests, too.
     """
     ran, end = overloaded.ran, overloaded.load_end_us
     climate, due = ran.report["queries"]["climate"], due_times(ran)

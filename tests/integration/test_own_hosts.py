@@ -1,4 +1,4 @@
-"""Fragments that change their host while the others go on, over real processes."""
+"""Fragments that move to another host while the others continue, over real processes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from slackwater.runtime.service.parts import (
 
 READINGS = 60
 LEAK_READINGS = 600
-"""For a minute: the leak needs about 20 s to be noticed, and half a minute on a busy machine."""
+"""A minute: the leak needs about 20 s to be detected, and half a minute on a busy machine."""
 START_TIME_US = 1_600_000_000_000_000
 END_US = START_TIME_US + READINGS * 100_000
 LEAK_END_US = START_TIME_US + LEAK_READINGS * 100_000
 LEAK_MIB = 8
-"""At each step. A step that takes much more memory is a long turn, for which the fragment would get
-a host of its own, and the host is drained without it."""
+"""Per step. A step that takes much more memory is a long turn, for which the fragment would get its
+own host, and the host would be drained without it."""
 DEPLOYMENT = """\
 apiVersion: slackwater/v1
 clock: wall
@@ -47,7 +47,7 @@ SLOW, ITS_ROOT = "orderer/slow.0.a", "root/slow.0"
 
 @pytest.fixture
 def stack(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StackThread]:
-    """Two queries in one host; the steps of fragments are spoilt by the file ``spoilt``."""
+    """Run two queries in one host; the file ``spoilt`` changes the steps of fragments."""
     readings = getattr(request, "param", READINGS)
     end_us = START_TIME_US + readings * 100_000
     file, data = tmp_path / "deployment.yaml", tmp_path / "s1.csv"
@@ -150,7 +150,7 @@ def test_one_that_keeps_all_it_reads_is_built_anew_beside_the_others_and_loses_n
 def test_a_leak_that_only_the_memory_of_the_process_shows_drains_the_host(
     stack: StackThread, tmp_path: Path
 ) -> None:
-    """A real one: the host grows to its allowance of 2 GiB, and its supervisor notices."""
+    """A real one: the host grows to its allowance of 2 GiB, and its supervisor detects it."""
     stack.open()
     stack.start_rehearsal(START_TIME_US, 1.0)
     before, fragments = stack.pids()["host/0"], stack.stack.supervisor.parts("host/0")
@@ -169,7 +169,7 @@ def test_a_leak_that_only_the_memory_of_the_process_shows_drains_the_host(
     eventually(lambda: "host/0" not in stack.pids(), "the old host has ended")
     assert not psutil.pid_exists(before)
     after = stack.pids()["host/new-1"]
-    assert mib_of(after) < HOST_MIB_MAX, "what had leaked is gone"
+    assert mib_of(after) < HOST_MIB_MAX, "the leaked memory is free"
     listener = stack.stack.listener
     latest = listener.all()
     assert {name: latest[name].pid for name in fragments} == dict.fromkeys(fragments, after)
@@ -185,7 +185,7 @@ def all_are_answered(stack: StackThread, readings: int = READINGS) -> None:
 
 
 def answered(stack: StackThread, query: str) -> list[float]:
-    """The readings in the committed stable results so far, in their order there."""
+    """Return the readings in the committed stable results so far, in their order."""
     log = (stack.stack.transport.names.results(query, "stable"), 0)
     records = read_to_end(stack.stack.transport, log, isolation="read_committed")
     rows = (parse_result(raw.value) for raw in records)

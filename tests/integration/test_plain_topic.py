@@ -1,7 +1,7 @@
-"""A topic of JSON that a stranger's producer writes: aggregated, missed when it stops, corrected.
+"""A JSON topic of an external producer: aggregated, missing when it stops, corrected.
 
-The producer here is plain confluent-kafka and knows nothing of slackwater; the consumer is plain
-too, and reads the three result topics with ``isolation.level=read_committed``.
+The producer is plain confluent-kafka without code of slackwater; so is the consumer, which reads
+the three result topics with ``isolation.level=read_committed``.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Stranger:
         every_s: float = 0.02,
     ) -> None:
         self._topic, self._partitions, self._every_s = topic, partitions, every_s
-        # What it sends arrives once and in order, also when the broker dies.
+        # Records arrive once and in order, also when the broker is killed.
         self._producer = Producer(confluent_client(where) | {"enable.idempotence": True})
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -93,7 +93,7 @@ class Stranger:
 
 
 class Results:
-    """What a consumer of the three topics has seen."""
+    """The records of a consumer of the three topics."""
 
     def __init__(self, where: Where, names: Names = UNPREFIXED, query: str = "lab-seconds") -> None:
         self._consumer = Consumer(
@@ -124,9 +124,9 @@ class Results:
                 self.lines.append(orjson.loads(value))
 
     def complete(self) -> list[dict[str, Any]]:
-        """All lines up to the last one that was seen by now.
+        """Return all lines up to the last one read so far.
 
-        A transaction can be read in one topic a moment before it can in the other two.
+        A transaction can be read in one topic shortly before it can in the other two.
         """
         last = max(line["seq"] for line in self.lines)
 
@@ -140,11 +140,11 @@ class Results:
         return [line for line in self.lines if line.get("label") == label]
 
     def counts(self) -> dict[int, int]:
-        """Stable readings by the second they are of."""
+        """Return the number of stable readings by their second."""
         counts: dict[int, int] = {}
         for line in self.lines:
             if line["kind"] == "stable":
-                # Of a query without a window a line is a reading.
+                # For a query without a window a line is a reading.
                 second = int(parse_time(line.get("stime", line["window_start"])) // 1_000_000)
                 figures = line["fields"]["temperature"]
                 count = figures["count"] if isinstance(figures, dict) else 1
@@ -155,9 +155,9 @@ class Results:
 def each_reading_is_counted_once(
     stranger: Stranger, results: Results, where: Where, *, seconds_min: int
 ) -> None:
-    """In its window, or in quarantine where it came too late: a busy machine holds a producer up.
+    """Check that it is in its window, or in quarantine if late: a busy machine delays a producer.
 
-    No line is missing, and none is there twice.
+    No line is missing, and none is repeated.
     """
     seqs = [line["seq"] for line in results.complete()]
     assert sorted(seqs) == list(range(len(seqs)))
@@ -169,7 +169,7 @@ def each_reading_is_counted_once(
 
 
 def quarantined(where: Where) -> Counter[int]:
-    """Refused readings by the second they are of."""
+    """Return refused readings by their second."""
     records = read_to_end(KafkaTransport(where), ("sw.quarantine.lab", 0))
     return Counter(orjson.loads(record.value)["stime"] // 1_000_000 for record in records)
 

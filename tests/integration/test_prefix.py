@@ -1,7 +1,7 @@
-"""Two deployments on one Kafka, told apart by nothing but their prefix.
+"""Two deployments on one Kafka, distinguished only by their prefix.
 
 They have the same stream, query and field names. Each must answer from its own readings alone, also
-when one of them is stopped and started again beside the other.
+when one of them is stopped and restarted beside the other.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ WINDOWS = """\
     bound: 2s
     replicas: 1
 """
-"""Of the eighth plant alone: Spark is what takes long to start."""
+"""Queries of the eighth plant alone: Spark takes long to start."""
 EVERY_S = {"plant-7.": 0.02, "plant-8.": 0.05}
-"""Unlike each other, so that a reading of the other one shows in the counts."""
+"""They differ, so that a reading of the other one shows in the counts."""
 
 
 def file(prefix: str, topic: str) -> str:
@@ -64,21 +64,21 @@ def _is_past(results: Results, second: int) -> bool:
 
 @dataclass
 class Plant:
-    """One of the two deployments, who writes to it, and who reads from it."""
+    """One of the two deployments, with its producer and its consumer."""
 
     prefix: str
     folder: Path
     bootstrap: str
     stranger: Stranger
     results: list[Results]
-    """Of each query."""
+    """Answers of each query."""
 
     @property
     def topic(self) -> str:
         return f"readings-of-{self.prefix}x"
 
     def stack(self, prefix: str) -> StackThread:
-        """Its stack, as with this prefix in its file."""
+        """Return its stack, with this prefix in its file."""
         path = self.folder / "deployment.yaml"
         path.write_text(file(prefix, self.topic))
         data = self.folder / "data"
@@ -97,14 +97,14 @@ class Plant:
         return stack
 
     def answers_until(self, second: int) -> None:
-        """Wait until stable answers are there for readings that are later than that."""
+        """Wait for stable answers with readings later than this."""
         for results in self.results:
             results.read_until(
                 partial(_is_past, results, second), f"{self.prefix} has answered beyond {second}"
             )
 
     def refused(self, prefix: str) -> str:
-        """What is said to another prefix over the same data directory."""
+        """Return the refusal of another prefix with the same data directory."""
         stack = self.stack(prefix)
         try:
             with pytest.raises(DeploymentError) as caught:
@@ -177,11 +177,11 @@ def test_two_deployments_share_a_broker_and_nothing_else(plants: list[Plant]) ->
     assert {name for name in topics - own if not name.startswith(("__", *PREFIXES))} == set()
     assert {name for name in groups if not name.startswith(PREFIXES)} == set()
     bare = [{n.removeprefix(p) for n in topics if n.startswith(p)} for p in PREFIXES]
-    assert bare[0] < bare[1], "the same names behind the prefix, and those of one query more"
+    assert bare[0] < bare[1], "the same names after the prefix, and those of one more query"
 
 
 def created(bootstrap: str) -> tuple[set[str], set[str]]:
-    """The names of all topics and consumer groups of the broker."""
+    """Return the names of all topics and consumer groups of the broker."""
     topics = set(Admin(bootstrap).list_topics(WAIT_S_MAX))
     groups = asked(bootstrap, lambda admin: admin.list_consumer_groups())
     return topics, {group.group_id for group in groups.valid}

@@ -38,7 +38,7 @@ with slackwater.Producer(
 
 
 def committed(bootstrap: str, topic: str) -> list[Any]:
-    """The messages of a topic of one partition that readers of committed records see."""
+    """Return the messages of a topic of one partition, for readers of committed records."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "test", "isolation.level": "read_committed"}
     )
@@ -71,7 +71,7 @@ def test_a_sender_that_is_killed_at_random_commits_each_reading_once(bootstrap: 
         process = run(bootstrap, topic)
         assert process.stdout is not None
         process.stdout.readline()
-        time.sleep(randomness.random() * 0.2)  # anywhere within its transactions
+        time.sleep(randomness.random() * 0.2)  # at any point of its transactions
         process.kill()
         process.wait()
         process.stdout.close()

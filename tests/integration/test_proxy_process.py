@@ -1,4 +1,4 @@
-"""Sensor proxies as processes on a real broker: killed, silenced, started twice, fed by a topic."""
+"""Sensor proxies as processes on a real broker: killed, silenced, started twice, with a topic."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Stage:
         return process
 
     def records(self, stream: str) -> list[tuple[int, int, SourceRecord]]:
-        """(offset, Kafka's own time in ms, record)."""
+        """Return (offset, Kafka's own time in ms, record)."""
         log = (self.transport.names.source(stream), 0)
         raw = read_to_end(self.transport, log)
         return [(r.offset, r.timestamp_ms, decode_source(r.value)) for r in raw]
@@ -131,12 +131,12 @@ class Stage:
         return [r for offset, _, r in self.records(stream) if cursor.offer(offset, r)]
 
     def readings(self, stream: str) -> list[int]:
-        """The stimes of all accepted readings, whose ids have no gap; no promise is broken."""
+        """Return the stimes of all accepted readings; check ids and watermarks."""
         stimes: list[int] = []
         watermark = -(2**62)
         for record in self.accepted(stream):
             if record.kind is Kind.START:
-                continue  # its boundary is what was read before it; the older one may have gone on
+                continue  # its boundary covers earlier readings; the older one may have continued
             assert record.boundary >= watermark
             if record.readings:
                 assert record.first_id == len(stimes)
@@ -181,7 +181,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @contextmanager
 def alone(stage: Stage, prefix: str) -> Iterator[Stage]:
-    """The same deployment under a prefix, on the same broker: registry and topics of its own."""
+    """Return the deployment under a prefix, on the same broker: separate registry and topics."""
     folder, names = stage.folder / prefix, Names(prefix)
     folder.mkdir()
     (folder / "d.yaml").write_text(f"prefix: {prefix}\n{DEPLOYMENT}")
@@ -221,7 +221,7 @@ def test_killed_in_the_middle_and_restarted_nothing_is_lost_or_doubled(stage: St
         records = stage.records(stream)
         assert sum(record.kind is Kind.START for _, _, record in records) == 3
     from slackwater.deployment.parse import load_deployment
-    from slackwater.judge.readings import read_stream  # the line-by-line reading, as the oracle
+    from slackwater.judge.readings import read_stream  # the line-by-line reader, as the oracle
 
     spec = load_deployment(stage.folder / "d.yaml").streams["killed"]
     wanted = [r.stime for r in read_stream(spec, ROOM).until(until).accepted]
@@ -230,9 +230,9 @@ def test_killed_in_the_middle_and_restarted_nothing_is_lost_or_doubled(stage: St
 
 
 def test_a_silence_holds_across_a_restart_and_makes_nothing_late(stage: Stage) -> None:
-    """With a registry of its own: the clock is published when the proxy is ready, and not before.
+    """With a separate registry: the clock is published when the proxy is ready, and not before.
 
-    If the machine is so slow that the second start comes after the silence, it shows less.
+    If the machine is so slow that the second start follows the silence, less is tested.
     """
     with alone(stage, "silent.") as own:
         end = FIRST_US + 3 * 3600 * 1_000_000
@@ -247,7 +247,7 @@ def test_a_silence_holds_across_a_restart_and_makes_nothing_late(stage: Stage) -
         eventually(lambda: own.detail("silenced", "ended") == 1)
         begins_ms, ends_ms = clock.anchor_wall_us / 1000 + np.array([1_000, 6_000])
         records = own.records("silenced")
-        # What was handed to the client as it begins may still arrive, on a busy machine later.
+        # Records passed to the client as it begins may still arrive, later on a busy machine.
         during = [r.kind for _, at_ms, r in records if begins_ms < at_ms < ends_ms - 1]
         assert during in ([], [Kind.INSERTION], [Kind.INSERTION] * 2)
         assert sum(at_ms < begins_ms for _, at_ms, _ in records) >= 1
@@ -339,7 +339,7 @@ def test_a_topic_of_json_with_bad_messages_and_a_kill(stage: Stage) -> None:
     ]
     assert {e["position"] for e in entries} == {"0:200", "0:201", "0:202", "0:203"}
     assert {e["stream"] for e in entries} == {"lab"}
-    # It lives and has read everything, so its boundary follows the clock (trace-10).
+    # It is running and has read everything, so its boundary follows the clock (trace-10).
     read_at = now_us()
     eventually(lambda: stage.accepted("lab.0")[-1].boundary > read_at - 20_000_000)
 
@@ -366,7 +366,7 @@ def test_with_expect_every_a_partition_that_never_held_a_record_follows(stage: S
 
 
 def test_a_full_spool_makes_the_sensor_wait_and_loses_nothing(stage: Stage) -> None:
-    """guarantee-6: no reading is dropped for want of room; what has no room stays where it is."""
+    """No reading is dropped for lack of space; it remains at its sender (guarantee-6)."""
     stage.clock(WallClock())
     n, bytes_max = 150_000, 1 << 20
     file = stage.folder / "full.csv"

@@ -1,11 +1,11 @@
-"""The README's commands, run as they stand, in its order, as a user would: a shell, a terminal.
+"""The README's commands, run unchanged and in its order, as by a user: a shell, a terminal.
 
-Every block of code of the page is run here or excepted below by name; a new block fails the test
-until it is one of the two. Put in are the broker's port and the files that the page calls
-``monday-1.csv`` and ``monday-2.csv.gz``. Commands that go on for ever are read until what the page
-promises has come out, and are then interrupted with Ctrl-C.
+Every code block of the page is run here or listed below by name; a new block fails the test until
+it is. Replaced are the broker's port and the files that the page calls ``monday-1.csv`` and
+``monday-2.csv.gz``. The output of commands without an end is read until it has the content that the
+page shows; they are then interrupted with Ctrl-C.
 
-`slackwater up` runs with a umask that forbids nothing: what it leaves must be its owner's alone.
+`slackwater up` runs with a umask of 0: its files must nevertheless be private.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ pytestmark = [pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 EXCEPTED = ("make demo", "make images", "docker compose", "127.0.0.1:9092")
-"""Of a developer's machine or of containers: tests/integration/test_demo.py and tests/e2e."""
+"""For a developer's machine or containers: tests/integration/test_demo.py and tests/e2e."""
 REPLAYED_S = 17 * 60
-"""Of each file; at 60 times the speed, until a second after the silence of the example."""
+"""Seconds of each file; at 60 times the speed, until a second after the silence of the example."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ BLOCKS = [
 
 
 class Page:
-    """Its blocks in their order; each is taken once."""
+    """The blocks of the page in their order; each is used once."""
 
     def __init__(self) -> None:
         self._left = list(BLOCKS)
@@ -80,7 +80,7 @@ class Page:
 
 
 def inline(beginning: str) -> str:
-    """A command inside a sentence."""
+    """Return a command inside a sentence."""
     (found, *_) = re.findall(rf"`({re.escape(beginning)}[^`]*)`", README)
     return str(found)
 
@@ -110,7 +110,8 @@ class Shell:
         """Run it in a terminal, in the background; Ctrl-C at the end."""
         ours, its = pty.openpty()
         process = subprocess.Popen(
-            # A test run that was started in the background ignores Ctrl-C, and a child inherits it.
+            # A test run that was started in the background ignores Ctrl-C, and a child inherits
+            # this.
             ["env", "--default-signal=INT", *command],
             cwd=self.folder,
             env=self._env,
@@ -130,7 +131,7 @@ class Shell:
 
 
 class Terminal:
-    """What a command has written so far, as lines."""
+    """The output of a command so far, as lines."""
 
     def __init__(self, process: subprocess.Popen[bytes], descriptor: int) -> None:
         self.process = process
@@ -154,7 +155,7 @@ class Terminal:
         return self.lines
 
     def interrupt(self) -> None:
-        """Ctrl-C, as a terminal gives it to all of a command."""
+        """Send Ctrl-C to all processes of a command, as a terminal does."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGINT)
         deadline = time.monotonic() + WAIT_S_MAX
@@ -166,7 +167,7 @@ class Terminal:
             pytest.fail(f"it did not end at Ctrl-C; it wrote:\n{self.shown[-3000:]}")
 
     def _read(self, within_s: float) -> bool:
-        """Whatever is there; False at the end of its output."""
+        """Read the available output; return False at its end."""
         readable, _, _ = select.select([self._descriptor], [], [], within_s)
         if not readable:
             return True
@@ -190,7 +191,7 @@ def shell(tmp_path: Path) -> Shell:
         with gzip.open(ROOMS[room], "rt") as complete:
             header, *lines = complete.readlines()
         end = int(lines[0].split(",")[0]) + REPLAYED_S * 1000
-        # Both of one node: a join pairs readings of equal keys.
+        # Both from one node: a join pairs readings of equal keys.
         cut = [line.replace(",2,", ",1,", 1) for line in lines if int(line.split(",")[0]) < end]
         opened = gzip.open if name.endswith(".gz") else open
         with opened(tmp_path / name, "wt") as part:
@@ -199,7 +200,7 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def merged(*texts: str) -> str:
-    """What a user makes of several snippets: one file."""
+    """Merge several snippets into one file, as a user does."""
     yaml = YAML(typ="safe")
     complete: dict[str, Any] = {}
     for text in texts:
@@ -211,7 +212,7 @@ def merged(*texts: str) -> str:
 
 
 def stable_rows(lines: list[str]) -> list[dict[str, Any]]:
-    """The lines that are a stable row."""
+    """Return the lines that are a stable row."""
     found = []
     for line in lines:
         with contextlib.suppress(orjson.JSONDecodeError):
@@ -242,7 +243,7 @@ def rehearsed(shell: Shell, command: str) -> None:
 
 
 def other_eyes(path: Path) -> list[Path]:
-    """What others may read there, while processes write."""
+    """Return the files that others may read there, while processes write."""
     found = []
     for at in paths(path):
         with contextlib.suppress(FileNotFoundError):
@@ -271,7 +272,7 @@ def test_every_command_of_the_readme(shell: Shell) -> None:
     deployment.write_text(merged(rooms, lab))
     names = set(load_deployment(deployment).queries)
 
-    # One start for steps 3 to 7; that a second one goes on where it was is test_stack.py's.
+    # One start for steps 3 to 7; test_stack.py shows that a second one continues.
     with shell.started("bash", "-c", up, umask=0) as terminal:
         bootstrap = bootstrap_in(terminal.wait_for(is_up, WAIT_S_MAX))
         run = read_run(folder / ".slackwater")
@@ -279,7 +280,7 @@ def test_every_command_of_the_readme(shell: Shell) -> None:
         assert bootstrap == run.bootstrap
         port = bootstrap.rpartition(":")[2]
         uses(shell, produce.replace("PORT", port), [part(port) for part in reading], names)
-        # What they compute is judged by test_rehearse_forms.py; here, that all of it runs.
+        # test_rehearse_forms.py checks their results; here, all of it must run.
         deployment.write_text(merged(rooms, lab, built_on))
         changes_queries(shell, changing, set(load_deployment(deployment).queries) - names)
         assert other_eyes(folder / ".slackwater") == []
@@ -287,7 +288,7 @@ def test_every_command_of_the_readme(shell: Shell) -> None:
 
 
 def changes_queries(shell: Shell, commands: str, added: set[str]) -> None:
-    """Step 7: its commands one after the other, and what the registry has then."""
+    """Run step 7: its commands one after the other, and check the registry."""
     done = shell.run(commands, 2 * WAIT_S_MAX)
     assert done.returncode == 0, done.stderr
     for name in added:
@@ -308,7 +309,7 @@ def python_of(text: str) -> Callable[[str], list[str]]:
 
 
 def uses(shell: Shell, produce: str, reading: list[list[str]], names: set[str]) -> None:
-    """Steps 4 to 6 on what runs, and the commands of the table."""
+    """Run steps 4 to 6 and the commands of the table on the running deployment."""
     ingest = inline("slackwater ingest room-1")
     for command in (ingest, ingest.replace("-1", "-2").replace(".csv", ".csv.gz")):
         done = shell.run(command)

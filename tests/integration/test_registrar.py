@@ -1,4 +1,4 @@
-"""The registrar and `slackwater topics`: a deployment whose processes something else starts."""
+"""The registrar and `slackwater topics`: a deployment whose processes are started elsewhere."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ queries:
 
 @pytest.fixture(name="own")
 def _own(tmp_path: Path) -> Iterator[str]:
-    """There is one registry a broker."""
+    """There is one registry per broker."""
     with EmbeddedBroker(tmp_path / "broker") as broker:
         yield broker.bootstrap
 
@@ -61,9 +61,9 @@ def registrar(bootstrap: str, file: Path) -> subprocess.Popen[str]:
 
 
 def registered(bootstrap: str, process: subprocess.Popen[str]) -> QueryDefinition:
-    """What the registrar has written when it says that it is ready, and stops when told.
+    """Return the registry at the time when the registrar reports ready; stop it.
 
-    It registers once the proxy has read its input, else after 30 s: the heartbeats of one say so.
+    It registers once the proxy's heartbeats show that it has read its input, else after 30 s.
     """
     transport = KafkaTransport(bootstrap)
     listener = HeartbeatListener(transport).start()
@@ -96,7 +96,7 @@ def test_a_second_start_finds_what_the_first_has_registered(own: str, file: Path
     begun_us = SystemClock().now_us()
     first = registered(own, registrar(own, file))
     assert Registry(KafkaTransport(own)).clock() == WallClock()
-    # Nobody has sent anything: the event clock less the lateness.
+    # There are no readings: the event clock less the lateness.
     assert begun_us - 1_000_000 < first.e0_us < SystemClock().now_us()
     assert registered(own, registrar(own, file)) == first
 

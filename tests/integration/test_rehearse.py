@@ -1,8 +1,8 @@
-"""``slackwater rehearse`` on four rooms: a room falls silent, and later a root dies.
+"""``slackwater rehearse`` on four rooms: a room falls silent, and later a root is killed.
 
-One rehearsal serves all tests here, for its start costs more than its replay; each looks at
-another side of it. Three queries: tumbling windows of all rooms; sliding ones of some of them,
-with a filter and a computed field; and one that reads the results of the first.
+One rehearsal serves all tests here, since its start takes longer than its replay; each test checks
+another aspect. Three queries: tumbling windows of all rooms; sliding ones of some of them, with a
+filter and a computed field; and one that reads the results of the first.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def test_all_answers_are_exact_in_the_end(ran: Ran) -> None:
 
 @pytest.mark.parametrize("query", ["climate", "felt"])
 def test_a_silence_of_three_bounds_turns_tentative_and_is_corrected(ran: Ran, query: str) -> None:
-    """On a machine that is too busy other windows may be answered tentatively too.
+    """On an overloaded machine other windows may be answered tentatively too.
 
-    Those of the silence must be, and must name who was silent.
+    Those of the silence must be, and must name the silent room.
     """
     assert ran.report["queries"][query]["n_tentative"] >= 3
     silenced, latest = (

@@ -1,6 +1,6 @@
 """``slackwater rehearse`` on files of other kinds: another format, backward steps, a year.
 
-What is judged holds however long an answer takes, so other tests may run beside these.
+The checks do not depend on time, so other tests may run in parallel.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def test_decimal_commas_and_missing_values_of_a_year_of_air(tmp_path: Path) -> N
 
 
 def test_a_file_that_steps_back_and_a_proxy_that_dies(tmp_path: Path) -> None:
-    """The same file twice: late by a minute's patience, in time with an hour's."""
+    """The same file twice: late with a disorder of a minute, in time with an hour."""
     path = DATA / "nab" / "machine_temperature_system_failure.csv.gz"
     ran = rehearse(
         tmp_path,
@@ -88,7 +88,7 @@ def test_a_file_that_steps_back_and_a_proxy_that_dies(tmp_path: Path) -> None:
 def test_a_line_that_ends_its_reader_is_in_no_window_and_no_other_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of each room one: the first really ends its process, the other raises."""
+    """One line per room: the first crashes the process, the other raises."""
     monkeypatch.setenv("PYTHONPATH", install(tmp_path / "site"))
     inputs = {}
     for room, word in (("a", WORD), ("b", RAISING)):

@@ -1,6 +1,6 @@
 """``slackwater rehearse`` of other forms of queries: a join, and queries without a window.
 
-What is judged holds however long an answer takes, so other tests may run beside these.
+The checks do not depend on time, so other tests may run in parallel.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ queries:
     replicas: 1
 """
 )
-# Readings of one key are joined: both rooms are one house.
+# Readings of one key are joined: both rooms have the key of one house.
 JOIN_YAML = (
     streams_yaml(TWO_ROOMS, key="value: house")
     + """\
@@ -50,7 +50,7 @@ queries:
 
 
 def test_two_rooms_joined_while_a_room_is_silent_and_an_orderer_dies(tmp_path: Path) -> None:
-    """The join looks 20 s back: whoever starts again must have read that much again."""
+    """The join looks 20 s back: a restarted orderer must read that much again."""
     ran = rehearse(
         tmp_path,
         JOIN_YAML,
@@ -64,11 +64,11 @@ def test_two_rooms_joined_while_a_room_is_silent_and_an_orderer_dies(tmp_path: P
     assert len(rows) > 10
     assert all(set(row["fields"]) == {"difference", "humidity"} for row in rows)
     pairs = [row["fields"]["difference"]["count"] for row in rows]
-    assert max(pairs) > 6, "a reading joins several"
+    assert max(pairs) > 6, "a reading joins several others"
 
 
 def test_every_reading_in_order_without_a_window_and_without_spark(tmp_path: Path) -> None:
-    """trace-21: a silence, then the death of a root; one query has two children and three parts."""
+    """A silence, then a kill of a root; one query has two children and three parts (trace-21)."""
     ran = rehearse(
         tmp_path,
         READINGS_YAML,
@@ -87,4 +87,4 @@ def test_every_reading_in_order_without_a_window_and_without_spark(tmp_path: Pat
     assert all(row["window_start"] <= row["stime"] < row["window_end"] for row in rows + warm)
     assert all(set(row["fields"]) == {"f", "humidity"} for row in warm)
     runs = [line["windows"] for line in ran.lines if line["kind"] == "boundary"]
-    assert max(runs) > 1, "empty buckets share a boundary where they come together"
+    assert max(runs) > 1, "empty buckets that become due together share a boundary"

@@ -1,6 +1,6 @@
 """Queries over the same sources share their children; each is as exact as alone (decision 93).
 
-What is judged holds however long an answer takes, so other tests may run beside these.
+The checks do not depend on time, so other tests may run in parallel.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ queries:
 
 
 def test_whatever_part_dies_each_query_is_exact(tmp_path: Path) -> None:
-    """While the root of one is down, the others are answered, and nothing it needs is lost."""
+    """While the root of one is down, the others are answered, and it loses no input."""
     ran = rehearse(
         tmp_path,
         DEPLOYMENT,
@@ -62,7 +62,7 @@ def test_whatever_part_dies_each_query_is_exact(tmp_path: Path) -> None:
         assert ran.of(name, "stable"), name
         assert ran.report["queries"][name]["n_tentative"] >= 1, name
     started = {process for process, _ in ran.events()}
-    assert "orderer/minute.0.a" in started, "the fault named an orderer that odd shares"
+    assert "orderer/minute.0.a" in started, "the fault named an orderer whose children odd shares"
     assert not {"orderer/long.0.a", "orderer/odd.0.a", "orderer/odd.0.b"} & started
     for row in ran.of("odd", "stable"):
         assert set(row["fields"]["temperature"]) == {"count", "stddev"}

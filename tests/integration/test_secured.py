@@ -1,8 +1,8 @@
 """A Kafka with TLS, SCRAM and access control lists, deny by default: each role has a principal.
 
 The deployment's processes run over it, a producer falls silent, an orderer and the root are killed,
-and the results are exact; nobody may do what the role does not need; and no password is found in
-what the run leaves, nor in what anybody sees of its processes.
+and the results are exact; no principal has more rights than its role needs; and no password is in
+the files of the run, nor visible in its processes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from slackwater.runtime.logs.topics import confluent_client, ensure_topics
 from slackwater.runtime.security.acl import Rule, rules
 from slackwater.runtime.security.credentials import Role
 
-# It starts all processes with TLS, and waits for a silence and two kills to be corrected.
+# It starts all processes with TLS, and waits for the corrections of a silence and two kills.
 pytestmark = [pytest.mark.slow]
 
 OWNER, STRANGER = "owner", "stranger"
@@ -66,7 +66,7 @@ _RESOURCES = {
 
 @dataclass
 class Secured:
-    """The cluster, its users, and what has been written down for them."""
+    """The cluster, its users, and their files."""
 
     broker: EmbeddedBroker
     security: BrokerSecurity
@@ -77,7 +77,7 @@ class Secured:
         return self.security.cluster_for(name, self.broker.bootstrap)
 
     def allow(self, user: str, *allowed: Rule) -> None:
-        """As ``kafka-acls.sh --add`` does."""
+        """Add rights as ``kafka-acls.sh --add`` does."""
         bindings = [
             AclBinding(
                 _RESOURCES[rule.resource],
@@ -94,7 +94,8 @@ class Secured:
         admin = Admin(self.broker.cluster)
         answers = admin.ask(lambda client: client.create_acls(bindings), WAIT_S_MAX)
         assert answers.given.keys() == set(bindings), answers
-        # The controller has them; the broker's own authorizer learns of them a moment later.
+        # They are stored by the controller; the broker's own authorizer receives them a moment
+        # later.
         eventually(lambda: set(bindings) <= set(self._allowed(user)))
 
     def _allowed(self, user: str) -> list[AclBinding]:
@@ -128,7 +129,7 @@ def _secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
             private(secured.files / f"{role}.properties", text.encode())
             secured.allow(str(role), *rules(role, load_deployment(path)))
         secured.allow(STRANGER, Rule("topic", "lab-readings", ("Write",)))
-        # A consumer that is not ours has a group of its own.
+        # An external consumer has a group of its own.
         secured.allow(str(Role.CLIENT), Rule("group", "anybody", ("Read",)))
         yield secured
 
@@ -176,7 +177,7 @@ def test_the_drill_passes_and_leaves_no_secret(secured: Secured, tmp_path: Path)
     ]
     assert not found
     assert '"kafka_config": "' in (data / "run.json").read_text()
-    assert list((data / "aggregator").rglob("checkpoints/*/*")), "Spark's own files were looked at"
+    assert list((data / "aggregator").rglob("checkpoints/*/*")), "Spark's own files were checked"
 
 
 def passwords(secured: Secured) -> list[bytes]:
@@ -184,7 +185,7 @@ def passwords(secured: Secured) -> list[bytes]:
 
 
 def secrets_are_private(secured: Secured) -> None:
-    """What every user of this machine can see of a process."""
+    """Check the data of a process that every user of this machine can read."""
     for process in psutil.process_iter():
         try:
             seen = Path(f"/proc/{process.pid}/cmdline").read_bytes()
@@ -194,7 +195,7 @@ def secrets_are_private(secured: Secured) -> None:
 
 
 def refusal(secured: Secured, user: str, topic: str) -> KafkaError | None:
-    """Why this user may not write there."""
+    """Return the reason why this user may not write there."""
     reported: list[KafkaError | None] = []
     config = {"message.timeout.ms": int(WAIT_S_MAX * 1000), "log_level": 0}
     producer = Producer(confluent_client(secured.as_user(user)) | config)
@@ -223,7 +224,7 @@ def test_each_role_is_denied_what_it_does_not_need(secured: Secured) -> None:
 
 
 def hidden(secured: Secured, user: str, topic: str) -> bool:
-    """Whether the broker does not even say to this user what the topic is: reading is more."""
+    """Return whether even the topic's description is refused to this user: reading needs more."""
     admin = AdminClient(confluent_client(secured.as_user(user)))
     error = admin.list_topics(topic, timeout=WAIT_S_MAX).topics[topic].error
     assert error is None or error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED, error
@@ -262,11 +263,13 @@ def test_only_the_admin_makes_topics(secured: Secured, role: Role) -> None:
         assert refused == [KafkaError.TOPIC_AUTHORIZATION_FAILED], answers
 
 
-def test_a_wrong_password_and_a_broker_nobody_vouches_for_are_told(secured: Secured) -> None:
+def test_a_wrong_password_and_a_broker_without_a_trusted_certificate_are_reported(
+    secured: Secured,
+) -> None:
     users = {OWNER: "wrong"}
     wrong = BrokerSecurity(secured.security.folder, OWNER, users)
     cluster = wrong.cluster(secured.broker.bootstrap)
-    # A refusal is waited for to the end of its time; a busy machine may need more of it.
+    # A refusal is waited for until the time-out; a busy machine may need more of it.
     eventually(lambda: "invalid credentials" in (why_no_answer(cluster, 5) or ""))
     assert why_no_answer(secured.broker.bootstrap, 2) is not None, "not in plaintext"
 
@@ -291,7 +294,7 @@ def test_up_secure_lets_nobody_in_without_its_file(tmp_path: Path) -> None:
         ours, kcats = (find_cluster(None, file, Role.CLIENT) for file in given)
         assert ours.security.confluent() == kcats.security.confluent()
         assert why_no_answer(ours, WAIT_S_MAX) is None
-        assert why_no_answer(ours.bootstrap, 1) is not None, "plaintext is not answered"
+        assert why_no_answer(ours.bootstrap, 1) is not None, "a plaintext connection is refused"
         lines = (data / "kcat.conf").read_text().splitlines()
         config: dict[str, Any] = dict(line.split("=", 1) for line in lines)
         assert "lab-readings" in AdminClient(config).list_topics(timeout=WAIT_S_MAX).topics

@@ -1,8 +1,9 @@
-"""Each way into a secured Kafka on a real connection, by our own mapping of Kafka's properties.
+"""Each authentication mechanism of Kafka on a real connection, with the mapping of its properties.
 
-PLAIN, OAUTHBEARER and a client's certificate, each with confluent-kafka and with aiokafka: what one
-writes the other reads. SCRAM and Spark have the whole drill (``test_secured.py``). The tokens are
-signed by nobody, which Kafka's own validator takes for tests; a client's secret buys them.
+PLAIN, OAUTHBEARER and a client's certificate, each with confluent-kafka and with aiokafka: records
+written by one are read by the other. SCRAM and Spark have the full test (``test_secured.py``). The
+tokens are unsigned, which Kafka's own validator accepts for tests; they are given for a client's
+secret.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ WAYS = ("PLAIN", "OAUTHBEARER", "certificate")
 
 @dataclass(frozen=True)
 class AllWays(BrokerSecurity):
-    """The embedded broker's security, with more ways in and a client's certificate."""
+    """The embedded broker's security, with more mechanisms and a client's certificate."""
 
     password: str = field(default_factory=secrets.token_urlsafe, repr=False)
 
@@ -81,7 +82,7 @@ class AllWays(BrokerSecurity):
 
 
 class Tokens:
-    """An endpoint that gives a token to the one client whose secret it knows."""
+    """An endpoint that gives a token to the one client with the right secret."""
 
     def __init__(self, client_id: str) -> None:
         self.client_id, self.secret = client_id, secrets.token_urlsafe()
@@ -104,7 +105,7 @@ class Tokens:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
-                """Nothing to say."""
+                """Log nothing."""
 
         self._server = HTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}/token"
@@ -125,7 +126,7 @@ class Tokens:
 
 @dataclass
 class Secured:
-    """The broker, and the files of properties with which a user comes in."""
+    """The broker, and the users' files of properties."""
 
     broker: EmbeddedBroker
     security: AllWays
@@ -134,12 +135,12 @@ class Secured:
 
     @property
     def inside(self) -> str:
-        """Where certificates are asked for."""
+        """The listener that requires certificates."""
         ports = json.loads((self.broker.data_dir / "ports.json").read_text())
         return f"127.0.0.1:{ports['inside']}"
 
     def cluster(self, way: str, secret: str | None = None) -> Cluster:
-        """What our clients make of a user's file; ``secret`` stands in for the true one."""
+        """Return the clients' settings for a user's file; ``secret`` replaces the right one."""
         lines = {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.security.trusted}
         if way == "certificate":
             lines |= {"bootstrap.servers": self.inside, "security.protocol": "SSL"}
@@ -215,7 +216,7 @@ def test_both_clients_come_in_and_read_each_other(secured: Secured, way: str) ->
     assert asyncio.run(aiokafka_does_both(cluster, topic)) == SENT
     assert confluent_reads(cluster, topic) == SENT
     if way == "OAUTHBEARER":
-        assert secured.tokens.given >= 2, "librdkafka and aiokafka each asked"
+        assert secured.tokens.given >= 2, "librdkafka and aiokafka each requested one"
 
 
 @pytest.mark.parametrize("way", ["PLAIN", "OAUTHBEARER"])

@@ -1,8 +1,8 @@
-"""A source that is cut off and sends its backlog, with its own times, when it is back (rule-9).
+"""A disconnected source that sends its backlog, with its own times, when it returns (rule-9).
 
-Two topics of JSON, one of them cut off at its producer; the deployment says `expect_every: auto`
-and nothing else. Judged is what anybody sees with a Kafka client: no stable answer is wrong, no
-reading is lost, and what was answered in between was tentative, without the one source, and undone.
+Two JSON topics, one of whose producers is disconnected; the deployment declares `expect_every:
+auto` and nothing else. A plain Kafka client checks: no stable answer is wrong, no reading is lost,
+and the answers in between were tentative, without the one source, and undone.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ streams:
 
 
 class Sources:
-    """Both producers: a reading of each mote every 30 ms. One of them can be cut off.
+    """Both producers: a reading of each mote every 30 ms. One of them can be disconnected.
 
-    What a source that is cut off measures it keeps, and sends as soon as it may.
+    A disconnected source keeps its readings, and sends them as soon as it is connected again.
     """
 
     def __init__(self, bootstrap: str) -> None:
@@ -114,7 +114,7 @@ def _stack(tmp_path: Path) -> Iterator[StackThread]:
 
 
 def _partial(records: list[dict[str, Any]], cut_us: int) -> list[dict[str, Any]]:
-    """Rows that were answered without the one source since it was cut off."""
+    """Return rows answered without the one source since it was disconnected."""
     return [
         record
         for record in records
@@ -137,7 +137,7 @@ def test_a_source_that_is_cut_off_costs_nothing_but_time(
     bootstrap = stack.stack.bootstrap
     sources, listener = Sources(bootstrap), Listener(bootstrap).start()
     stack.start_up()
-    sources.start()  # what is older than the query's beginning is in no window (trace-24)
+    sources.start()  # readings before the query's start are in no window (trace-24)
     begun = time.time_ns() // 1000
     listener.wait_for_stable(begun + calm_s * 1_000_000)
 

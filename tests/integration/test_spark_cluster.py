@@ -1,4 +1,4 @@
-"""A Spark cluster whose processes share a secret: the profile ``cluster`` without containers.
+"""A Spark cluster with a shared secret: the profile ``cluster`` without containers.
 
 Master and worker are started by the script of the image, from this checkout's jars.
 """
@@ -29,7 +29,7 @@ from slackwater_spark.session import SessionSettings, start_spark
 
 pytestmark = [
     pytest.mark.slow,
-    # What py4j leaves to the collector when its JVM is gone.
+    # Objects that py4j leaves to the collector when its JVM has ended.
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
 ROOT = Path(__file__).parents[2]
@@ -39,7 +39,7 @@ HOST = socket.gethostbyname(socket.gethostname())
 
 @dataclass
 class Process:
-    """A master or a worker, and what it has logged: errors only."""
+    """A master or a worker, and its log of errors."""
 
     process: subprocess.Popen[bytes]
     log: Path
@@ -76,7 +76,7 @@ def launch(folder: Path, secret: Path, port: int, *arguments: str) -> Process:
 
 @dataclass
 class Cluster:
-    """A master and one worker that know the secret."""
+    """A master and one worker with the secret."""
 
     folder: Path
     secret: Path
@@ -95,7 +95,7 @@ class Cluster:
         return made
 
     def page_json(self) -> dict[str, Any]:
-        """What the master tells everybody; nothing before it is there."""
+        """Return the master's public page; raises until it is available."""
         try:
             with urllib.request.urlopen(f"http://{HOST}:{self.page}/json/", timeout=10) as answer:
                 found: dict[str, Any] = json.loads(answer.read())
@@ -104,7 +104,7 @@ class Cluster:
         return found
 
     def workers(self) -> int:
-        """How many the master has taken."""
+        """Return the number of registered workers."""
         return len(self.page_json().get("workers", []))
 
 
@@ -155,7 +155,7 @@ def test_a_driver_that_knows_the_secret_computes_and_no_command_line_has_it(
 
 
 def test_a_worker_with_another_secret_is_not_taken(cluster: Cluster, tmp_path: Path) -> None:
-    """It asks again and again; each time the master closes the connection in the handshake."""
+    """It retries; each time the master closes the connection in the handshake."""
     other = tmp_path / "secret"
     other.write_text(secrets.token_urlsafe(48))
     stranger = cluster.worker("stranger", other)

@@ -1,4 +1,4 @@
-"""The stack: phases, registration, readiness, faults, end; over stand-ins on a real broker."""
+"""The stack: phases, registration, readiness, faults, end; with stand-ins on a real broker."""
 
 import asyncio
 import json
@@ -52,7 +52,7 @@ def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def bootstrap_of_its_own(shared_broker: str) -> str:
-    """A broker without a deployment: there is one registry a broker."""
+    """A broker without a deployment: there is one registry per broker."""
     admin = Admin(shared_broker)
 
     def is_empty() -> bool:
@@ -76,7 +76,7 @@ def options(tmp_path: Path, what: Deployment, bootstrap: str | None) -> StackOpt
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKE} "$@"\n')
     python.chmod(0o755)
-    # What the stand-ins take from the file is what names begin with: nothing.
+    # The stand-ins use only the prefix of names from the file: none.
     (tmp_path / "d.yaml").write_text(FILE)
     return StackOptions(
         tmp_path / "d.yaml", what, tmp_path / "data", bootstrap=bootstrap, python=str(python)
@@ -84,7 +84,7 @@ def options(tmp_path: Path, what: Deployment, bootstrap: str | None) -> StackOpt
 
 
 def running(stack: Stack) -> set[str]:
-    """Its processes by the names that their supervisor gives them."""
+    """Return its processes by the names that their supervisor uses."""
     hosted = ("orderer/", "root/")
     own = [n for n in stack.process_names if not n.startswith(("proxy/", *hosted))]
     return {*own, "proxy", "host/0", "host/1"}
@@ -113,11 +113,11 @@ async def test_up_with_an_embedded_broker_and_again(tmp_path: Path) -> None:
         assert registry.clock() == WallClock()
         registered = registry.queries()["q"]
         assert registered.w_us == 250_000
-        # Nobody has sent anything: the event clock less the lateness (none here).
+        # There are no readings: the event clock less the lateness (0 here).
         assert before_us < registered.e0_us < SystemClock().now_us()
         with pytest.raises(EnvironmentProblem, match="another slackwater"):
             await Stack(options(tmp_path, deployment(), None)).open()
-        # A broker that dies takes nobody along, and comes back where it was.
+        # A broker that is killed ends no other process, and restarts at its port.
         stack.supervisor.kill("broker")
         await stack.wait_ready(["root/q.0"], 60)
         assert stack.supervisor.kill("root") == ["root/q.0"]
@@ -152,7 +152,7 @@ async def test_up_with_an_embedded_broker_and_again(tmp_path: Path) -> None:
 async def test_queries_share_children_unless_they_are_registered_without(
     tmp_path: Path, bootstrap_of_its_own: str
 ) -> None:
-    """A deployment of an earlier version goes on with the fragments and topics that it has."""
+    """A deployment of an earlier version continues with its fragments and topics."""
     before = query("q", "s1", "s2")
     known = {"q": before, "old": replace(before, name="old")}
     many = {**known, "new": replace(before, name="new"), "newer": replace(before, name="newer")}
@@ -166,7 +166,7 @@ async def test_queries_share_children_unless_they_are_registered_without(
     assert orderers(old) == ["orderer/q.0.a"], "nothing is registered yet"
     assert partition_counts(bootstrap_of_its_own, ["sw.ordered.old.0"]) == {}
     registry = Registry(old.transport)
-    # An earlier version registered them so.
+    # An earlier version registered them in this way.
     registry.publish_queries(*(QueryDefinition(n, 0, 1_000, 250_000, q) for n, q in known.items()))
     await old.stop()
     again = Stack(options(tmp_path, deployment(queries=many), bootstrap_of_its_own))
@@ -199,7 +199,7 @@ async def test_up_over_logs_that_are_there_and_a_clock_that_follows_the_data(
         await stack.start_up()
         registry = Registry(stack.transport)
         assert isinstance(registry.clock(), DataClock)
-        assert registry.queries() == {}, "nobody can know yet where it begins"
+        assert registry.queries() == {}, "its start cannot be known yet"
         writer = stack.transport.writer(no_failure)
         writer.append(Names().source("s2"), 0, encoded("s2", 1_000_000, 1_500_000))
         registered = await asyncio.to_thread(registry.wait_for_query, "q", WAIT_S_MAX)
@@ -287,14 +287,14 @@ async def test_a_process_that_no_restart_mends_ends_the_start_with_its_sentence(
     await stack.stop()
 
 
-async def test_who_is_not_ready_is_named(
+async def test_processes_that_are_not_ready_are_named(
     tmp_path: Path, bootstrap_of_its_own: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE", json.dumps({"proxy/s2": "slow"}))
     wait_ready = Stack.wait_ready
 
     async def others_first(stack: Stack, names: Iterable[str], within_s: float) -> None:
-        """However long they take on a busy machine."""
+        """For any time that they take on a busy machine."""
         names = list(names)
         await wait_ready(stack, [name for name in names if name != "proxy/s2"], within_s)
         await wait_ready(stack, names, 0.5)
@@ -329,7 +329,7 @@ async def test_topics_of_users(tmp_path: Path, bootstrap: str) -> None:
     await stack.stop()
 
 
-async def test_an_unreachable_broker_is_told(
+async def test_an_unreachable_broker_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slackwater.runtime.local.stack.BROKER_S_MAX", 1.0)
@@ -341,7 +341,7 @@ async def test_an_unreachable_broker_is_told(
 
 
 async def status(*options: str) -> tuple[int, str]:
-    """The command, as a user runs it: exit code, and what it printed."""
+    """Run the command as a user does; return exit code and output."""
     command = (sys.executable, "-m", "slackwater.cli.app", "status", *options)
     running = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
@@ -351,7 +351,10 @@ async def status(*options: str) -> tuple[int, str]:
 
 
 async def shown_with(code: int, *options: str) -> str:
-    """What status prints once it ends so: on a busy machine a heartbeat may be late for a look."""
+    """Return the output of status once it ends in this way.
+
+    A heartbeat may be late on a busy machine.
+    """
     give_up = time.monotonic() + WAIT_S_MAX
     while (ended := await status(*options))[0] != code:
         assert time.monotonic() < give_up, ended[1]
@@ -361,7 +364,10 @@ async def shown_with(code: int, *options: str) -> str:
 async def test_status_compares_with_what_should_run(
     tmp_path: Path, bootstrap_of_its_own: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A segfault is told once it is over; a process that cannot start again is missing by name."""
+    """A segfault is reported once it is over.
+
+    A process that cannot restart is listed as missing.
+    """
     stack = Stack(options(tmp_path, deployment(), bootstrap_of_its_own))
     here = ("--data-dir", str(tmp_path / "data"))
     try:
@@ -385,7 +391,7 @@ async def test_status_compares_with_what_should_run(
         assert "Fatal Python error: Segmentation fault" in shown
         log = stack.supervisor.log_path("proxy/s1").read_text()
         assert "CRITICAL proxy slackwater.runtime.local.supervisor: ended by SIGSEGV" in log
-        assert "fake_process.py" in log, "the traceback says where"
+        assert "fake_process.py" in log, "the traceback shows the place"
 
         monkeypatch.setenv("FAKE", json.dumps({"proxy/s2": "fail"}))
         stack.supervisor.kill("proxy")
@@ -395,7 +401,7 @@ async def test_status_compares_with_what_should_run(
         assert "proxy/s1," not in shown
         assert f"{FAILED_CODE}=3" in shown
 
-        # The registry knows what should run.
+        # The expected processes are in the registry.
         shown = await shown_with(1, "--bootstrap", bootstrap_of_its_own, "--data-dir", "/nowhere")
         assert "proxy/s2" in shown
         assert "restarts=" not in shown

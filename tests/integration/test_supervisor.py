@@ -1,4 +1,4 @@
-"""The supervisor over real processes: deaths, pauses, stops, numbers, logs."""
+"""The supervisor over real processes: ends, pauses, stops, numbers, logs."""
 
 import asyncio
 import errno
@@ -65,12 +65,12 @@ async def test_a_part_of_a_process_is_killed_and_paused_by_a_line_on_its_input(
 
 
 def hosting(name: str, *parts: str) -> ProcessSpec:
-    """A process whose log tells its command line, then its commands."""
+    """Return a process whose log shows its command line, then its commands."""
     return ProcessSpec(name, ("sh", "-c", 'echo "$0"; exec cat', ",".join(parts)), parts=parts)
 
 
 def kept(parts: Sequence[str]) -> ProcessSpec:
-    """The first host, with the parts that it keeps."""
+    """Return the first host, with the parts that it keeps."""
     return hosting("host/0", *parts)
 
 
@@ -89,7 +89,7 @@ async def test_a_part_that_is_moved_is_served_by_another_process_from_then_on(
     await eventually_async(
         lambda: log_lines(supervisor, "root/b.0") == ["root/b.0", "kill root/b.0"]
     )
-    assert supervisor.pids()["host/0"] == was, "the others have gone on"
+    assert supervisor.pids()["host/0"] == was, "the others have continued"
 
     supervisor.kill("host/0")
     await eventually_async(lambda: log_lines(supervisor, "root/a.0")[2:] == ["root/a.0,root/c.0"])
@@ -186,7 +186,7 @@ async def test_a_part_whose_new_process_cannot_be_started_stays_where_it_is(
     await eventually_async(lambda: log_lines(supervisor, "root/b.0") == reported)
 
 
-async def test_a_part_that_is_moved_while_its_process_starts_is_told_to_the_new_one(
+async def test_a_part_that_is_moved_while_its_process_starts_is_sent_to_the_new_one(
     supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command line is the older one by then."""
@@ -218,7 +218,7 @@ async def test_a_killed_process_is_back_at_once(
     await supervisor.start(sleeper("root/q.0"))
     before = supervisor.pids()
     assert supervisor.names() == ["orderer/q.0.a", "orderer/q.0.b", "root/q.0"]
-    # One that is killed before it has said anything leaves a line less.
+    # One that is killed before its first line leaves a line less.
     await eventually_async(lambda: log_lines(supervisor, "orderer/q.0.a") == ["orderer/q.0.a"])
     assert supervisor.kill("orderer/q.0") == ["orderer/q.0.a", "orderer/q.0.b"]
     await eventually_async(
@@ -272,7 +272,7 @@ async def test_a_death_by_a_signal_has_a_line_with_its_last_words(
     )
 
 
-async def test_one_that_was_told_to_die_leaves_no_line(
+async def test_one_that_was_stopped_leaves_no_line(
     supervisor: Supervisor, caplog: pytest.LogCaptureFixture
 ) -> None:
     await supervisor.start(sleeper("proxy/s"))
@@ -287,7 +287,7 @@ async def test_a_paused_process_goes_on_by_itself(supervisor: Supervisor) -> Non
     await supervisor.start(sleeper("proxy/s"))
     process = psutil.Process(supervisor.pids()["proxy/s"])
     assert supervisor.pause("proxy", 0.3) == ["proxy/s"]
-    # The loop stands still meanwhile, and does not end the pause.
+    # The loop is blocked meanwhile, and does not end the pause.
     eventually(lambda: process.status() == psutil.STATUS_STOPPED)
     await eventually_async(lambda: process.status() != psutil.STATUS_STOPPED)
     events = [event.event for event in supervisor.events]
@@ -324,7 +324,7 @@ async def test_all_are_stopped_in_order_and_what_will_not_stop_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     supervisor = Supervisor(tmp_path)
-    # As long as it takes: on a slow machine they would be killed.
+    # For as long as it takes: on a slow machine they would be killed.
     monkeypatch.setattr("slackwater.runtime.local.supervisor.STOP_S_MAX", WAIT_S_MAX)
     await supervisor.start(sleeper("root/q.0", 2))
     await supervisor.start(sleeper("proxy/s", 1))
@@ -332,7 +332,7 @@ async def test_all_are_stopped_in_order_and_what_will_not_stop_is_killed(
     deaf = "trap '' TERM; echo up; sleep 600; sleep 600"
     await supervisor.start(ProcessSpec("aggregator/0", ("sh", "-c", deaf), 2))
     await eventually_async(lambda: log_lines(supervisor, "aggregator/0") == ["up"])
-    supervisor.pause("root/q.0")  # also one that is paused
+    supervisor.pause("root/q.0")  # also a paused one
     pids = supervisor.pids()
     await supervisor.stop_all()
     assert not any(psutil.pid_exists(pid) for pid in pids.values())
@@ -439,7 +439,7 @@ async def test_the_broker_is_kept_too_on_the_same_port(tmp_path: Path) -> None:
 
 
 class Held:
-    """A launcher that takes its time, as a broker does."""
+    """A launcher that takes its time, like a broker."""
 
     def __init__(self) -> None:
         self.asked, self.go_on = asyncio.Event(), asyncio.Event()
@@ -456,7 +456,7 @@ class Held:
         return None if self.process is None else self.process.wait()
 
     def give_up(self) -> None:
-        """It comes up all the same."""
+        """It starts nevertheless."""
 
     def command(self, line: str) -> None:
         """It has no parts."""
@@ -479,7 +479,7 @@ async def test_a_stop_during_the_first_start_leaves_nothing_behind(tmp_path: Pat
 
 
 async def test_nothing_is_started_once_all_is_being_stopped(tmp_path: Path) -> None:
-    """Ctrl-C in the middle of a start: the rest of the list must not come up behind the stop."""
+    """Ctrl-C during a start: the rest of the list must not be started after the stop."""
     supervisor = Supervisor(tmp_path)
     await supervisor.stop_all()
     with pytest.raises(EnvironmentProblem, match="stopped"):

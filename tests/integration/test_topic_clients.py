@@ -1,7 +1,7 @@
-"""What a plain consumer reads from a topic, the proxy's clients read: the same bytes, in its order.
+"""The proxy's clients read the same bytes of a topic as a plain consumer, in the same order.
 
 Transactions, aborted ones too, markers, tombstones, headers, every codec, fetches smaller than a
-batch, holes that compaction leaves, a broker that is killed and comes back.
+batch, holes left by compaction, and a broker that is killed and restarted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker
 
 
 def plainly_read(bootstrap: str, topic: str) -> Read:
-    """What confluent-kafka's consumer reads up to the end."""
+    """Return the messages that confluent-kafka's consumer reads up to the end."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -66,7 +66,7 @@ def plainly_read(bootstrap: str, topic: str) -> Read:
 
 
 class ClientReader:
-    """One of the proxy's clients, and what it has read."""
+    """One of the proxy's clients, and its messages."""
 
     def __init__(
         self, make: Callable[..., TopicClient], bootstrap: str, topic: str, **config: Any
@@ -105,7 +105,7 @@ def end_of(bootstrap: str, topic: str) -> int:
 
 
 def fill(bootstrap: str, topic: str) -> None:
-    """For each codec three transactions, the second one aborted, and messages in none between."""
+    """Write for each codec three transactions, the second one aborted, and messages in between."""
     for codec in CODECS:
         common = {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 5}
         plain, inside = (
@@ -156,9 +156,9 @@ def test_transactions_tombstones_headers_and_codecs_are_read_alike(
 
 @pytest.fixture(name="compacted", scope="module")
 def _compacted(broker: EmbeddedBroker) -> tuple[str, int]:
-    """A topic with holes, and how many messages were sent to it.
+    """Return a topic with holes, and the number of messages sent to it.
 
-    Both clients read this one: the broker's cleaner looks only every 15 s.
+    Both clients read this one: the broker's cleaner runs only every 15 s.
     """
     topic = "compacted"
     config = {
@@ -174,7 +174,7 @@ def _compacted(broker: EmbeddedBroker) -> tuple[str, int]:
 
     def has_holes() -> bool:
         nonlocal sent
-        for _ in range(2_000):  # a segment ends when something is written after its time
+        for _ in range(2_000):  # a segment ends at the next write after its time
             producer.produce(topic, b'{"ts":%d}' % sent, key=b"k%d" % (sent % (50 + sent % 977)))
             sent += 1
         assert producer.flush(WAIT_S_MAX) == 0
@@ -189,7 +189,7 @@ def test_holes_of_compaction_are_passed(
     broker: EmbeddedBroker, compacted: tuple[str, int], make: Callable[..., TopicClient]
 ) -> None:
     topic, sent = compacted
-    # The cleaner goes on: what is compared was read before and after.
+    # The cleaner continues: comparisons are made with reads before and after.
     reading = ClientReader(make, broker.bootstrap, topic)
     before = plainly_read(broker.bootstrap, topic)
     reading.read_until(lambda: reading.position >= sent)
@@ -245,13 +245,13 @@ def test_partitions_of_a_backlog_come_by_turns(
         client.assign({0: 0, 1: 0})
         skews.append(len(value) * skew(in_their_order(client, 2 * count)))
         if skews[-1] <= 3 * PARTITION_FETCH_BYTES:
-            break  # else a busy machine, where one was read before the other was asked for
+            break  # else a busy machine, where one was read before the other was requested
     client.close()
     assert min(skews) <= 3 * PARTITION_FETCH_BYTES, skews
 
 
 def in_their_order(client: TopicClient, messages: int) -> list[int]:
-    """The partition of each message, in the order of arrival."""
+    """Return the partition of each message, in the order of arrival."""
     arrived: list[int] = []
     give_up = time.monotonic() + WAIT_S_MAX
     while len(arrived) < messages:
@@ -264,5 +264,5 @@ def in_their_order(client: TopicClient, messages: int) -> list[int]:
 
 
 def skew(arrived: Sequence[int]) -> int:
-    """By how many messages one of two partitions is ahead of the other, at most."""
+    """Return the maximum number of messages by which one of two partitions is ahead."""
     return max(abs(ahead) for ahead in accumulate(1 - 2 * number for number in arrived))

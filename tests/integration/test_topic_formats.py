@@ -1,7 +1,7 @@
 """The same readings in every format of a topic: the same source logs.
 
-A registry is away at first, and the proxies are killed again and again while they read. That the
-results are the same is shown with all other inputs: test_every_input.py.
+At first a registry is unavailable, and the proxies are killed repeatedly while they read. The
+results of all inputs are compared in test_every_input.py.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SCHEMA: dict[str, Any] = {
     ],
 }
 NEWER = SCHEMA | {"fields": [{"name": "site", "type": "int"}, *reversed(SCHEMA["fields"])]}
-"""What the writer changes to in the middle."""
+"""The writer's later schema."""
 
 
 def rows(n: int) -> list[Row]:
@@ -73,7 +73,7 @@ def record(schema: Mapping[str, Any], row: Row) -> bytes:
 
 
 def as_messages(some: Sequence[Row], size: int) -> dict[str, list[bytes]]:
-    """The readings in each format, up to ``size`` in a message."""
+    """Return the readings in each format, up to ``size`` per message."""
     half, names = len(some) // 2, ("ts", *FIELDS)
     single = b"\xc3\x01" + fingerprint_of(SCHEMA)
     batches = [some[first : first + size] for first in range(0, len(some), size)]
@@ -94,7 +94,7 @@ def as_messages(some: Sequence[Row], size: int) -> dict[str, list[bytes]]:
 
 
 def deployment(registry: str) -> str:
-    """A stream and a query for each format."""
+    """Return a stream and a query for each format."""
     topics = {
         form: f"{{name: in-{form}, format: {form}}}"
         for form in ("json", "json-array", "json-columns")
@@ -119,7 +119,7 @@ FORMS = ("json", "json-array", "json-columns", "avro", "files")
 
 
 def written(folder: Path, registry: str) -> Path:
-    """The deployment file, and the file of the schema beside it."""
+    """Write the deployment file, and the file of the schema."""
     (folder / "reading.avsc").write_text(json.dumps(SCHEMA))
     path = folder / "d.yaml"
     path.write_text(deployment(registry))
@@ -137,7 +137,7 @@ def send(bootstrap: str, messages: Mapping[str, Sequence[bytes]]) -> None:
 
 @contextmanager
 def proxies(path: Path, bootstrap: str) -> Iterator[subprocess.Popen[bytes]]:
-    """One process for all streams; killed at the end of the block."""
+    """Run one process for all streams; kill it at the end of the block."""
     command = [sys.executable, "-m", "slackwater.proxy", *FORMS, "--deployment", str(path)]
     command += ["--bootstrap", bootstrap, "--data-dir", str(path.parent / "data")]
     with (path.parent / "proxies.log").open("ab") as log:
@@ -150,13 +150,13 @@ def proxies(path: Path, bootstrap: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 class SourceLogs:
-    """What readers of the source logs accept."""
+    """The records of the source logs that readers accept."""
 
     def __init__(self, bootstrap: str) -> None:
         self._transport = KafkaTransport(bootstrap)
 
     def readings(self, form: str) -> list[tuple[int, str, tuple[float, ...]]]:
-        """(time, key, values) in the order of the ids, which have no gap."""
+        """Return (time, key, values) in the order of the ids, which have no gap."""
         cursor = SourceCursor(SourcePosition(0, 0, 0, -(2**62)), strict=True)
         found: list[tuple[int, str, tuple[float, ...]]] = []
         for raw in read_to_end(self._transport, (f"sw.source.{form}.0", 0)):
@@ -181,7 +181,7 @@ class SourceLogs:
 
 READINGS = 36_000
 MESSAGE_READINGS = 10_007
-"""More than a record of a source log holds, so that records end within messages."""
+"""More than a record of a source log may have, so that records end within messages."""
 KILLS = 3
 
 
@@ -211,7 +211,7 @@ def test_killed_proxies_log_each_reading_once_in_every_format(tmp_path: Path) ->
         with proxies(path, bootstrap):
             others = [form for form in FORMS if form != "avro"]
             eventually(lambda: all(len(logs.readings(f)) >= READINGS for f in others))
-            assert logs.readings("avro") == [], "its registry is away"
+            assert logs.readings("avro") == [], "its registry is unavailable"
             assert registry.asked
             registry.fails_with = None
             eventually(lambda: len(logs.readings("avro")) >= READINGS, "the registry is back")

@@ -1,4 +1,4 @@
-"""Topics are created once and explicitly, and a contradiction is named."""
+"""Topics are created once and explicitly, and a contradiction is reported."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -94,7 +94,7 @@ def test_records_can_be_deleted_up_to_an_offset(bootstrap: str) -> None:
 async def test_the_largest_record_passes_through_both_libraries(bootstrap: str) -> None:
     topics.ensure_topics(bootstrap, topics_for(["large"], []), WAIT_S_MAX)
     name = Names().source("large")
-    # The limit is the record's; headers of the batch are the reason for the room above it.
+    # The limit applies to the record; the headers of the batch need the additional room.
     value = b"\0" * (RECORD_BYTES_MAX - 256)
     producer = Producer(topics.confluent_producer(bootstrap))
     producer.produce(name, value, partition=0)

@@ -1,4 +1,4 @@
-"""The shared transport suite on a real Kafka, and what the client must survive."""
+"""The shared transport suite on a real Kafka, and faults that the client must survive."""
 
 import time
 import uuid
@@ -24,7 +24,7 @@ from slackwater.runtime.logs.transport import Log, NoAnswerError, read_to_end
 
 
 class KafkaWorld:
-    """A ``World`` on a real broker; a transaction is written as any other program would."""
+    """A ``World`` on a real broker; a transaction is written by a plain client."""
 
     def __init__(self, bootstrap: str) -> None:
         self.transport = KafkaTransport(bootstrap)
@@ -88,8 +88,8 @@ def test_a_catch_up_reader_holds_no_more_than_its_prefetch(world: World) -> None
         reader.close()
         return time.monotonic() - started
 
-    # A full prefetch pauses fetching for a moment only: 1 s each, the default, is 29 s and more,
-    # each time. A machine may be too busy for 25 s at times.
+    # A full prefetch queue pauses fetching only briefly: with the default of 1 s each it takes 29 s
+    # and more, each time. A machine may be too busy for 25 s at times.
     eventually(lambda: takes_s() < 25, "it is read in less than 25 s")
 
 
@@ -107,7 +107,7 @@ def test_records_wait_for_each_other_where_a_reader_gathers(world: World) -> Non
         if written < 100 and time.monotonic() >= due:
             writer.append(*log, b"%d" % written)
             written, due = written + 1, due + 0.02
-    # Of 2 s, if the machine is not busy: 6 or so, and not one for each record.
+    # Of 2 s, if the machine is not busy: about 6, and not one for each record.
     assert answers <= (time.monotonic() - began) / 0.4 + 3
     writer.close()
     reader.close()
@@ -119,7 +119,7 @@ async def test_questions_whose_time_passes_do_no_harm(world: World) -> None:
         await world.transport.end_offsets_async([log], timeout_s=0.0005 * (i % 4 + 1))
         for i in range(500)
     ]
-    assert all(answer in (None, {log: 0}) for answer in answers), "a quick machine knows all"
+    assert all(answer in (None, {log: 0}) for answer in answers), "a fast machine has all of them"
     assert await world.transport.end_offsets_async([log], timeout_s=WAIT_S_MAX) == {log: 0}
 
 

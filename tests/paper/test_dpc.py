@@ -115,7 +115,7 @@ class Died(Exception):
     """The end of a process."""
 
 
-def test_2_2_a_source_keeps_every_tuple_before_anyone_sees_it_and_anybody_can_replay_it(
+def test_2_2_a_source_logs_every_tuple_before_it_is_read_and_every_reader_can_replay_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Difference: two logs. The spool has acknowledged readings, Kafka those to be read."""
@@ -373,7 +373,7 @@ def test_4_1_table_i_the_tuple_types_and_where_they_are() -> None:
     assert labels(stage.emitted) == ["stable", "tentative", "undo", "stable", "rec_done", "stable"]
 
 
-def test_4_1_a_tentative_tuple_comes_from_a_subset_of_the_inputs_and_says_which() -> None:
+def test_4_1_a_tentative_tuple_comes_from_a_subset_of_the_inputs_and_names_the_others() -> None:
     stage = Stage()
     stage.run_to(2_000)
     stage.sources["s1"].disconnect()
@@ -404,7 +404,7 @@ def test_4_1_union_passes_tuples_on_labelled_by_the_input() -> None:
     assert {value for label, _, _, value in reported if label == "tentative"} == {0.0}
 
 
-def test_3_a_filter_that_keeps_nothing_of_a_tentative_bucket_still_says_so() -> None:
+def test_3_a_filter_that_keeps_nothing_of_a_tentative_bucket_still_marks_it() -> None:
     """An empty answer may be wrong as well: the tuples of s2 would have passed the filter."""
     stage = Stage(names=("s1", "s2"), settings=replace(TUPLES, where="v > 0.5"), tick_ms=10)
     stage.run_to(100)
@@ -417,7 +417,7 @@ def test_3_a_filter_that_keeps_nothing_of_a_tentative_bucket_still_says_so() -> 
     assert {(answer.rows, answer.missing) for answer in empty} == {(0, ("s2",))}
 
 
-def test_4_4_2_after_rec_done_every_tuple_has_been_told_for_good_once_and_in_order() -> None:
+def test_4_4_2_after_rec_done_every_tuple_is_stable_once_and_in_order() -> None:
     stage = Stage(names=("s1", "s2"), settings=TUPLES, tick_ms=10)
     stage.run_to(100)
     stage.sources["s2"].disconnect()
@@ -596,7 +596,7 @@ def test_4_2_3_silence_is_a_failure() -> None:
     assert stage.orderer.core.line.failed == {1}
 
 
-def test_4_2_3_a_node_that_was_asleep_itself_blames_nobody() -> None:
+def test_4_2_3_a_node_that_was_paused_declares_no_input_missing() -> None:
     """Paused for 3 X: its timers are due at once, but its logs are read first (trace-11)."""
     stage = Stage()
     stage.run_to(2_000)
@@ -938,7 +938,7 @@ def test_4_5_a_restarted_node_repeats_nothing_and_loses_nothing(saved_ms: int) -
     assert labels(hit.emitted) == ["stable"]
 
 
-def test_4_5_a_restarted_node_says_nothing_tentative_before_it_has_read_its_input() -> None:
+def test_4_5_a_restarted_node_emits_nothing_tentative_before_it_has_read_its_input() -> None:
     stage = Stage()
     stage.run_to(2_000)
     stage.orderer.save()
@@ -1004,7 +1004,7 @@ def test_4_5_a_restarted_root_undoes_nothing_and_repeats_nothing(crash_ms: int) 
     assert max(delays_ms(stage.emitted).values()) <= WITHIN_MS
 
 
-def test_4_5_a_restarted_root_says_nothing_tentative_before_it_has_read_its_deltas() -> None:
+def test_4_5_a_restarted_root_emits_nothing_tentative_before_it_has_read_its_deltas() -> None:
     """B's tentative output comes first; in A's log, not yet read, all of it is stable (rule-27)."""
     one, other_link, two, a, b, root = two_replicas()
     for now in range(100, 8_001, 100):

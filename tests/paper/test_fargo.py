@@ -237,7 +237,7 @@ def test_3_4_4_figure_3_8_sums_and_counts_of_four_cuts() -> None:
     assert aggregate("count", cuts) == [8.0]
 
 
-def test_3_4_4_definition_28_a_payload_says_how_far_its_node_has_come() -> None:
+def test_3_4_4_definition_28_a_payload_has_the_position_of_its_node() -> None:
     """Difference: positions per sensor are in the state record (rule-5), not in each payload.
 
     A payload names its bucket, and its seq identifies its predecessor; so a reader needs no

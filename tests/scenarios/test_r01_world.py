@@ -19,7 +19,7 @@ def test_the_writer_sends_again_from_the_hole(writer: str) -> None:
     story.every_guarantee_holds()
 
 
-def test_an_aggregator_that_lives_on_is_told_what_the_root_misses() -> None:
+def test_a_running_aggregator_receives_the_root_s_report_of_a_hole() -> None:
     story = Story(replicas=1, bound_us=1_000_000)
     story.time_passes(3)
     story.world.lose("aggregator/0", 30_000_000)

@@ -37,7 +37,7 @@ def logged(start: bytes, other: bytes) -> MemoryBroker:
     return broker
 
 
-def test_an_incarnation_is_believed_where_its_start_is() -> None:
+def test_an_incarnation_is_accepted_where_its_start_is() -> None:
     start = SourceRecord(Kind.START, "s", -1, 0, -1, 0, 0, 0)
     other = SourceRecord(Kind.BOUNDARY, "s", 0, 0, -1, 5, 5, 5)
     broker = logged(encode_source(start), encode_source(other))
@@ -51,7 +51,7 @@ def test_of_an_orderer_too() -> None:
     assert reported(broker, procedures.is_start) == [3]
 
 
-def test_where_retention_has_been_nobody_can_tell_and_it_is_believed() -> None:
+def test_a_claim_before_the_log_s_beginning_is_accepted() -> None:
     start = encode_source(SourceRecord(Kind.START, "s", -1, 0, -1, 0, 0, 0))
     broker = logged(start, start)
     broker.delete_records({LOG: 3})

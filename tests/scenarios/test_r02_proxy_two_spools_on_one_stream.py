@@ -104,7 +104,7 @@ def test_a_report_that_comes_while_another_is_noted_is_not_lost(
     assert proxy._context.spool.bytes_held == 0
 
 
-def test_what_is_delivered_behind_another_spool_s_start_is_not_forgotten(tmp_path: Path) -> None:
+def test_a_record_delivered_after_another_spool_s_start_is_kept(tmp_path: Path) -> None:
     """Readers drop the record.
 
     The heartbeat that reports this may not have arrived yet (rule-6).

@@ -34,7 +34,7 @@ def kinds(effects: tuple[Effect[str], ...]) -> list[str]:
     return [type(effect).__name__ for effect in effects]
 
 
-def test_an_aggregator_dies_and_no_orderer_ever_says_tentative() -> None:
+def test_an_aggregator_ends_and_no_orderer_ever_emits_tentative() -> None:
     history = History(10, 1)
     primary = root(Answered.start(10))
     without_child_1 = primary.plan([], partial(10))

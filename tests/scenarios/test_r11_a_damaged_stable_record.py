@@ -27,7 +27,7 @@ CHILDREN = [(("s1", "s2"),), (("s1",), ("s2",))]
 
 @pytest.mark.parametrize("children", CHILDREN)
 @pytest.mark.parametrize("killed", [False, True])
-def test_with_one_replica_the_writer_says_it_again(
+def test_with_one_replica_the_writer_sends_it_again(
     children: tuple[tuple[str, ...], ...], killed: bool
 ) -> None:
     story = Story(children=children, replicas=1)

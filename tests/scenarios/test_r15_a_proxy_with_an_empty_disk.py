@@ -53,7 +53,7 @@ def reader(*, strict: bool) -> SourceCursor:
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_who_has_read_all_lacks_nothing(tmp_path: Path, strict: bool) -> None:
+def test_a_reader_of_all_readings_lacks_nothing(tmp_path: Path, strict: bool) -> None:
     world = World(tmp_path)
     cursor = reader(strict=strict)
     assert read(cursor, silent_for_weeks(world)) == [1100, 1101, 1102]
@@ -62,7 +62,7 @@ def test_who_has_read_all_lacks_nothing(tmp_path: Path, strict: bool) -> None:
     assert cursor.hole_inc is None
 
 
-def test_who_has_not_read_all_says_so(tmp_path: Path) -> None:
+def test_a_reader_of_some_readings_reports_the_loss(tmp_path: Path) -> None:
     world = World(tmp_path)
     cursor = reader(strict=True)
     gone = silent_for_weeks(world)

@@ -35,7 +35,7 @@ def test_a_number_that_is_not_greater_fences_nobody() -> None:
     story.every_guarantee_holds()
 
 
-def test_who_was_fenced_stays_down_until_it_has_a_greater_number() -> None:
+def test_a_fenced_root_stays_down_until_it_has_a_greater_number() -> None:
     """The livelock ends after one exchange, because the log has the greater number."""
     story = Story(replicas=1)
     story.time_passes(4)

@@ -72,7 +72,7 @@ def test_a_sliding_query_as_a_source() -> None:
     assert found[2_000][0] == 12  # four windows end in it, three figures each
 
 
-def test_a_query_that_says_nothing_is_missing_itself() -> None:
+def test_a_silent_query_is_missing_itself() -> None:
     chain = Chain(others=("s3",), a=Settings(window_ms=500), b=Settings(window_ms=500))
     chain.run_to(3_000)
     chain.dead.add("a_root")
@@ -177,7 +177,7 @@ def test_what_retention_took_from_the_results_is_said(more: int) -> None:
     assert all(g.stream == "a" and g.lost > 0 for gap in gaps for g in gap)
 
 
-def test_a_row_that_cannot_be_read_is_lost_and_its_reader_s_window_says_so() -> None:
+def test_a_row_that_cannot_be_read_is_lost_and_its_reader_s_window_reports_it() -> None:
     """Damaged after its kind.
 
     Found when the window is assembled, and the row cannot be sent again.

@@ -46,7 +46,7 @@ def test_counts_are_the_same_however_often_the_proxy_is_restarted(tmp_path: Path
         world.check()
 
 
-def test_an_entry_says_what_where_and_why(tmp_path: Path) -> None:
+def test_an_entry_has_content_place_and_reason(tmp_path: Path) -> None:
     world = World(tmp_path, anchored())
     world.run(world.replay(world.file(ROWS)), 20)
     late = next(e for e in world.quarantined() if e["reason"] == "late")

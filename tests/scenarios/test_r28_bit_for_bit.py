@@ -55,7 +55,7 @@ class Copy:
         return window_of(shares, Aggregates(self.table, ("t",))).slice.to_bytes(self.table)
 
 
-def test_a_copy_that_restarted_says_the_same() -> None:
+def test_a_copy_that_restarted_gives_the_same() -> None:
     steady = Copy(0, seed=1)
     steady.read(END)
     expected = {start: steady.window(start) for start in starts_ending_by(GRID, 0, END)}

@@ -67,7 +67,7 @@ def test_all_ask_and_the_lowest_id_goes_first() -> None:
     story.every_guarantee_holds()
 
 
-def test_whoever_is_at_it_refuses_also_a_lower_id() -> None:
+def test_a_holder_of_the_lease_refuses_also_a_lower_id() -> None:
     """A was down when B began; it returns while B has the lease, and must request it like B."""
     story = after_a_silence(replicas=2, dead="orderer/q.0.a")
     before = turns(story, LEASE_S + 0.3)
@@ -79,7 +79,7 @@ def test_whoever_is_at_it_refuses_also_a_lower_id() -> None:
     story.every_guarantee_holds()
 
 
-def test_who_dies_in_its_turn_is_waited_for_no_longer_than_its_lease() -> None:
+def test_a_holder_that_ends_is_waited_for_no_longer_than_its_lease() -> None:
     """A ends permanently, and then B: C is left, and sends all corrections."""
     story = after_a_silence(replicas=3)
     story.time_passes(LEASE_S / 2)

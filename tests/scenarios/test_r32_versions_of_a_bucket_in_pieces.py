@@ -192,7 +192,7 @@ def test_r32_a_bucket_begun_with_a_gap_is_completed_without_one() -> None:
 
 @pytest.mark.parametrize("left", [0, 2, 5, 9])
 @pytest.mark.parametrize("cut", [1, 2, 3])
-def test_r32_a_replica_that_died_between_its_pieces_says_the_bucket_again(
+def test_r32_a_replica_that_ended_between_its_pieces_sends_the_bucket_again(
     cut: int, left: int
 ) -> None:
     """Meanwhile retention has deleted some of its source.

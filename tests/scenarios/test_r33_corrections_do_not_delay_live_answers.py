@@ -82,7 +82,7 @@ def test_an_aggregator_that_is_never_near_does_not_keep_the_lines_apart() -> Non
     story.every_guarantee_holds()
 
 
-def test_a_policy_that_says_nothing_meanwhile_has_nothing_to_wait_for() -> None:
+def test_a_suspending_policy_does_not_wait_for_the_roots() -> None:
     story = Story(
         bound_us=1_000_000, replicas=1, aggregate_us=10_000, policy=Policy("process", "suspend")
     )

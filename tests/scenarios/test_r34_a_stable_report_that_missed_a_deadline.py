@@ -18,7 +18,7 @@ KILLED = DEADLINE - 40
 ROWS = Settings(bound_ms=BOUND, margin_ms=MARGIN, bucket_ms=20, rows=True, empty_wait_ms=100)
 
 
-def test_what_the_other_one_says_is_not_thrown_away() -> None:
+def test_the_other_replica_s_output_is_used() -> None:
     sources = [Source("s1"), Source("s2")]
     dying, living = (Orderer(sources, ROWS, replica=r, replicas=2) for r in range(2))
     root = Root([dying, living], ROWS)
@@ -51,7 +51,7 @@ def test_what_the_other_one_says_is_not_thrown_away() -> None:
     assert max(at_ms - answer.window_end / MS for at_ms, answer in reported) <= BOUND - MARGIN
 
 
-def test_a_slow_one_is_believed_again_when_it_goes_on() -> None:
+def test_a_slow_replica_s_report_counts_again_after_progress() -> None:
     """Replica 0 has lost a source and is tentative.
 
     Replica 1 is complete, and hangs for a second.

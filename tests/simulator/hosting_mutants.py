@@ -56,7 +56,7 @@ HOSTING_MUTANTS: Final = (
         "a log is read from where the last of those who join needs it", "trace-8",
         (Edit(f"{_runtime_host}.sharedlogs:SharedLogs.join",
               "min(joining.values())", "max(joining.values())"),),
-        f"{_of_logs}:test_who_is_ahead_of_those_it_joins_with_is_told_where_the_consumer_begins",
+        f"{_of_logs}:test_a_fragment_ahead_of_those_it_joins_with_receives_the_consumer_s_position",
     ),
     Mutant(
         "those who begin together begin one after the other", "trace-14",
@@ -124,7 +124,7 @@ HOSTING_MUTANTS: Final = (
     Mutant(
         "a session is told the positions of others", "trace-11",
         (Edit(f"{_runtime_host}.driver:Driven._fetch_positions", " if log in logs", ""),),
-        f"{_of_driver}:test_a_session_is_told_the_positions_that_it_asked_for",
+        f"{_of_driver}:test_a_session_receives_the_positions_that_it_requested",
     ),
     Mutant(
         "what stands still takes records in", "trace-5",
@@ -169,7 +169,7 @@ HOSTING_MUTANTS: Final = (
         "what hangs is believed for good", "trace-34",
         (Edit(f"{_service}.beat:believable", "silent_s <= STATES_S_MAX", "True"),),
         "tests.unit.runtime.service.test_heartbeats:"
-        "test_a_hung_owner_says_nothing_of_its_outputs_though_its_heart_beats",
+        "test_a_hung_owner_reports_no_outputs_though_its_heartbeats_continue",
     ),
     Mutant(
         "what is dropped writes on from another thread", "trace-2",
@@ -218,7 +218,7 @@ HOSTING_MUTANTS: Final = (
     Mutant(
         "back-off is forgotten", "guarantee-2",
         (Edit(f"{_host}:Hosted._live_on", "back_off.after_death(", "BackOff().after_death("),),
-        f"{_of_host}:test_who_fails_again_waits_longer_each_time",
+        f"{_of_host}:test_repeated_failures_wait_longer_each_time",
     ),
     Mutant(
         "what comes for a session waits for its next look", "guarantee-2",

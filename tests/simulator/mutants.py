@@ -138,7 +138,7 @@ MUTANTS = (
         "a claimed incarnation is believed", "trace-2",
         (Edit("slackwater.runtime.logs.incarnation:has_begun", "return any(map(is_start, records))",
               "return True"),),
-        f"{_scenarios}.test_r02_a_claimed_incarnation:test_an_incarnation_is_believed_where_its_start_is",
+        f"{_scenarios}.test_r02_a_claimed_incarnation:test_an_incarnation_is_accepted_where_its_start_is",
     ),
     Mutant(
         "a restarted orderer is mute until it is stable", "trace-6",
@@ -226,7 +226,7 @@ MUTANTS = (
     Mutant(
         "a root does not look again when it can commit", "trace-18",
         (Edit(f"{_sessions}.root:RootSession._open", "!= self._restored", "is self"),),
-        f"{_root_session}:test_who_was_answered_by_another_copy_meanwhile_ends_before_it_answers",
+        f"{_root_session}:test_a_copy_ends_before_it_answers_if_another_copy_has_answered_meanwhile",
     ),
     Mutant(
         "a root answers before it can commit", "trace-18",
@@ -359,19 +359,19 @@ MUTANTS = (
         "a replica that is at it grants it to a lower id", "trace-30",
         (Edit(f"{_reconcile}.staggering:Stagger.may_catch_up",
               "-1 if self._holds else self._choice(now)", "self._choice(now)"),),
-        f"{_turns}:test_whoever_is_at_it_refuses_also_a_lower_id",
+        f"{_turns}:test_a_holder_of_the_lease_refuses_also_a_lower_id",
     ),
     Mutant(
         "a turn lasts until its owner says so", "trace-30",
         (Edit(f"{_reconcile}.staggering:Stagger._is_active",
               "self._is_fresh(peer, now) and now - peer.moved_at < self._lease_us", "True"),),
-        f"{_turns}:test_who_dies_in_its_turn_is_waited_for_no_longer_than_its_lease",
+        f"{_turns}:test_a_holder_that_ends_is_waited_for_no_longer_than_its_lease",
     ),
     Mutant(
         "who waits for its turn says nothing new", "trace-30",
         (Edit(f"{_sunion}.core:OrdererCore._answer", "if self.suppress_tentative:",
               "if self.suppress_tentative or self._held_back:"),),
-        f"{_turns}:test_who_dies_in_its_turn_is_waited_for_no_longer_than_its_lease",
+        f"{_turns}:test_a_holder_that_ends_is_waited_for_no_longer_than_its_lease",
     ),
     Mutant(
         "one log for both lines", "trace-33",
@@ -466,7 +466,7 @@ MUTANTS = (
         "a row that cannot be read was never there", "trace-15",
         (Edit(f"{_sunion}.chain:ResultCursor.load",
               "if unread and not chunk.is_loaded:", "if False:"),),
-        f"{_chains}:test_a_row_that_cannot_be_read_is_lost_and_its_reader_s_window_says_so",
+        f"{_chains}:test_a_row_that_cannot_be_read_is_lost_and_its_reader_s_window_reports_it",
     ),
     Mutant(
         "a tentative answer does not say what is lost", "trace-15",
@@ -646,7 +646,7 @@ MUTANTS = (
         "a replica goes on within a bucket", "trace-32",
         (Edit(f"{_sunion}.recovery:recover", "if frontier.piece:", "if False:"),),
         f"{_scenarios}.test_r32_versions_of_a_bucket_in_pieces"
-        ":test_r32_a_replica_that_died_between_its_pieces_says_the_bucket_again", (2, 5),
+        ":test_r32_a_replica_that_ended_between_its_pieces_sends_the_bucket_again", (2, 5),
     ),
     Mutant(
         "a gap is taken though a replica has none", "trace-15",

@@ -36,7 +36,7 @@ def test_each_sleep_of_each_thread_is_a_wake_up() -> None:
     assert 2 * rate >= 1.5 * sleeps, "a thread started meanwhile has its full count"
 
 
-def test_processes_are_told_apart_by_what_they_run() -> None:
+def test_processes_are_distinguished_by_their_command() -> None:
     assert kind_of(["python", "-m", "slackwater.proxy", "s1"]) == "proxy"
     assert kind_of(["java", "-cp", "a:b", "kafka.Kafka", "server.properties"]) == "broker"
     assert kind_of(["python", "-m", "slackwater.cli.app", "up"]) == "others"

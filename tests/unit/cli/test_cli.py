@@ -235,7 +235,7 @@ queries:
         ("other", "there is no query other; registered: climate, daily, raw"),
     ],
 )
-def test_what_an_audit_cannot_do_it_says_before_anything_is_read(
+def test_an_unsupported_audit_is_refused_before_anything_is_read(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
@@ -312,7 +312,7 @@ def test_where_no_deployment_was_ever_started_nothing_is_waited_for(
 
 
 @pytest.mark.usefixtures("registered")
-def test_an_audit_of_nothing_is_told_before_spark_is_started(
+def test_an_audit_of_nothing_is_refused_before_spark_is_started(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out, err = run(monkeypatch, capsys, *AUDIT.split())
@@ -322,7 +322,7 @@ def test_an_audit_of_nothing_is_told_before_spark_is_started(
 
 @pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize("command", ["results other", "query show other"])
-def test_a_query_that_is_not_there_is_told_with_those_that_are(
+def test_a_missing_query_is_reported_with_the_existing_ones(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     code, out, err = run(monkeypatch, capsys, *command.split(), "--bootstrap", "h:1")
@@ -343,7 +343,7 @@ def test_a_query_that_is_not_there_is_told_with_those_that_are(
         ("later", "later has no results yet: the first ones follow the first readings"),
     ],
 )
-def test_a_query_without_results_is_told_beside_the_output(
+def test_a_query_without_results_is_reported_on_stderr(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], query: str, text: str
 ) -> None:
     code, out, err = run(monkeypatch, capsys, "results", query, "--bootstrap", "h:1")
@@ -531,7 +531,7 @@ def test_the_board_shows_tentative_undone_and_exact() -> None:
     assert render(board, ["a", "b"], "title", "", 0.5, 300) is not None
 
 
-def test_the_picture_knows_each_window_that_a_run_of_empty_ones_replaces() -> None:
+def test_the_board_has_each_window_that_a_run_of_empty_ones_replaces() -> None:
     """They contained a reading whose place is elsewhere, or none."""
     board = Board("climate", 1_000_000, ("x", "avg"), windows_max=3)
 

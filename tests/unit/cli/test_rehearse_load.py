@@ -38,7 +38,7 @@ def test_only_the_time_in_which_an_answer_was_overdue_is_looked_at() -> None:
     )
 
 
-def test_who_waited_for_a_core_is_named_with_what_it_got() -> None:
+def test_a_process_that_waited_for_a_core_is_named_with_its_share() -> None:
     loads = [one_second(at, busy=1.0, stolen=0.2, aggregator_0=WAITS, root_q=IDLE) for at in (1, 2)]
     found = out_of_cpu(loads, [(0, 2 * S)])
     assert found is not None
@@ -64,7 +64,7 @@ def test_a_jvm_with_a_whole_core_may_take_another(process: str) -> None:
     assert out_of_cpu([CpuLoad(S, 1.0, 0.6, 0.0, {process: BUSY})], [(0, S)]) is None
 
 
-def test_a_machine_that_others_fill_is_told_without_a_name() -> None:
+def test_a_machine_that_other_programs_fill_is_reported_without_a_name() -> None:
     found = out_of_cpu([one_second(1, busy=0.99, others=0.72, root_q=IDLE)], [(0, S)])
     assert found is not None
     reported = "overloaded: the machine was 99% busy for 1 s, 72% by other programs"

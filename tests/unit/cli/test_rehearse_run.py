@@ -344,7 +344,7 @@ def test_it_goes_on_until_whoever_was_killed_works_again(inputs: dict[str, Path]
     assert stage.away() == []
 
 
-def test_who_does_not_work_again_in_time_is_named(inputs: dict[str, Path]) -> None:
+def test_a_process_that_does_not_recover_in_time_is_named(inputs: dict[str, Path]) -> None:
     outcome, _, _ = rehearse(inputs, [("stable", 6)], looks_until_back=1_000_000)
     assert outcome.findings == ["incomplete after 0.3 s more: root/climate.0 has not recovered"]
     assert not outcome.ok

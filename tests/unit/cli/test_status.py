@@ -72,7 +72,7 @@ def test_all_that_should_run_runs() -> None:
     assert " up 90s" in line(picture, "root/q.0")
 
 
-def test_a_fragment_whose_turns_are_too_long_is_told_with_its_place() -> None:
+def test_a_fragment_whose_turns_are_too_long_is_shown_with_its_place() -> None:
     held = beat("root/q.0", long_turn_ms=210)
     moved = beat("orderer/q.0.a", own_host=1)
     picture = look(held, moved)
@@ -82,7 +82,7 @@ def test_a_fragment_whose_turns_are_too_long_is_told_with_its_place() -> None:
     assert "too long" not in line(picture, "orderer/q.0.b")
 
 
-def test_a_fragment_that_kept_too_much_is_told_with_how_much_that_was() -> None:
+def test_a_fragment_that_kept_too_much_is_shown_with_the_amount() -> None:
     kept = beat("orderer/q.0.a", held_bytes=48 << 20, held_bytes_max=32 << 20)
     reported = " restarted: kept 48.0 MiB of an input in memory, limit 32.0 MiB"
     assert line(look(kept), "orderer/q.0.a").endswith(reported)
@@ -96,7 +96,7 @@ def test_a_host_is_shown_by_its_fragments_also_while_it_has_none() -> None:
 
 
 @pytest.mark.parametrize("process", ALL)
-def test_a_process_that_is_not_heard_is_missing_by_name(process: str) -> None:
+def test_a_process_without_heartbeats_is_missing_by_name(process: str) -> None:
     picture = look(without=(process,))
     assert state(picture, process) == "missing"
     assert picture.wrong == [f"not working: {process}"]
@@ -109,7 +109,7 @@ def test_one_that_fell_silent_while_it_was_watched_is_not_at_work() -> None:
     assert picture.wrong == ["not working: root/q.0"]
 
 
-def test_a_proxy_that_a_segfault_ends_again_and_again_is_told_with_its_error() -> None:
+def test_a_proxy_that_a_segfault_ends_repeatedly_is_shown_with_its_error() -> None:
     picture = look(without=("proxy/s",), lives={"proxy/s": SEGFAULT})
     reported = line(picture, "proxy/s")
     assert reported.startswith("proxy/s ")
@@ -118,7 +118,7 @@ def test_a_proxy_that_a_segfault_ends_again_and_again_is_told_with_its_error() -
     assert picture.wrong == ["not working: proxy/s"]
 
 
-def test_one_that_crashes_before_it_is_ready_is_not_at_work_though_it_is_heard() -> None:
+def test_one_that_crashes_before_it_is_ready_is_not_working_despite_heartbeats() -> None:
     starting = replace(beat("proxy/s"), ready=False)
     assert look(starting, lives={"proxy/s": SEGFAULT}).wrong == ["not working: proxy/s"]
     first = replace_life(SEGFAULT, restarts=1)
@@ -142,7 +142,7 @@ def replace_life(life: Life, **changes: Any) -> Life:
     return life.model_copy(update=changes)
 
 
-def test_a_supervisor_knows_processes_that_no_query_needs() -> None:
+def test_a_supervisor_lists_processes_that_no_query_needs() -> None:
     picture = look(lives={"proxy/unread": Life(), "broker": Life()})
     assert state(picture, "proxy/unread") == "missing"
     assert [row.process for row in picture.rows].count("broker") == 0
@@ -157,7 +157,7 @@ def test_each_proxy_of_a_stream_with_several_is_missed_while_one_runs() -> None:
     assert not look_at(latest() | stale, QUERIES, None, NOW).wrong, "now there is one proxy"
 
 
-def test_who_is_heard_and_not_expected_is_shown_and_never_missed() -> None:
+def test_an_unexpected_process_is_shown_and_never_missing() -> None:
     picture = look(beat("exporter/0"))
     assert state(picture, "exporter/0") == "ready"
     gone = look_at(
@@ -224,7 +224,7 @@ def test_without_any_copy_of_a_stage_a_late_query_is_not_overloaded() -> None:
     assert why(without=("aggregator/0",)).startswith("OVERLOADED: "), "the other copy is running"
 
 
-def test_status_says_which_query_has_lost_readings() -> None:
+def test_status_names_the_query_with_lost_readings() -> None:
     queries = {
         name: QueryDefinition(name, 0, 0, 100_000, query(name, "s", parts=parts))
         for name, parts in (("my.query", 2), ("whole", 1))
@@ -309,7 +309,7 @@ def test_ages_are_short() -> None:
         assert f" up {shown} " in line(look(old), "root/q.0") + " "
 
 
-def test_orderers_and_roots_of_queries_that_share_are_told_by_whom() -> None:
+def test_orderers_and_roots_of_queries_that_share_name_the_queries() -> None:
     file = Deployment(
         "wall",
         {"s": stream("s")},

@@ -182,7 +182,7 @@ def test_what_retention_took_is_reported_and_the_rest_delivered() -> None:
     assert [(cut.first, cut.last) for cut in follower.cuts] == [(3, 5)]
 
 
-def test_a_record_that_does_not_decode_is_told_as_a_cut_and_the_rest_delivered() -> None:
+def test_a_record_that_does_not_decode_is_reported_as_a_cut_and_the_rest_delivered() -> None:
     """Otherwise a follower from the beginning could never pass it."""
     log, (made, first, second) = broker(), root()
     write(log, first[:2])
@@ -251,7 +251,7 @@ def test_r5_what_was_read_of_a_window_before_retention_took_the_rest_is_in_no_ot
     assert len(answer.rows) == 2
 
 
-def test_the_horizon_of_tentative_answers_is_bounded_and_says_so() -> None:
+def test_the_horizon_of_tentative_answers_is_bounded_and_logged() -> None:
     made = Root(expectations(), CELLS)
     made.tentative(5, ["room-2"])
     answers = BestAnswers(tentative_windows_max=3)

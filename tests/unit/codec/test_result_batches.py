@@ -134,7 +134,7 @@ def key(batch: ResultBatch) -> tuple[object, ...]:
     return (batch.kind, batch.offset, batch.next_offset, batch.prev_watermark, batch.boundary, rows)
 
 
-def test_what_a_boundary_says_is_in_the_batch() -> None:
+def test_the_content_of_a_boundary_is_in_the_batch() -> None:
     (batch,) = assembled(list(enumerate(window(0, ["b", "a"], 7, "tentative", lost=3))))
     assert batch.kind is Kind.TENTATIVE
     assert (batch.first_id, batch.last_id, batch.missing, batch.lost) == (7, 8, ("s1",), 3)

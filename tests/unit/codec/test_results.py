@@ -223,7 +223,7 @@ def test_controls(kind: str) -> None:
     assert result.get("missing", ["a", "b"]) == ["a", "b"]
 
 
-def test_only_a_boundary_of_skipped_windows_says_so() -> None:
+def test_only_a_boundary_of_skipped_windows_is_marked() -> None:
     reported: dict[str, Any] = {"window_start": START, "window_end": START + 1, "due_at": START}
     lines = [
         encode_boundary(**HEAD, **reported, label="tentative", keys=0, skipped=of)

@@ -247,14 +247,14 @@ def test_foreign_heartbeats_are_counted_and_say_nothing(listener: Any) -> None:
     assert skipped(NAMES.heartbeats) >= before + len(FOREIGN)
 
 
-def test_words_that_nobody_says_are_no_words() -> None:
+def test_foreign_records_are_not_heartbeats() -> None:
     assert LineState.of("SURPRISE") is None
     assert LineState.of(None) is None
     assert LineState.of("STABLE") is LineState.STABLE
     assert PeerStatus.of({"turn_asks": 1}) is None
 
 
-def test_what_is_heard_is_bounded_and_who_speaks_is_remembered() -> None:
+def test_heartbeats_are_bounded_and_active_senders_are_kept() -> None:
     view = HeartbeatView(bytes_max=1_000)
     for i in range(10_000):
         view.observe(BEAT, i / 10, 100)

@@ -261,7 +261,7 @@ def test_defaults() -> None:
         ("bound: 2s", "bound: 2s\n    bound: 3s", "14: 'bound' is defined twice, first in"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(old: str, new: str, reported: str) -> None:
+def test_errors_are_reported_with_their_place(old: str, new: str, reported: str) -> None:
     found = errors(changed(old, new))
     assert all(message.startswith("f.yaml:") for message in found)
     assert any(reported in message for message in found), found
@@ -274,7 +274,7 @@ def test_one_mistake_gives_one_message() -> None:
         assert len(found) <= 2, found
 
 
-def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
+def test_all_errors_are_reported_together_in_the_order_of_the_file() -> None:
     text = FULL.replace("unit: ms", "unit: ns").replace("[Date, Time]", "[]")
     text = text.replace("bound: 2s", "bound: 2x").replace("[road]", "[rod]").replace("v1", "v2")
     found = errors(text)
@@ -509,7 +509,7 @@ queries:
         ("{failure: delay, stabilization: suspend}", ["policy.failure: delay", "suspend:"]),
     ],
 )
-def test_a_policy_says_what_it_gives_up(policy: str, reported: list[str]) -> None:
+def test_a_policy_warns_of_its_cost(policy: str, reported: list[str]) -> None:
     checked = parse(changed("bound: 2s", f"bound: 2s\n    policy: {policy}"))
     assert len(checked.warnings) == len(reported)
     assert all(part in text for part, text in zip(reported, checked.warnings, strict=True))

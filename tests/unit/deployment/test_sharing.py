@@ -130,7 +130,7 @@ def test_a_query_whose_namesake_has_left_the_file_keeps_its_children() -> None:
     assert "orderer/minute.0.a" in process_names(left)
 
 
-def test_a_definition_says_what_it_shares_and_one_that_shares_nothing_is_as_before() -> None:
+def test_a_definition_has_what_it_shares_and_one_that_shares_nothing_is_as_before() -> None:
     for each in SHARED.queries.values():
         assert QuerySpec.from_json(each.to_json()) == each
     assert QuerySpec.from_json(MINUTE.to_json()) == MINUTE

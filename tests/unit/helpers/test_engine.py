@@ -22,7 +22,7 @@ def test_where_docker_is_promised_its_absence_is_a_failure(
         require()
 
 
-def test_an_engine_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_does_not_answer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
     monkeypatch.delenv("SLACKWATER_DOCKER", raising=False)
     with pytest.raises(pytest.skip.Exception, match=r"no Docker engine answers|no docker command"):

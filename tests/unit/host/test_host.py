@@ -544,9 +544,7 @@ async def found(world: World, fragment: str) -> None:
         await asyncio.sleep(0.005)
 
 
-async def test_a_fragment_whose_turns_are_too_long_is_told_and_has_a_twentieth_of_the_time() -> (
-    None
-):
+async def test_a_fragment_with_too_long_turns_is_reported_and_has_a_twentieth_of_the_time() -> None:
     async with running() as world:
         steps = sleeping(world, "orderer/q2.0.a")
         world.take_on("q1", "q2")
@@ -581,7 +579,7 @@ async def test_a_fragment_that_is_alone_in_its_host_delays_nobody_and_is_not_hel
         assert world.buckets("q2") == world.expected()
 
 
-async def test_a_turn_that_does_not_end_is_told_while_the_loop_is_stuck_in_it() -> None:
+async def test_a_turn_that_does_not_end_is_reported_while_the_loop_is_stuck_in_it() -> None:
     name, seen = "orderer/q2.0.a", []
     stuck, goes_on = threading.Event(), threading.Event()
 
@@ -661,7 +659,7 @@ async def test_commands_that_fit_nothing_change_nothing(caplog: pytest.LogCaptur
         await world.answered("q1")
 
 
-async def test_one_that_raises_each_time_is_tried_again_and_told(
+async def test_one_that_raises_each_time_is_retried_and_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def no_topic(name: str) -> None:
@@ -682,7 +680,7 @@ async def test_one_that_raises_each_time_is_tried_again_and_told(
         assert world.buckets("q2") == world.expected()
 
 
-async def test_who_fails_again_waits_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_repeated_failures_wait_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise it would occupy the loop, and restart hundreds of times a second."""
     waits: list[float] = []
     after_death = BackOff.after_death

@@ -149,7 +149,7 @@ def test_a_deployment_file_gives_the_prefix(tmp_path: Path) -> None:
         ("prefix: sw.", "4: prefix: 'sw.' is not a valid prefix"),
     ],
 )
-def test_a_wrong_prefix_is_told_with_its_line(tmp_path: Path, line: str, reported: str) -> None:
+def test_a_wrong_prefix_is_reported_with_its_line(tmp_path: Path, line: str, reported: str) -> None:
     with pytest.raises(Exception, match=r"deployment\.yaml") as raised:
         load_deployment(written(tmp_path, FILE.replace("prefix: plant-7.", line)))
     assert reported in str(raised.value)
@@ -231,13 +231,13 @@ def test_a_variable_names_it_too(environment: pytest.MonkeyPatch, tmp_path: Path
 
 
 @pytest.mark.usefixtures("environment")
-def test_a_run_json_with_a_wrong_prefix_is_told(tmp_path: Path) -> None:
+def test_a_run_json_with_a_wrong_prefix_is_reported(tmp_path: Path) -> None:
     run_json(tmp_path, prefix="plant 7")
     with pytest.raises(EnvironmentProblem, match="plant 7"):
         find_names(None, None, tmp_path)
 
 
-def test_run_json_says_the_prefix(tmp_path: Path) -> None:
+def test_run_json_has_the_prefix(tmp_path: Path) -> None:
     DataDirectory(tmp_path).write_run("h:1", tmp_path / "d.yaml", {}, PLANT)
     run = read_run(tmp_path)
     assert run is not None

@@ -146,7 +146,7 @@ def test_an_unchanged_key_list_is_looked_up_not_interned() -> None:
     assert again.tolist() == first.tolist()
 
 
-def test_the_table_is_bounded_and_says_what_to_do() -> None:
+def test_the_table_is_bounded_and_its_error_has_a_remedy() -> None:
     table = KeyTable(keys_max=2)
     table.indices(["a", "b"])
     with pytest.raises(KeyTableFull, match="more than 2 different keys"):

@@ -100,7 +100,7 @@ def test_children_merge_by_time_and_child_and_parts_share_the_keys(
         assert reported(table.names(rows.index), rows.stimes, rows.values[0]) == per_part[part]
 
 
-def test_a_bucket_that_lacks_something_says_so_though_it_is_empty() -> None:
+def test_an_empty_bucket_names_its_missing_streams() -> None:
     contents = RowContents(KeyTable(), ("v",))
     store = PaneStore(Grid(10, WindowSpec(10, 10)), contents, 0)
     store.advance(10, Notes.of(gap=[Gap("s", 3)]))

@@ -141,9 +141,7 @@ def test_a_mark_of_a_process_that_served_one_stream_counts(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
-def test_a_process_that_was_killed_says_nothing_about_its_input(
-    tmp_path: Path, signum: signal.Signals
-) -> None:
+def test_a_kill_is_no_fault_of_the_input(tmp_path: Path, signum: signal.Signals) -> None:
     assert run(FAULTS, str(tmp_path), str(int(signum))).returncode == -signum
     assert opened(tmp_path).attempt("lab:0", 5, 9, lambda: 1) == 1
 

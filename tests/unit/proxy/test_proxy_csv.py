@@ -221,7 +221,7 @@ def test_what_is_beyond_a_bound_is_malformed_for_pipeline_and_oracle(
     assert piece.arrived.stimes[-4:].tolist() == [1_500_000, 1_000_000, 7_000_000, 500_000]
 
 
-def test_a_damaged_archive_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_a_damaged_archive_is_reported_in_one_sentence(tmp_path: Path) -> None:
     complete = gzip.compress(b"ts,k,a,b\n" + b"1,n,1,1\n" * 100_000)
     path = write(tmp_path / "x.csv.gz", complete[: len(complete) // 2])
     with pytest.raises(DeploymentError, match="is damaged"):
@@ -288,7 +288,7 @@ def test_utf16_is_refused_with_the_command_that_converts(tmp_path: Path, encodin
         CsvFile(SMALL, path)
 
 
-def test_latin_1_is_told_where_it_matters(tmp_path: Path) -> None:
+def test_latin_1_is_reported_where_it_matters(tmp_path: Path) -> None:
     """Two keys would become equal if their letters were replaced."""
     lines = "ts,k,a,b\n1,Zürich,1,1\n2,Zärich,1,1\n3,n,1,1,°C\n"
     pieces = check(SMALL, write(tmp_path / "x.csv", lines.encode("latin-1")))

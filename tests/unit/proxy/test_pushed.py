@@ -241,7 +241,7 @@ def test_a_closed_stream_takes_no_requests(tmp_path: Path) -> None:
     assert world.put(reading(1000)).result(timeout=0).status == 503
 
 
-def test_keys_beyond_their_number_and_time_are_forgotten(
+def test_keys_beyond_their_number_and_time_are_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remembered, "KEYS_MAX", 3)

@@ -21,7 +21,7 @@ def test_result_rows_and_the_audit_compute_what_a_deployment_file_may_name() -> 
     assert set(_AGGREGATES) == set(NAMES)
 
 
-def test_the_batch_computation_knows_each_aggregate() -> None:
+def test_the_batch_computation_has_each_aggregate() -> None:
     figures = ExactAggregates(2, 3.0, 1.0, 2.0, 0.25, 1.0, {})
     for name in NAMES:
         assert figures.get(name) is not None, name

@@ -106,7 +106,7 @@ def test_a_service_is_kept_in_bounds(name: str) -> None:
         assert service["init"]
 
 
-def test_nobody_can_log_in_with_a_password_that_everybody_knows() -> None:
+def test_no_login_is_possible_with_a_public_password() -> None:
     grafana = SERVICES["grafana"]["environment"]
     assert grafana["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
     assert grafana["GF_AUTH_DISABLE_LOGIN_FORM"] == "true"
@@ -331,7 +331,7 @@ RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
-def test_an_alert_asks_for_metrics_that_there_are_and_says_what_to_do(rule: dict[str, Any]) -> None:
+def test_an_alert_uses_existing_metrics_and_has_a_remedy(rule: dict[str, Any]) -> None:
     assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
     named = asked_for(rule["expr"])
     assert named <= metrics()

@@ -55,7 +55,7 @@ def test_every_rule_and_every_trace_is_stated_once() -> None:
     assert sorted(traces) == list(range(1, 40))
 
 
-def test_every_trace_has_its_tests_or_says_why_not() -> None:
+def test_every_trace_has_its_tests_or_a_reason_why_not() -> None:
     rows = re.findall(r"^\| (trace-\d+(?:, trace-\d+)*) \| (.*) \|$", RULES, re.MULTILINE)
     traces = [int(n) for names, _ in rows for n in re.findall(r"\d+", names)]
     named = [quoted for _, tests in rows for quoted in re.findall(r"`([^`]+)`", tests)]

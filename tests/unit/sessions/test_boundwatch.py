@@ -102,7 +102,7 @@ def test_one_line_when_it_begins_and_one_when_it_ends() -> None:
     assert mine.look(99 * S, now + 2 * QUIET_US) is None, "once"
 
 
-def test_a_window_without_an_answer_is_told_while_it_is_overdue() -> None:
+def test_a_window_without_an_answer_is_reported_while_it_is_overdue() -> None:
     """A root that hangs, or a broker that accepts no transaction."""
     mine = watch()
     assert mine.look(0, due(0) + 2 * S) is None

@@ -373,7 +373,7 @@ def test_without_an_answer_there_is_no_going_on_behind_a_hole() -> None:
 # --- what comes in --------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_decoded_takes_its_offset_and_says_nothing() -> None:
+def test_a_record_that_does_not_decode_takes_its_offset_only() -> None:
     host, source = Host().started(), emitted(Source("s1"), 100)
     host.session.receive(S1, 0, source.log[0])
     host.session.receive(S1, 1, None)

@@ -170,7 +170,7 @@ def test_what_it_goes_on_from_is_read_behind_the_fence() -> None:
     assert host.session.core.answers.state.stable_from == 200 * MS
 
 
-def test_who_was_answered_by_another_copy_meanwhile_ends_before_it_answers() -> None:
+def test_a_copy_ends_before_it_answers_if_another_copy_has_answered_meanwhile() -> None:
     """That copy was placed between the two fences: this one's state is older than the log."""
     host = Host(answered(100, 1))
     host.perform(host.session.start())

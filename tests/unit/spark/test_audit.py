@@ -74,7 +74,7 @@ def test_damage_is_passed_over_as_the_readers_do() -> None:
     assert offsets(start(0, 0), data(1, 0, 0, 4), void(2), start(3, 8), data(4, 3, 8, 9)) == [1, 4]
 
 
-def test_ids_begin_anew_where_start_says_so() -> None:
+def test_ids_begin_again_where_start_marks_it() -> None:
     anew = start(2, 0)._replace(anew=True)
     assert offsets(start(0, 0), data(1, 0, 0, 4), anew, data(3, 2, 0, 9)) == [1, 3]
 

@@ -85,6 +85,6 @@ def test_a_cluster_without_its_secret_is_not_begun(
     assert "short" not in error.value.message
 
 
-def test_who_has_no_cluster_needs_no_secret(tmp_path: Path) -> None:
+def test_without_a_cluster_no_secret_is_needed(tmp_path: Path) -> None:
     assert _cluster_security(with_secret(tmp_path, None, "local[4]")) == {}
     assert _cluster_security(SessionSettings("t", tmp_path, CLUSTER)) == {}

@@ -111,7 +111,7 @@ def test_a_newcomer_s_cursors_are_parked_behind_and_far_beyond_its_host() -> Non
     assert not live.attached
 
 
-def test_what_retention_took_is_told_to_the_cursors_that_needed_it() -> None:
+def test_a_loss_by_retention_is_passed_to_the_cursors_that_needed_it() -> None:
     inputs, live, stable = of_one_log(live=7, stable=3)
     inputs.begin_at({"a": 5})
     assert (live.jumped, stable.jumped) == ([], [5])

@@ -94,7 +94,7 @@ def test_a_restart_around_a_jump_neither_forgets_the_gap_nor_sees_a_hole(when: s
     assert cursor.boundary == 12 * BUCKET
 
 
-def test_behind_what_the_gap_may_have_touched_a_restart_knows_nothing_of_it() -> None:
+def test_a_restart_after_the_range_of_a_gap_has_no_gap() -> None:
     log = log_of(12)
     cursor = SourceCursor(BEGINNING, strict=True)
     read(cursor, log, 4)

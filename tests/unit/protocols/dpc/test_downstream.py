@@ -18,7 +18,7 @@ def awaited(downstream: Downstream, now: int, stable_next: int, *places: int) ->
     return downstream.is_awaited(now, stable_next)
 
 
-def test_nobody_waits_for_roots_that_never_said_a_word() -> None:
+def test_roots_without_reports_are_not_waited_for() -> None:
     assert not Downstream(NEAR, LEASE).is_awaited(0, 1_000)
 
 
@@ -60,7 +60,7 @@ def test_a_new_failure_is_waited_for_again() -> None:
 
 @given(behind=st.integers(0, 100), way=st.integers(0, 30), speed=st.integers(3, 40))
 @settings(deadline=None)
-def test_whoever_goes_on_is_not_waited_for_for_ever(behind: int, way: int, speed: int) -> None:
+def test_roots_with_progress_are_not_waited_for_for_ever(behind: int, way: int, speed: int) -> None:
     """For any delay of the roots, and also if they fall further behind."""
     downstream = Downstream(NEAR, LEASE)
     ends = [0]  # where the stable log ended, by time

@@ -93,7 +93,7 @@ def test_the_oracle_of_rehearsals_has_the_same_pairs_in_the_same_order(
 
 
 @given(sides(0.0), sides(1_000.0), st.lists(st.integers(0, 30), max_size=4), st.booleans())
-def test_how_readings_were_packed_into_records_says_nothing(
+def test_the_division_of_readings_into_records_has_no_effect(
     left: list[JoinReading], right: list[JoinReading], cuts: list[int], by_log: bool
 ) -> None:
     """Records or partitions: later readings of a side follow the earlier ones."""
@@ -161,7 +161,7 @@ def test_a_reading_below_its_floor_is_in_no_pair() -> None:
     assert operators.bucket([[(columns, 0)], [(columns, 11)]], 10, 20) == []
 
 
-def test_a_product_that_explodes_is_told_before_it_is_made() -> None:
+def test_a_product_that_explodes_is_refused_before_it_is_computed() -> None:
     many = Table(np.zeros(2_000, np.int64), np.zeros(2_000, np.int64), (np.zeros(2_000),))
     join = SJoin(5, (True, False), ("v",), ("v",))
 

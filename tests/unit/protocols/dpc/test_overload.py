@@ -76,7 +76,7 @@ def test_a_slow_transaction_of_many_windows_is_followed_by_smaller_ones() -> Non
     assert of.windows_max == 10, "the load has ended"
 
 
-def test_what_has_no_window_says_nothing_of_the_pace() -> None:
+def test_a_transaction_without_windows_does_not_change_the_pace() -> None:
     of = overload()
     for _ in range(2):
         transaction(of, 5_000)

@@ -53,7 +53,7 @@ chunks = st.lists(
         st.tuples(st.integers(0, 2), st.integers(0, 3), st.sampled_from([0, 50, 150])), max_size=40
     ),
 )
-def test_whoever_comes_when_has_what_it_would_have_made(
+def test_an_orderer_gets_the_bucket_that_it_would_have_made(
     streams: list[list[tuple[SourceColumns, int]]], steps: list[tuple[int, int, int]]
 ) -> None:
     """Three orderers request buckets in any order, with different previous watermarks."""
@@ -95,7 +95,7 @@ def test_it_is_made_once_for_all() -> None:
     assert shared.content(0, W, [[(ONE, 0)]], make) == 2, "all three have taken it: it is dropped"
 
 
-def test_who_is_alone_keeps_nothing() -> None:
+def test_a_single_orderer_keeps_nothing() -> None:
     shared, make = sharing(1), Counting()
     assert [shared.content(0, W, [[(ONE, 0)]], make) for _ in range(2)] == [1, 2]
 
@@ -131,7 +131,7 @@ def test_what_nobody_takes_is_bounded() -> None:
     assert shared.content(*first, [[(ONE, 0)]], make) == len(edges) + 1
 
 
-def test_who_is_left_alone_keeps_nothing() -> None:
+def test_the_last_remaining_orderer_keeps_nothing() -> None:
     shared, make = sharing(2), Counting()
     shared.content(0, W, [[(ONE, 0)]], make)
     shared.leave()

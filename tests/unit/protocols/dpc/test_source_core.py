@@ -191,7 +191,7 @@ def test_a_boundary_message_of_the_input_is_a_promise() -> None:
     assert core.flush(1)[-1].boundary == 30
 
 
-def test_what_the_input_has_lost_is_told_once_by_the_next_record() -> None:
+def test_a_loss_of_the_input_is_reported_once_by_the_next_record() -> None:
     core = SourceCore(rules("promise"))
     core.lost(7)
     assert core.start("s").gap == ()

@@ -166,7 +166,7 @@ def test_two_that_get_nowhere_leave_a_turn_to_the_third() -> None:
     ),
     st.integers(1, 3),
 )
-def test_whoever_lives_and_can_make_progress_is_done_in_time(
+def test_every_running_replica_that_can_make_progress_completes_in_time(
     accidents: list[tuple[int, str]], replicas: int
 ) -> None:
     """None is blocked for more than some leases, for any faults of the others."""

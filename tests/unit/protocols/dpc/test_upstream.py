@@ -29,7 +29,7 @@ def test_a_replica_that_falls_silent_is_lost_when_its_word_is_stale() -> None:
     assert upstream.lost == Loss(0, 0, STALE_US_MAX + 500)
 
 
-def test_a_replica_that_says_so_is_lost_at_once() -> None:
+def test_a_replica_that_reports_a_loss_is_lost_at_once() -> None:
     upstream = Upstream(1)
     upstream.update(0, STABLE, 0)
     upstream.notice(0)
@@ -41,7 +41,7 @@ def test_a_replica_that_says_so_is_lost_at_once() -> None:
     assert upstream.lost is None, "a loss is reported once"
 
 
-def test_a_child_is_suspended_when_all_that_are_heard_stabilize() -> None:
+def test_a_child_is_suspended_when_all_active_replicas_stabilize() -> None:
     upstream = Upstream(2)
     assert not suspends(upstream.states(0)), "without any heartbeat there is no reason to wait"
     upstream.update(0, STABILIZATION, 0)
@@ -55,7 +55,7 @@ def test_a_child_is_suspended_when_all_that_are_heard_stabilize() -> None:
     assert not suspends(upstream.states(2 * STALE_US_MAX)), "and now both are"
 
 
-def test_who_says_stable_and_misses_a_deadline_is_doubted_until_it_goes_on() -> None:
+def test_a_stable_report_is_ignored_after_a_missed_deadline_until_progress() -> None:
     upstream = Upstream(2)
     upstream.has_come([500, 500])
     upstream.update(0, STABLE, 0)

@@ -125,7 +125,7 @@ def test_a_registry_that_does_not_answer_is_asked_once_and_waited_for(
     assert answer(book, SEVEN)[0].text
 
 
-def test_an_error_says_nothing_and_the_registry_is_asked_again(
+def test_after_an_error_the_registry_is_requested_again(
     book: RegistryBook, registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     registry.fails = True
@@ -199,7 +199,7 @@ def test_a_schema_of_too_many_others_is_refused_and_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize("body", [{}, {"schema": None}, {"schema": 5}, {"schema": ""}])
-def test_an_answer_without_a_schema_says_nothing_and_is_not_kept(body: dict[str, Any]) -> None:
+def test_a_response_without_a_schema_refuses_nothing_and_is_not_kept(body: dict[str, Any]) -> None:
     """Another service responds at the registry's URL for a while."""
     with RegistryStub() as stub:
         fetch = registry_fetch(stub.url, None)

@@ -114,7 +114,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[Pla
         assert not played.failures
 
 
-def test_a_message_is_acknowledged_when_told_to_and_not_before(
+def test_a_message_is_acknowledged_on_request_and_not_before(
     started: Callable[..., tuple[Played, Link]],
 ) -> None:
     acknowledged = threading.Event()

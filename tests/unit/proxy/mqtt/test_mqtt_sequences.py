@@ -37,7 +37,7 @@ def stored(sequences: Sequences, db: sqlite3.Connection) -> None:
     sequences.stored()
 
 
-def test_devices_are_told_apart_by_topic_and_key() -> None:
+def test_devices_are_distinguished_by_topic_and_key() -> None:
     assert len({device_of("ab", "c"), device_of("a", "bc"), device_of("a:b", "c"), A, B}) == 5
 
 

@@ -280,7 +280,7 @@ def test_a_key_longer_than_all_room_is_stored() -> None:
     ]
 
 
-def test_more_keys_than_the_limit_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_keys_than_the_limit_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slackwater.proxy.scan.keys.KEYS_MAX", 100)
     assert KEYS_MAX == 1_000_000
     reader = JsonReader(SPEC)

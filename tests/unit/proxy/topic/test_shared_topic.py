@@ -121,6 +121,6 @@ def test_a_partition_that_was_empty_is_read_before_its_log_follows_another_proxy
     assert shared.world.counts() == {}, "none is late"
 
 
-def test_too_few_partitions_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_few_partitions_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DeploymentError, match="theirs has 1 partitions, too few for the 2 proxies"):
         Shared(tmp_path, monkeypatch, partitions=1)

@@ -134,7 +134,7 @@ def test_a_stream_waits_for_a_schema_and_loses_nothing(fed: OfAvro, book: Book) 
     assert not world.failures
 
 
-def test_a_waiting_stream_asks_as_often_as_it_is_told_to(fed: OfAvro) -> None:
+def test_a_waiting_stream_retries_at_the_given_interval(fed: OfAvro) -> None:
     world, turns = fed.world, 0
     fed.send(message(990, 2))
     until = world.now_us + 10 * S

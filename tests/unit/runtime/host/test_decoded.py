@@ -20,7 +20,7 @@ def records(count: int, stream: str = "s1") -> list[bytes]:
     return [encode_source(record) for record in source.log][:count]
 
 
-def test_who_asks_again_has_the_same_record() -> None:
+def test_a_repeated_request_returns_the_same_record() -> None:
     """The same object: its columns are decoded once, and buckets made of it are shared."""
     decoded, (first, second) = Decoded(), records(2)
     one = decoded("source", S1, 0, first)

@@ -358,7 +358,7 @@ async def test_ends_count_for_the_moment_at_which_they_were_asked() -> None:
     assert reported == [({SOURCE: 7}, asked_at)]
 
 
-async def test_a_session_is_told_the_positions_that_it_asked_for() -> None:
+async def test_a_session_receives_the_positions_that_it_requested() -> None:
     """The live consumer reads other logs for others."""
     driven, reported = Process(1).driven[0], list[dict[Log, int]]()
 
@@ -469,7 +469,7 @@ async def test_roots_and_orderers_take_turns() -> None:
     assert set(taken) == {"orderer/q.0.a", "root/q.0", "orderer/r.0.a"}
 
 
-async def test_nobody_is_always_last() -> None:
+async def test_no_session_is_always_last() -> None:
     """In a fixed order the same query would be answered last at each bucket's end."""
     names = [f"orderer/q{i}.0.a" for i in range(5)]
     taken = await order_of(names, 500)

@@ -316,7 +316,7 @@ async def test_a_log_has_one_isolation(live: Live) -> None:
     await live.add({A: 0}, lambda *_record: None, isolation="read_committed")
 
 
-async def test_what_a_receiver_raises_is_told(live: Live, errors: list[Exception]) -> None:
+async def test_an_error_of_a_receiver_is_reported(live: Live, errors: list[Exception]) -> None:
     def receive(*_record: object) -> None:
         raise RuntimeError("no room")
 

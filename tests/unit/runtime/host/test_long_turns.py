@@ -62,7 +62,7 @@ def test_it_is_found_once_and_the_longest_turn_is_kept() -> None:
     assert turns.longest_us == 240 * MS
 
 
-def test_a_turn_is_endless_when_it_has_been_seen_often_in_a_row_and_that_is_told_once() -> None:
+def test_a_turn_is_endless_when_it_was_observed_often_in_a_row_and_is_reported_once() -> None:
     seen = EndlessTurn()
     found = [seen.look(7) for _ in range(3 * ENDLESS_LOOKS)]
     assert found.index(True) == ENDLESS_LOOKS

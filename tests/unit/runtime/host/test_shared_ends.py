@@ -45,7 +45,7 @@ async def until_asked(broker: Broker, times: int) -> None:
             await asyncio.sleep(0)
 
 
-async def test_who_asks_the_same_in_one_turn_has_one_answer() -> None:
+async def test_equal_requests_of_one_turn_share_a_response() -> None:
     broker = Broker()
     broker.answers.set()
     ends = SharedEnds(broker)
@@ -77,7 +77,7 @@ async def test_other_logs_and_other_patience_are_other_questions() -> None:
     assert len(broker.asked) == 3
 
 
-async def test_who_is_cancelled_takes_the_answer_from_nobody() -> None:
+async def test_a_cancelled_request_takes_the_response_from_no_other() -> None:
     broker = Broker()
     ends = SharedEnds(broker)
     one, other = ask(ends, A), ask(ends, A)

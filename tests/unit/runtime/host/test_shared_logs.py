@@ -189,7 +189,7 @@ async def test_a_log_that_lost_its_position_fails_its_readers_and_no_others() ->
     assert not one.failed
 
 
-async def test_who_is_ahead_of_those_it_joins_with_is_told_where_the_consumer_begins() -> None:
+async def test_a_fragment_ahead_of_those_it_joins_with_receives_the_consumer_s_position() -> None:
     logs = SharedLogs(Consumer())
     behind, ahead = Reader(source=3), Reader(source=9)
     join(logs, behind, ahead)
@@ -249,7 +249,7 @@ async def test_what_was_read_is_remembered_while_the_log_is_read_but_no_results(
     assert logs.recent.bytes == 0
 
 
-async def test_who_leaves_while_positions_are_fetched_is_not_taken_past_what_it_misses() -> None:
+async def test_a_fragment_removed_while_positions_are_fetched_skips_no_record() -> None:
     consumer, stays, leaves = Consumer(), Reader(), Reader()
     logs = SharedLogs(consumer)
     join(logs, stays, leaves)

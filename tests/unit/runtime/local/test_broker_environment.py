@@ -91,11 +91,11 @@ def test_a_live_broker_on_the_directory_is_named(
     assert f"another broker (process 4711) runs on {tmp_path}" in message
 
 
-def test_what_java_says_when_it_cannot_format_is_passed_on(equipped: Path, tmp_path: Path) -> None:
+def test_the_error_of_a_failed_format_is_passed_on(equipped: Path, tmp_path: Path) -> None:
     assert "this Java is broken" in problem_of(EmbeddedBroker(tmp_path / "data"))
 
 
-def test_a_broker_that_ends_while_starting_is_told_with_its_reason(
+def test_a_broker_that_ends_while_starting_is_reported_with_its_reason(
     equipped: Path, tmp_path: Path
 ) -> None:
     data = tmp_path / "data"

@@ -78,7 +78,7 @@ def test_run_json_of_an_earlier_version_is_read(tmp_path: Path) -> None:
         (json.dumps({"pid": 1}), "bootstrap: Field required"),
     ],
 )
-def test_what_is_wrong_with_run_json_is_told(tmp_path: Path, content: str, text: str) -> None:
+def test_errors_of_run_json_are_reported(tmp_path: Path, content: str, text: str) -> None:
     (tmp_path / "run.json").write_text(content)
     with pytest.raises(EnvironmentProblem, match=re.escape(str(tmp_path / "run.json"))) as caught:
         read_run(tmp_path)
@@ -86,7 +86,7 @@ def test_what_is_wrong_with_run_json_is_told(tmp_path: Path, content: str, text:
     assert "remove it; `slackwater up` writes a new one" in caught.value.message
 
 
-def test_run_json_that_is_no_file_is_told(tmp_path: Path) -> None:
+def test_run_json_that_is_no_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "run.json").mkdir()
     with pytest.raises(EnvironmentProblem, match="is not a file"):
         read_run(tmp_path)
@@ -142,7 +142,7 @@ def test_what_is_made_is_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_umask")
-def test_an_older_directory_is_closed_to_others_and_it_is_told(
+def test_an_older_directory_is_made_private_and_this_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "logs").mkdir()

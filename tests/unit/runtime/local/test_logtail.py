@@ -24,7 +24,7 @@ Current thread 0x00007f (most recent call first):
 """
 
 
-def test_a_crash_is_told_from_the_interpreters_report_on(tmp_path: Path) -> None:
+def test_a_crash_is_shown_from_the_interpreters_report_on(tmp_path: Path) -> None:
     log = tmp_path / "proxy-s.log"
     log.write_text(CRASH)
     words = failure_excerpt(log)
@@ -51,7 +51,7 @@ def test_of_several_streams_each_has_its_own_sentence(tmp_path: Path) -> None:
     assert last_message(log, "proxy/ab") == "full"
 
 
-def test_what_an_earlier_life_told_is_not_this_ones_error(tmp_path: Path) -> None:
+def test_an_error_of_an_earlier_life_is_not_this_ones(tmp_path: Path) -> None:
     log = tmp_path / "x.log"
     log.write_text("t ERROR x y: of the life before\n")
     born = log.stat().st_size

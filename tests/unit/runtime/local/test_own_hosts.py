@@ -110,7 +110,7 @@ async def test_a_host_is_killed_only_for_a_turn_that_does_not_end_and_behind_the
     assert len(kept.killed) == OWN_HOSTS_MAX - 1
 
 
-async def test_who_is_alone_unknown_or_no_fragment_is_not_moved(
+async def test_a_part_that_is_alone_unknown_or_no_fragment_is_not_moved(
     kept: Kept, hosts: OwnHosts
 ) -> None:
     await hosts.look(slow(kept, "root/alone.0", "root/unknown.0", "proxy/s"))
@@ -118,7 +118,7 @@ async def test_who_is_alone_unknown_or_no_fragment_is_not_moved(
     assert (kept.moved, kept.emitted) == ([], [])
 
 
-async def test_own_hosts_are_bounded_and_what_is_beyond_the_bound_is_told_once(
+async def test_own_hosts_are_bounded_and_an_excess_is_reported_once(
     kept: Kept, hosts: OwnHosts
 ) -> None:
     for _ in range(3):
@@ -128,7 +128,9 @@ async def test_own_hosts_are_bounded_and_what_is_beyond_the_bound_is_told_once(
     assert excess == list(PARTS[OWN_HOSTS_MAX:])
 
 
-async def test_one_that_cannot_be_moved_stays_and_is_told_once(kept: Kept, hosts: OwnHosts) -> None:
+async def test_one_that_cannot_be_moved_stays_and_is_reported_once(
+    kept: Kept, hosts: OwnHosts
+) -> None:
     kept.is_full = True
     for _ in range(3):
         await hosts.look(slow(kept, PARTS[0]))

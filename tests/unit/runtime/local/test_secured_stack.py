@@ -101,7 +101,7 @@ def test_rights_are_those_of_the_roles_and_none_is_for_everybody() -> None:
     assert writes == []
 
 
-def test_users_come_before_their_rights_and_a_mistake_is_told(
+def test_users_precede_their_rights_and_an_error_is_reported(
     made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     emitted: list[Any] = []

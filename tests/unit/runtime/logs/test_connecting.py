@@ -26,7 +26,7 @@ def silent_port() -> Iterator[int]:
             one.close()
 
 
-def test_nobody_answers_and_it_is_soon_given_up(
+def test_an_unanswered_connection_is_soon_abandoned(
     silent_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the probe: the client, which would try for 40 s, is not even started."""

@@ -68,7 +68,7 @@ def messages(monkeypatch: pytest.MonkeyPatch) -> list[Message]:
     return waiting
 
 
-def test_r15_each_position_that_is_gone_is_told(messages: list[Message]) -> None:
+def test_r15_each_position_that_is_gone_is_reported(messages: list[Message]) -> None:
     """An outage longer than the retention of all streams: the client reports each of them once."""
     reader = LogReader("nowhere:1")
     reader.assign({("s1", 0): 5, ("s2", 0): 7, ("s3", 0): 9})
@@ -84,7 +84,7 @@ def test_r15_each_position_that_is_gone_is_told(messages: list[Message]) -> None
     assert reader.poll() == []
 
 
-def test_what_is_read_no_more_is_not_told(messages: list[Message]) -> None:
+def test_a_log_that_is_no_longer_read_is_not_reported(messages: list[Message]) -> None:
     reader = LogReader("nowhere:1")
     reader.assign({("s1", 0): 5, ("s2", 0): 7, ("s3", 0): 9})
     messages += [Message("s3", 9)]
@@ -145,14 +145,14 @@ def test_a_writer_that_is_closed_takes_the_reports_of_what_is_in_flight(
     assert writer.in_flight_bytes == 0
 
 
-def test_a_writer_that_is_closed_waits_no_longer_than_it_was_told(producer: SlowProducer) -> None:
+def test_a_writer_that_is_closed_waits_no_longer_than_its_time_out(producer: SlowProducer) -> None:
     writer = sole_writer()
     writer.append("t", 0, b"a")
     writer.close(timeout_s=0.05)
     assert writer.in_flight_bytes > 0
 
 
-def test_who_cannot_hear_of_a_delivery_ends_the_writer(producer: SlowProducer) -> None:
+def test_an_error_in_a_delivery_callback_ends_the_writer(producer: SlowProducer) -> None:
     """Otherwise the thread for delivery reports would be gone, and appends would wait for ever."""
     failed, why = Event(), list[str]()
 

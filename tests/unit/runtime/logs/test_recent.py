@@ -77,7 +77,7 @@ def test_a_log_that_is_left_gives_its_memory_back_and_begins_empty() -> None:
     assert recent.read(LOG, 2, 10) == []
 
 
-def test_who_has_another_reader_does_not_come_for_what_is_soon_dropped() -> None:
+def test_a_cursor_with_another_reader_does_not_change_for_records_that_are_soon_dropped() -> None:
     recent = RecentRecords()
     recent.begin(LOG, 0)
     for offset in range(10):

@@ -72,7 +72,7 @@ def test_scram_in_javas_words_and_in_librdkafkas_is_the_same(tmp_path: Path) -> 
     )
 
 
-def test_spark_is_told_where_the_secrets_are_not_what_they_are(tmp_path: Path) -> None:
+def test_spark_receives_references_to_secrets_not_their_values(tmp_path: Path) -> None:
     path = tmp_path / "k.properties"
     java = read(
         tmp_path,

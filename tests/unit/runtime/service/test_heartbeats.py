@@ -56,7 +56,7 @@ def test_of_two_under_one_name_the_later_start_counts_while_it_speaks() -> None:
     assert view.latest(A.process) == A
 
 
-def test_rule_11_a_hole_in_my_log_is_heard_until_its_witness_falls_silent() -> None:
+def test_rule_11_a_hole_in_a_log_is_reported_until_its_reader_falls_silent() -> None:
     view = HeartbeatView()
     view.observe(replace(A, process="root/climate.0", holes=(Hole("sw.ordered.q.0", 2, 5),)), 0.0)
     assert view.hole_in("sw.ordered.q.0", 2, 5, now_s=0.1)
@@ -80,7 +80,7 @@ def test_ready_and_age() -> None:
     assert view.all() == {A.process: A}
 
 
-def test_a_hung_owner_says_nothing_of_its_outputs_though_its_heart_beats() -> None:
+def test_a_hung_owner_reports_no_outputs_though_its_heartbeats_continue() -> None:
     """Heartbeats are sent by a thread.
 
     A hung orderer continued to report STABLE, and was waited for.
@@ -208,7 +208,7 @@ def test_a_part_that_is_removed_falls_silent_and_one_that_follows_began_later(
     assert not second["orderer/q.0.a"].ready
 
 
-def test_who_carries_nothing_tells_nothing(sent: tuple[HeartbeatSender, Sent]) -> None:
+def test_a_process_without_parts_sends_no_heartbeat(sent: tuple[HeartbeatSender, Sent]) -> None:
     """Its own name would be one more process for every reader."""
     sender, records = sent
     sender.add_part("proxy/room")
@@ -220,7 +220,7 @@ def test_who_carries_nothing_tells_nothing(sent: tuple[HeartbeatSender, Sent]) -
     assert reported == {"proxy/room", "proxy/lab"}
 
 
-def test_who_carries_nothing_yet_may_tell_that_it_is_ready_to(
+def test_a_process_without_parts_yet_may_report_that_it_is_ready(
     sent: tuple[HeartbeatSender, Sent],
 ) -> None:
     sender, records = sent
@@ -253,7 +253,7 @@ def test_a_process_is_healthy_when_all_that_it_carries_is_ready(
 
 
 @pytest.mark.parametrize("sent", [10 * WAIT_S_MAX], indirect=True)
-def test_a_state_that_changes_is_told_at_once(sent: tuple[HeartbeatSender, Sent]) -> None:
+def test_a_state_that_changes_is_sent_at_once(sent: tuple[HeartbeatSender, Sent]) -> None:
     """One of many is reported as quickly as one alone: no change waits for the next heartbeat."""
     sender, records = sent
     part = sender.add_part("orderer/q.0.a")
@@ -263,7 +263,7 @@ def test_a_state_that_changes_is_told_at_once(sent: tuple[HeartbeatSender, Sent]
         records.until(lambda beat: [p.states for p in beat.parts] == [wanted])  # noqa: B023
 
 
-def test_each_owner_is_believed_by_its_own_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_owner_is_judged_by_its_own_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "slackwater.runtime.service.beat.time", SimpleNamespace(monotonic=lambda: 1_000.0)
     )
@@ -314,7 +314,7 @@ def pulse(at: int, repeats: int, pid: int = 1) -> Heartbeat:
     return Heartbeat("host/0", pid, 5, at, -1, False, {}, repeats=repeats)
 
 
-def test_a_pulse_keeps_alive_what_its_full_record_told_of() -> None:
+def test_a_pulse_keeps_the_parts_of_its_full_record_alive() -> None:
     view = HeartbeatView()
     assert view.take(carrier(100, "orderer/q.0.a", "orderer/r.0.a"), 1.0)
     assert not view.take(pulse(140, 100), 1.04)
@@ -333,7 +333,7 @@ def test_a_part_that_the_latest_full_record_leaves_out_is_not_kept_alive() -> No
     assert view.age_ms("orderer/q.0.a", 1.14) == 0
 
 
-def test_a_pulse_of_a_record_that_was_not_heard_says_nothing() -> None:
+def test_a_pulse_of_a_record_that_was_not_received_has_no_effect() -> None:
     """The full record in between was lost: its content is unknown."""
     view = HeartbeatView()
     view.take(pulse(90, 50), 0.9)
@@ -353,7 +353,7 @@ def test_a_zombie_s_pulses_do_not_keep_its_successor_alive() -> None:
 
 
 @pytest.mark.parametrize("sent", [0.005], indirect=True)
-def test_what_has_not_changed_is_not_told_each_time(sent: tuple[HeartbeatSender, Sent]) -> None:
+def test_an_unchanged_state_is_not_sent_each_time(sent: tuple[HeartbeatSender, Sent]) -> None:
     sender, records = sent
     part = sender.add_part("orderer/q.0.a")
     full = records.until(lambda beat: len(beat.parts) == 1)
@@ -379,7 +379,7 @@ def test_what_has_not_changed_is_not_told_each_time(sent: tuple[HeartbeatSender,
     ids=["states", "holes", "inc", "ready"],
 )
 @pytest.mark.parametrize("sent", [3600.0], indirect=True)
-def test_what_has_changed_is_told_at_once(
+def test_a_changed_state_is_sent_at_once(
     sent: tuple[HeartbeatSender, Sent], change: Callable[[HeartbeatState], None]
 ) -> None:
     sender, records = sent

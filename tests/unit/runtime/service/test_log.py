@@ -22,7 +22,7 @@ def written() -> Iterator[io.StringIO]:
     root.setLevel(level)
 
 
-def test_a_line_says_when_what_and_who(written: io.StringIO) -> None:
+def test_a_line_has_time_event_and_process(written: io.StringIO) -> None:
     logging.getLogger("slackwater.x").info("parked %s", "room-1")
     when, rest = written.getvalue().split(" ", 1)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", when)
@@ -80,7 +80,7 @@ def test_secrets_are_taken_out_and_nothing_else(emitted: str, kept: str) -> None
     assert without_secrets(emitted) == kept
 
 
-def test_a_client_that_repeats_itself_is_heard_once(written: io.StringIO) -> None:
+def test_a_repeated_line_of_a_client_is_logged_once(written: io.StringIO) -> None:
     for attempt in range(50):
         logging.getLogger("aiokafka.conn").error("cannot connect to %s", attempt)
         logging.getLogger("slackwater.root").error("said each time")

@@ -79,7 +79,7 @@ def test_rule_25_ordered_logs_from_where_their_writer_reads_them() -> None:
     assert not_needed([CLIMATE], emitted)["sw.ordered.climate.0", 0] == 50
 
 
-def test_who_has_not_spoken_needs_everything() -> None:
+def test_a_reader_without_a_state_record_needs_everything() -> None:
     ordered = ("sw.ordered.climate.0", 0)
     writer = orderer("a", 100, 100)
     assert ordered not in not_needed([CLIMATE], states(root(0, A_STABLE), writer)), "part 1"
