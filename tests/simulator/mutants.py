@@ -55,13 +55,13 @@ _truncation = "slackwater.runtime.service.truncation"
 
 MUTANTS = (
     Mutant(
-        "a proxy goes on behind its log's last record", "trace-1",
+        "a proxy continues after its log's last record", "trace-1",
         (Edit("slackwater.primitives.ids:Contiguous.accept", "if not self.is_next(first_id):",
               "if first_id < self.next_id:"),),
         f"{_scenarios}.test_r01_world:test_the_writer_sends_again_from_the_hole", ("proxy/s1",),
     ),
     Mutant(
-        "an orderer goes on behind its log's last record", "trace-1",
+        "an orderer continues after its log's last record", "trace-1",
         (Edit(f"{_sunion}.recovery:recover",
               "if Position(record.bucket_start, record.piece) != frontier:", "if False:"),
          _never_reported),
@@ -69,13 +69,13 @@ MUTANTS = (
         ("orderer/q.0.a",),
     ),
     Mutant(
-        "readers take what a zombie proxy writes", "trace-2",
+        "readers accept a zombie proxy's records", "trace-2",
         (Edit(f"{_sunion}.cursor:SourceCursor.offer",
               "record.inc < self.inc or record.kind is Kind.VOID", "record.kind is Kind.VOID"),),
         "tests.simulator.mutants:a_zombie_lies",
     ),
     Mutant(
-        "an orderer goes on behind what a zombie wrote", "trace-2",
+        "an orderer continues after a zombie's records", "trace-2",
         (Edit(f"{_sunion}.recovery:recover",
               "if offset == state.stable_offset and state.last_id >= 0:", "if False:"),
          Edit(f"{_sunion}.recovery:SoleWriter.delivered", "return alone", "return True"),
@@ -84,7 +84,7 @@ MUTANTS = (
         (0,),
     ),
     Mutant(
-        "a restarted root has forgotten what was tentative", "trace-3",
+        "a restarted root loses its tentative answers", "trace-3",
         (Edit(f"{_sessions}.root:RootSession.start", "ends = yield Ends(logs)",
               "from dataclasses import replace\n"
               "    state = replace(state, answered_to=state.stable_from)\n"
@@ -92,56 +92,56 @@ MUTANTS = (
         f"{_scenarios}.test_r03_world:test_a_root_that_dies_with_tentative_answers_leaves_none_behind",
     ),
     Mutant(
-        "the UNDO is forgotten", "trace-3",
+        "the UNDO is omitted", "trace-3",
         (Edit(f"{_soutput}.answers:_Draft.answer_stable", "if correcting:", "if False:"),),
         f"{_scenarios}.test_r03_world:test_a_dead_aggregator_is_undone_though_no_orderer_forked",
     ),
     Mutant(
-        "one UNDO revokes all that is tentative", "trace-4",
+        "one UNDO revokes all tentative answers", "trace-4",
         (Edit(f"{_soutput}.answers:_Draft.answer_stable", "min(to, before.answered_to)",
               "before.answered_to"),),
         f"{_scenarios}.test_r04_world:test_a_source_that_returns_for_a_moment_revokes_only_what_it_replaces",
     ),
     Mutant(
-        "nothing is parked", "trace-5",
+        "no cursor is parked", "trace-5",
         (Edit(f"{_sunion}.logs:OrdererLogs._bound", "self.park(line, stream)", "pass"),
          Edit(f"{_sunion}.logs:OrdererLogs.wanted", "if needs_input or (", "if True or (")),
         f"{_scenarios}.test_r05_memory_does_not_grow_with_the_failure:memory_stays_flat_without_a_source",
         (1_200,),
     ),
     Mutant(
-        "a cursor keeps what nobody looks back to", "trace-5",
+        "a cursor keeps records that no operator looks back to", "trace-5",
         (Edit(f"{_sunion}.cursor:SourceCursor.pass_to",
               "while self._passed and self._is_done(self._passed[0], needed_from):",
               "while False:"),),
         f"{_held}:test_one_that_does_not_leak_goes_on", (False,),
     ),
     Mutant(
-        "who runs ahead is parked too late", "trace-5",
+        "a cursor that runs ahead is parked too late", "trace-5",
         (Edit(f"{_sunion}.logs:OrdererLogs._bound",
               "cursor.bytes_held > self._bytes_max", "cursor.bytes_held > 9 * self._bytes_max"),),
         f"{_held}:test_one_that_does_not_leak_goes_on", (True,),
     ),
     Mutant(
-        "who keeps too much goes on", "trace-5",
+        "a session that keeps too much continues", "trace-5",
         (Edit(f"{_sunion}.logs:OrdererLogs.check_excess",
               "excess > before.get((line, log), excess)", "False"),),
         f"{_held}:test_a_session_that_leaks_ends", ("it releases nothing", False),
     ),
     Mutant(
-        "the root keeps every bucket it has seen", "trace-5",
+        "the root keeps every bucket it has read", "trace-5",
         (Edit(f"{_soutput}.children:settle", "child.live.forget_before(child.chosen.to)",
               "pass"),),
         f"{_scenarios}.test_r05_memory_does_not_grow_with_the_failure:test_a_long_life_without_failure_leaves_memory_flat",
     ),
     Mutant(
-        "a claimed incarnation is believed", "trace-2",
+        "a claimed incarnation is not verified", "trace-2",
         (Edit("slackwater.runtime.logs.incarnation:has_begun", "return any(map(is_start, records))",
               "return True"),),
         f"{_scenarios}.test_r02_a_claimed_incarnation:test_an_incarnation_is_accepted_where_its_start_is",
     ),
     Mutant(
-        "a restarted orderer is mute until it is stable", "trace-6",
+        "a restarted orderer suppresses all output until it is stable", "trace-6",
         (Edit(f"{_sunion}.core:OrdererCore.suppress_tentative",
               "return inputs.has_unread and inputs.is_unread(grid.next_cut(self.line.live_next))",
               "return self.line.forked and self.counters.forks == 0"),),
@@ -160,71 +160,71 @@ MUTANTS = (
         f"{_scenarios}.test_r07_a_switch_between_replicas:test_a_replica_dies_while_both_speak_tentatively",
     ),
     Mutant(
-        "what is ahead is dropped", "trace-8",
+        "records ahead are dropped", "trace-8",
         (Edit(f"{_soutput}.stable_input:StableInput._hold", "cursor.return_to(place)", "pass"),),
         f"{_scenarios}.test_r08_a_record_ahead_waits:test_a_new_replica_continues_when_the_other_dies_where_it_began",
     ),
     Mutant(
-        "a newcomer's cursor jumps to where its host reads", "trace-8",
+        "an added fragment's cursor jumps to its host's position", "trace-8",
         (Edit(f"{_common}.inputs:Inputs.live_at", "at.attach(cursor)", "cursor.attached = True"),),
         f"{_newcomer}:test_it_reads_what_the_host_has_read_and_writes_what_the_others_write",
         (False, None),
     ),
     Mutant(
-        "a host does not say where it reads", "trace-8",
+        "a host does not pass on its positions", "trace-8",
         (Edit(f"{_sessions}.orderer:OrdererSession.live_at",
               "self.core.logs.live_at(stream, offset)", "pass"),),
         f"{_newcomer}"
         ":test_an_orderer_that_starts_again_in_a_host_loses_nothing_and_claims_no_loss", (1,),
     ),
     Mutant(
-        "a state record is written before what it counts", "trace-1",
+        "a state record is written before the records it counts", "trace-1",
         (Edit(f"{_sessions}.deliveries:Deliveries.take",
               "self._counted < self._waiting[1]", "False"),),
         f"{_session}:test_a_state_record_waits_until_what_it_counts_is_in_the_logs",
     ),
     Mutant(
-        "what is delivered behind another writer counts", "trace-2",
+        "a delivery after another writer's START counts", "trace-2",
         (Edit(f"{_sessions}.deliveries:Deliveries.delivered", "if self._others:", "if False:"),),
         f"{_session}:test_it_ends_for_another_writer_and_for_nothing_else", (True,),
     ),
     Mutant(
-        "nobody looks who else writes", "trace-2",
+        "other writers are not checked for", "trace-2",
         (Edit(f"{_sessions}.orderer:OrdererSession._look_between",
               "if found:", "if False:"),),
         f"{_session}:test_it_ends_for_another_writer_and_for_nothing_else", (True,),
     ),
     Mutant(
-        "an orderer goes on writing behind a hole", "trace-1",
+        "an orderer continues to write after a hole", "trace-1",
         (Edit(f"{_sessions}.orderer:OrdererSession.step", "if self._is_ending:", "if False:"),),
         f"{_session}:test_behind_a_hole_it_writes_nothing_but_where_its_successor_begins",
     ),
     Mutant(
-        "what is sent again has ids that were taken", "trace-1",
+        "records sent again have ids already used", "trace-1",
         (Edit(f"{_sessions}.orderer_start:OrdererStart.after_results",
               "own_log=[record for _, record in own]", "own_log=[]"),),
         f"{_session}:test_behind_a_hole_ids_go_on_behind_those_that_lie_before_the_results_end",
     ),
     Mutant(
-        "an orderer is not mute after its start", "trace-6",
+        "an orderer suppresses nothing after its start", "trace-6",
         (Edit(f"{_sessions}.orderer:OrdererSession.start",
               "{i: ends[log] for log, i in self._stream_of.items()}", "{}"),),
         f"{_session}:test_start_is_written_before_the_ends_are_asked_that_it_is_mute_until",
     ),
     Mutant(
-        "a state record names a place in the other log", "trace-6",
+        "a state record has a position of the other log", "trace-6",
         (Edit(f"{_sessions}.orderer:OrdererSession.start",
               "Deliveries(self.inc, begun.live_from)", "Deliveries(self.inc, self.inc)"),),
         f"{_session}:test_a_state_record_points_into_both_logs_though_nothing_is_delivered_yet",
     ),
     Mutant(
-        "a root goes on from what it read before it fenced", "trace-18",
+        "a root continues from a state read before it fenced", "trace-18",
         (Edit(f"{_sessions}.root:RootSession.start",
               "self._restored = yield self._newest()", "self._restored = found"),),
         f"{_root_session}:test_what_it_goes_on_from_is_read_behind_the_fence",
     ),
     Mutant(
-        "a root does not look again when it can commit", "trace-18",
+        "a root does not read again after it has fenced", "trace-18",
         (Edit(f"{_sessions}.root:RootSession._open", "!= self._restored", "is self"),),
         f"{_root_session}:test_a_copy_ends_before_it_answers_if_another_copy_has_answered_meanwhile",
     ),
@@ -235,13 +235,13 @@ MUTANTS = (
         f"{_root_session}:test_nothing_is_answered_before_transactions_are_open",
     ),
     Mutant(
-        "a root fences who was placed when it was", "trace-17",
+        "a root fences a root with the same placement number", "trace-17",
         (Edit(f"{_soutput}.config:stays_down", "state.placement >= placement",
               "state.placement > placement"),),
         f"{_root_session}:test_a_copy_that_was_placed_no_later_stays_down_and_fences_nobody", (5,),
     ),
     Mutant(
-        "a second transaction begins while one is under way", "trace-3",
+        "a second transaction begins during another", "trace-3",
         (Edit(f"{_soutput}.core:RootCore.step", "if self.awaits_commit:", "if False:"),),
         f"{_root_session}:test_a_transaction_waits_for_the_one_before",
     ),
@@ -252,19 +252,19 @@ MUTANTS = (
         f"{_root_session}:test_a_transaction_that_failed_ends_the_copy_and_counts_for_nothing",
     ),
     Mutant(
-        "a root believes a placement that has not answered", "trace-2",
+        "a root accepts the claim of a placement that has not answered", "trace-2",
         (Edit(f"{_sessions}.root:RootSession._look_at_claim",
               "found.placement > self.inc", "True"),),
         f"{_root_session}:test_a_claim_is_looked_up", (4, False),
     ),
     Mutant(
-        "a root believes an incarnation that has not begun", "trace-9",
+        "a root accepts an incarnation that has not begun", "trace-9",
         (Edit(f"{_sessions}.root:RootSession._record",
               "(of.child, of.replica) and has_begun", "(of.child, of.replica)"),),
         f"{_root_session}:test_what_its_orderer_cannot_have_written_is_void", ({"inc": 2**62},),
     ),
     Mutant(
-        "a newcomer root's cursors jump to where its host reads", "trace-8",
+        "an added root's cursors jump to its host's positions", "trace-8",
         (Edit(f"{_common}.inputs:Inputs.live_at", "at.attach(cursor)", "cursor.attached = True"),),
         f"{_root_session}:test_a_newcomer_reads_what_its_host_has_read_for_others",
     ),
@@ -311,14 +311,14 @@ MUTANTS = (
         "test_a_stable_run_within_a_tentative_one_replaces_its_part",
     ),
     Mutant(
-        "a tentative run passes over a bucket that is not due", "trace-36",
+        "a tentative run includes a bucket that is not due", "trace-36",
         (Edit(f"{_sunion}.core:OrdererCore._run_end",
               "return verdict == AnswerTentatively(missing)", "return True"),),
         "tests.scenarios.test_r21_queries_without_a_window:"
         "test_a_run_ends_where_the_next_bucket_is_not_due",
     ),
     Mutant(
-        "a tentative run passes over readings", "trace-36",
+        "a tentative run includes readings", "trace-36",
         (Edit(f"{_sunion}.core:OrdererCore._run_end",
               "limit = min([nearest, *", "limit = min([*"),),
         "tests.scenarios.test_r21_queries_without_a_window:"
@@ -345,30 +345,30 @@ MUTANTS = (
         f"{_scenarios}.test_r32_buckets_in_pieces:test_every_piece_counts",
     ),
     Mutant(
-        "replicas catch up without asking", "trace-30",
+        "replicas catch up without the lease", "trace-30",
         (Edit(f"{_reconcile}.staggering:Stagger._has_turn",
               "return waited and not self._ahead(now)", "return True"),),
         f"{_turns}:test_all_ask_and_the_lowest_id_goes_first",
     ),
     Mutant(
-        "two that ask grant it to each other", "trace-30",
+        "two requesting replicas grant the lease to each other", "trace-30",
         (Edit(f"{_reconcile}.staggering:Stagger._choice", "asking.append(self._me)", "pass"),),
         f"{_turns}:test_all_ask_and_the_lowest_id_goes_first",
     ),
     Mutant(
-        "a replica that is at it grants it to a lower id", "trace-30",
+        "a holder grants the lease to a lower id", "trace-30",
         (Edit(f"{_reconcile}.staggering:Stagger.may_catch_up",
               "-1 if self._holds else self._choice(now)", "self._choice(now)"),),
         f"{_turns}:test_a_holder_of_the_lease_refuses_also_a_lower_id",
     ),
     Mutant(
-        "a turn lasts until its owner says so", "trace-30",
+        "a lease does not expire", "trace-30",
         (Edit(f"{_reconcile}.staggering:Stagger._is_active",
               "self._is_fresh(peer, now) and now - peer.moved_at < self._lease_us", "True"),),
         f"{_turns}:test_a_holder_that_ends_is_waited_for_no_longer_than_its_lease",
     ),
     Mutant(
-        "who waits for its turn says nothing new", "trace-30",
+        "a replica that waits for the lease emits nothing new", "trace-30",
         (Edit(f"{_sunion}.core:OrdererCore._answer", "if self.suppress_tentative:",
               "if self.suppress_tentative or self._held_back:"),),
         f"{_turns}:test_a_holder_that_ends_is_waited_for_no_longer_than_its_lease",
@@ -380,25 +380,25 @@ MUTANTS = (
         f"{_scenarios}.test_r33_corrections_do_not_delay_live_answers:test_a_slow_aggregator_lets_live_buckets_pass_the_corrections",
     ),
     Mutant(
-        "the lines join in front of the corrections", "trace-33",
+        "the lines join before the corrections are read", "trace-33",
         (Edit(f"{_sunion}.core:OrdererCore._may_be_one",
               "not self.downstream.is_awaited(now, line.stable_next)", "True"),),
         f"{_scenarios}.test_r33_corrections_do_not_delay_live_answers:test_an_aggregator_slower_than_its_orderer_keeps_the_lines_apart",
     ),
     Mutant(
-        "a dead root's word counts for good", "trace-33",
+        "an ended root's report counts permanently", "trace-33",
         (Edit(f"{_reconcile}.downstream:Downstream.is_awaited",
               "if now - at < self._lease_us", ""),),
         f"{_scenarios}.test_r33_corrections_do_not_delay_live_answers:test_a_dead_root_is_not_waited_for",
     ),
     Mutant(
-        "roots are waited for, near or never", "trace-33",
+        "roots without progress are waited for", "trace-33",
         (Edit(f"{_reconcile}.downstream:Downstream.is_awaited",
               "lag > self._lag // 2", "False"),),
         f"{_scenarios}.test_r33_corrections_do_not_delay_live_answers:test_an_aggregator_that_is_never_near_does_not_keep_the_lines_apart",
     ),
     Mutant(
-        "Table II is forgotten", "trace-34",
+        "Table II is not applied", "trace-34",
         (Edit(f"{_soutput}.live_input:LiveInput.live_to",
               "if is_stable and view.tentative_to <= view.stable_to:", "if False:"),),
         f"{_scenarios}.test_r34_one_faulty_replica:test_the_healthy_replica_is_waited_for", (2,),
@@ -418,13 +418,13 @@ MUTANTS = (
         f"{_scenarios}.test_r35_after_a_seek:test_the_live_line_hears_the_stream_again",
     ),
     Mutant(
-        "what a seek left out is not missing", "guarantee-3",
+        "records skipped by a seek are not missing", "guarantee-3",
         (Edit(f"{_sunion}.cursor:SourceCursor.passed",
               "start - self._lookback_us >= self.complete_from", "True"),),
         "tests.simulator.mutants:a_seek_under_a_long_bound",
     ),
     Mutant(
-        "what was skipped is missed after it was read", "trace-35",
+        "skipped records are missing after they were read", "trace-35",
         (Edit(f"{_sunion}.logs:OrdererLogs.adopt_stable_state",
               "live.adopt_stable_state(stable)", "pass"),),
         f"{_scenarios}.test_r35_skipped_records_read_by_the_stable_line"
@@ -437,7 +437,7 @@ MUTANTS = (
         f"{_chains}:test_a_window_s_row_falls_into_the_reader_s_window_that_ends_with_it",
     ),
     Mutant(
-        "a query promises no further than its last window", "trace-20",
+        "a query's watermark ends with its last window", "trace-20",
         (Edit("slackwater.codec.result_batches:Assembler._batch",
               "boundary = end - 1 + stream.slide_us", "boundary = end"),),
         f"{_chains}:test_a_reader_s_windows_are_much_shorter_and_nothing_is_tentative",
@@ -453,40 +453,40 @@ MUTANTS = (
         f"{_chains}:test_a_bucket_that_began_before_the_reader_s_position_is_there_once",
     ),
     Mutant(
-        "a tentative answer covers what lies before it", "trace-20",
+        "a tentative answer covers the time before it", "trace-20",
         (Edit(f"{_sunion}.chain:ResultCursor.reach", "break", "pass"),),
         f"{_chains}:test_a_tentative_answer_that_is_read_first_covers_nothing_before_it",
     ),
     Mutant(
-        "what a source query has lost is not carried on", "trace-20",
+        "losses of a source query are not passed on", "trace-20",
         (Edit(f"{_sunion}.chain:ResultCursor.offer", "if record.lost:", "if False:"),),
         f"{_losses}:test_a_reader_s_stable_answers_carry_the_loss_on", (False,),
     ),
     Mutant(
-        "a row that cannot be read was never there", "trace-15",
+        "a row that does not decode is ignored", "trace-15",
         (Edit(f"{_sunion}.chain:ResultCursor.load",
               "if unread and not chunk.is_loaded:", "if False:"),),
         f"{_chains}:test_a_row_that_cannot_be_read_is_lost_and_its_reader_s_window_reports_it",
     ),
     Mutant(
-        "a tentative answer does not say what is lost", "trace-15",
+        "a tentative answer does not report losses", "trace-15",
         (Edit(f"{_sunion}.core:OrdererCore._emit_tentative", ", gap=gap", ""),),
         f"{_losses}:test_a_tentative_answer_names_what_the_stable_one_it_is_made_of_has_lost",
     ),
     Mutant(
-        "a hole in the results of a query is passed over", "trace-20",
+        "a hole in the results of a query is skipped", "trace-20",
         (Edit(f"{_sunion}.chain:ResultCursor.offer",
               "if prev_watermark > self.boundary:", "if False:"),),
     ),
     Mutant(
-        "the rows of a window that retention cut are a whole window", "trace-20",
+        "the rows of a truncated window are a complete window", "trace-20",
         (Edit("slackwater.codec.result_batches:Assembler.take",
               'is_cut = self._is_first and len(self._rows) < line["keys"]', "is_cut = False"),
          Edit("slackwater.codec.result_batches:Assembler._batch",
               'lost = line["keys"] - len(self._rows)', "lost = 0")),
     ),
     Mutant(
-        "the rows of the children lie behind each other", "trace-21",
+        "the rows of the children are concatenated", "trace-21",
         (Edit("slackwater.primitives.rows:RowContents.merge",
               'return rows.take(np.argsort(rows.stimes, kind="stable"))', "return rows"),),
         f"{_scenarios}.test_r21_queries_without_a_window"
@@ -507,7 +507,7 @@ MUTANTS = (
         "tests.paper.test_dpc_chains:test_4_2_3_tentative_boundaries_travel_downstream",
     ),
     Mutant(
-        "what a source query lacked is not named", "trace-20",
+        "missing streams of a source query are not named", "trace-20",
         (Edit(f"{_sunion}.live_inputs:LiveInputs.missing",
               "names.update(live_missing(*self._pair(logs), start, end))", "pass"),),
         f"{_chains}:test_what_the_source_query_lacked_is_named_by_its_source",
@@ -544,7 +544,7 @@ MUTANTS = (
         f"{_scenarios}.test_r12_normal_time_depends_on_nothing:test_silence_of_everything",
     ),
     Mutant(
-        "what is stable of one bucket is said with the next", "trace-16",
+        "the stable slice of a bucket is emitted with the next", "trace-16",
         (Edit(f"{_sunion}.core:OrdererCore._take_stable",
               "nearest = self.logs.nearest_reading(LineName.STABLE, start)",
               "further = self._config.grid.next_cut(end)\n"
@@ -559,7 +559,7 @@ MUTANTS = (
               "min(to, before.answered_to) - self._slide", "min(to, before.answered_to)"),),
     ),
     Mutant(
-        "REC_DONE is forgotten", "trace-22",
+        "REC_DONE is omitted", "trace-22",
         (Edit(f"{_soutput}.answers:_Draft.answer_stable",
               "if correcting and to == self.answered_to:",
               "if False:"),),
@@ -574,22 +574,22 @@ MUTANTS = (
         (Edit(f"{_source}.core:SourceCore.offer", '_note(refused, "late", late)', "pass"),),
     ),
     Mutant(
-        "what the disk could not keep keeps its ids", "guarantee-6",
+        "readings that were not stored keep their ids", "guarantee-6",
         (Edit(f"{_source}.core:SourceCore.restore",
               "self.next_id, self.watermark = saved.next_id, saved.watermark", "pass"),),
     ),
     Mutant(
-        "what the disk could not keep is dropped", "guarantee-6",
+        "readings that were not stored are dropped", "guarantee-6",
         (Edit(f"{_source}.core:SourceCore.restore",
               "self._chunks, self.waiting = list(saved.chunks), saved.waiting", "pass"),),
     ),
     Mutant(
-        "what is held ahead does not count from the lateness", "trace-12",
+        "the look-ahead limit does not include the lateness", "trace-12",
         (Edit(f"{_sunion}.config:OrdererConfig.max_skew_us",
               "self.lateness(e) + self.in_time_us", "self.in_time_us"),),
     ),
     Mutant(
-        "what is learned shrinks", "trace-37",
+        "learned lateness decreases", "trace-37",
         (Edit("slackwater.primitives.lateness:Lateness.__init__",
               "if lateness_us > self.at(from_us):", "if lateness_us != self.at(from_us):"),),
         f"{_scenarios}.test_r37_learned_expect_every:"
@@ -597,19 +597,19 @@ MUTANTS = (
         ((0, 1, 2),),
     ),
     Mutant(
-        "a start forgets what was recorded", "trace-37",
+        "a start ignores recorded steps", "trace-37",
         (Edit("slackwater.proxy.expecting:Expecting.restore",
               "max((step.expect_every_us for step in steps), default=0)", "0"),),
         "tests.simulator.mutants:a_proxy_starts_again",
     ),
     Mutant(
-        "what is learned holds for the past", "trace-37",
+        "learned steps hold for the past", "trace-37",
         (Edit("slackwater.proxy.shell:InputContext.ahead_us",
               "self.event_us(now_us + AHEAD_US)", "self.event_us(now_us - 20 * AHEAD_US)"),),
         "tests.simulator.mutants:a_longer_gap",
     ),
     Mutant(
-        "with auto the clock promises", "trace-10",
+        "with auto boundaries follow the clock", "trace-10",
         (Edit("slackwater.proxy.topic.input:TopicInput._follows_clock",
               "spec.expect_every_us is None and",
               "(spec.expect_every_us is None or spec.learns_gaps) and"),),
@@ -622,46 +622,46 @@ MUTANTS = (
         "tests.simulator.mutants:a_clock_steps",
     ),
     Mutant(
-        "a gap is papered over", "trace-15",
+        "a gap is not reported", "trace-15",
         (Edit(f"{_sunion}.cursor:SourceCursor._is_next",
               "self.gaps.append((self._lost_from, self._affected_until(record), lost))",
               "pass"),),
         f"{_scenarios}.test_r15_world:test_what_a_first_reader_did_not_find_is_a_gap",
     ),
     Mutant(
-        "what is left of another version is the rest of the bucket", "trace-32",
+        "pieces of another version complete the bucket", "trace-32",
         (Edit(f"{_soutput}.stable_input:StableInput.take",
               "_version(record) != self._version", "False"),),
         f"{_scenarios}.test_r32_versions_of_a_bucket_in_pieces"
         ":test_r32_a_bucket_begun_without_a_gap_is_completed_with_one", (2, 9),
     ),
     Mutant(
-        "a bucket that has been begun is never given up", "trace-32",
+        "a bucket that has been begun is never abandoned", "trace-32",
         (Edit(f"{_soutput}.stable_input:StableInput.take",
               "if not self.alternatives(replica):", "if False:"),),
         f"{_scenarios}.test_r32_versions_of_a_bucket_in_pieces"
         ":test_r32_a_bucket_begun_without_a_gap_is_completed_with_one", (2, 9),
     ),
     Mutant(
-        "a replica goes on within a bucket", "trace-32",
+        "a replica continues within a bucket", "trace-32",
         (Edit(f"{_sunion}.recovery:recover", "if frontier.piece:", "if False:"),),
         f"{_scenarios}.test_r32_versions_of_a_bucket_in_pieces"
         ":test_r32_a_replica_that_ended_between_its_pieces_sends_the_bucket_again", (2, 5),
     ),
     Mutant(
-        "a gap is taken though a replica has none", "trace-15",
+        "a gap is accepted though a replica has none", "trace-15",
         (Edit(f"{_soutput}.stable_input:StableInput._may_take",
               "return not self.alternatives(replica)", "return True"),),
         f"{_gaps}:test_the_root_takes_the_replica_that_lost_nothing",
     ),
     Mutant(
-        "a replica that has nothing to offer is waited for", "trace-15",
+        "a replica without the bucket is waited for", "trace-15",
         (Edit(f"{_soutput}.lost_seqs:LostSeqs.ordered",
               "cursor.next_seq + cursor.undecoded >= end or beginning == end", "False"),),
         f"{_gaps}:test_a_gap_that_every_replica_has_is_named",
     ),
     Mutant(
-        "a seq that retention took is waited for", "trace-15",
+        "a seq deleted by retention is waited for", "trace-15",
         (Edit(f"{_soutput}.lost_seqs:LostSeqs.ordered", "cursor.next_seq < beginning", "False"),),
         f"{_gaps}:test_the_ordered_log_was_cut_before_an_aggregator_read_it", (1,),
     ),
@@ -690,7 +690,7 @@ MUTANTS = (
               "boundaries[i] = max(self.watermark, claim)"),),
     ),
     Mutant(
-        "a promise is forgotten at a restart", "trace-9",
+        "a watermark is lost at a restart", "trace-9",
         (Edit("tests.simulator.sources:SimProxy._begun",
               "max(spool.resume.watermark, scan.watermark)", "-(2**62)"),),
     ),
@@ -700,18 +700,18 @@ MUTANTS = (
               "max(c.stable.frontier.bucket_start"),),
     ),
     Mutant(
-        "a join goes on where its output ended", "trace-26",
+        "a join continues where its output ended", "trace-26",
         (Edit(f"{_sunion}.logs:OrdererLogs.positions", "of.next, of.rebuild, live.rebuild",
               "of.next, of.next, live.next"),),
         f"{_joins}:test_r26_a_restart_at_any_time_writes_what_would_have_been_written", (600, 50),
     ),
     Mutant(
-        "what a join looks back to is forgotten", "trace-26",
+        "readings that a join looks back to are dropped", "trace-26",
         (Edit(f"{_sunion}.cursor:SourceCursor.pass_to", "start - self._lookback_us", "start"),),
         "tests.paper.test_dpc:test_3_sjoin_pairs_what_lies_within_its_window_in_the_order_of_sunion",
     ),
     Mutant(
-        "what a seek left out is not missed by a join", "trace-26",
+        "records skipped by a seek are not missing in a join", "trace-26",
         (Edit(f"{_sunion}.cursor:SourceCursor.passed", "start - self._lookback_us", "start"),),
         f"{_joins}:test_r26_what_a_seek_skipped_is_missed_for_a_window_longer",
     ),
@@ -721,7 +721,7 @@ MUTANTS = (
         f"{_scenarios}.test_r26_a_new_replica:test_a_replica_that_never_ran_goes_on_at_its_peers_frontier_too",
     ),
     Mutant(
-        "what lies behind a hole counts as read", "trace-26",
+        "records after a hole count as read", "trace-26",
         (Edit(f"{_soutput}.core:RootCore._count", "contiguous_seq = self._contiguous_seq[log]",
               "contiguous_seq = max(record.seq, self._contiguous_seq[log])\n"
               "    self._contiguous_seq[log] = contiguous_seq"),),
@@ -739,7 +739,7 @@ MUTANTS = (
         (1,),
     ),
     Mutant(
-        "ids of what is damaged at a log's end are used again", "trace-15",
+        "ids of damaged records at a log's end are used again", "trace-15",
         (Edit(f"{_source}.scan:LogScan.give_up", "next_id > self.ids.next_id", "False"),),
         f"{_scenarios}.test_r15_damage_at_the_end_of_a_source_log:test_in_the_simulator_two_replicas_and_one_of_them_is_down",
         (1,),
@@ -755,31 +755,31 @@ MUTANTS = (
               "max(offset, log.beginning)", "max(log.end - 1, log.beginning)"),),
     ),
     Mutant(
-        "what is overdue is computed in order", "trace-38",
+        "overdue windows are computed in order", "trace-38",
         (Edit(f"{_soutput}.overload:Overload.passed_over",
               "work < RUN_WINDOWS_MIN else count", "True else count"),),
         f"{_overload}:test_first_answers_are_in_time_again_as_soon_as_the_load_ends", (20,),
     ),
     Mutant(
-        "the oldest of what is overdue is computed next", "trace-38",
+        "the oldest overdue window is computed next", "trace-38",
         (Edit(f"{_soutput}.overload:Overload.passed_over",
               "work < RUN_WINDOWS_MIN else count", "work < RUN_WINDOWS_MIN else RUN_WINDOWS_MIN"),),
         f"{_overload}:test_after_a_long_absence_the_present_comes_first",
     ),
     Mutant(
-        "a transaction is as large however long it takes", "trace-38",
+        "the size of a transaction ignores its time", "trace-38",
         (Edit(f"{_soutput}.overload:Overload.fitting",
               "return max(int(self._tolerance_us / window_us), 1)", "return windows"),),
         f"{_overload}:test_first_answers_are_in_time_again_as_soon_as_the_load_ends", (20,),
     ),
     Mutant(
-        "windows are passed over that can be in time", "trace-38",
+        "windows that can be in time are skipped", "trace-38",
         (Edit(f"{_soutput}.overload:Overload._is_overdue",
               "now > normal + self._bound_us", "now > normal"),),
         f"{_overload}:test_a_run_is_one_line_and_the_next_answer_has_figures",
     ),
     Mutant(
-        "what was passed over counts as final", "trace-38",
+        "skipped windows count as final", "trace-38",
         (Edit(f"{_soutput}.answers:_Draft.answer_tentative",
               "self.answered_to = start + ready.windows * self._slide",
               "self.answered_to = start + ready.windows * self._slide\n"
@@ -793,7 +793,7 @@ MUTANTS = (
         f"{_overload}:test_a_run_is_one_line_and_the_next_answer_has_figures",
     ),
     Mutant(
-        "windows are passed over before the input is read", "trace-38",
+        "windows are skipped before the input is read", "trace-38",
         (Edit(f"{_soutput}.decision:Decider._verdict",
               "live.line.live_next + max(over - 1, 0) * self._slide",
               "live.line.live_next"),),
@@ -806,14 +806,14 @@ MUTANTS = (
         f"{_scenarios}.test_r21_queries_without_a_window:test_an_idle_query_in_a_failure_writes_runs_too",
     ),
     Mutant(
-        "what was tried for windows that wait stays chosen", "trace-21",
+        "choices for waiting windows remain", "trace-21",
         (Edit(f"{_soutput}.decision:Decider._due",
               "chosen.copy() for chosen in live.chosen", "chosen for chosen in live.chosen"),),
         "tests.unit.protocols.dpc.test_root_decision:test_to_decide_changes_nothing_and_does_not_depend_on_how_often",
         ("rows, hardly any",),
     ),
     Mutant(
-        "a reader takes what was passed over for empty", "trace-38",
+        "a reader takes skipped windows for empty ones", "trace-38",
         (Edit("slackwater.codec.result_batches:Assembler._batch",
               'if line.get("skipped") is True:', "if False:"),),
         f"{_overload}:test_a_query_that_reads_it_later_lacks_the_query_and_takes_nothing_for_empty",
@@ -831,7 +831,7 @@ MUTANTS = (
         f"{_sharing}:test_a_source_falls_silent_and_the_root_of_one_of_two_queries_dies",
     ),
     Mutant(
-        "a root hears orderers named after its query", "trace-39",
+        "a root receives heartbeats of orderers named after its query", "trace-39",
         (Edit(f"{_sessions}.root:RootSession.__init__", "OrdererName(config.child_query,",
               "OrdererName(config.query,"),),
         f"{_sharing}:test_one_sick_replica_makes_neither_tentative",
@@ -843,7 +843,7 @@ MUTANTS = (
         f"{_sharing}:test_one_sick_replica_makes_neither_tentative",
     ),
     Mutant(
-        "a root asks for the extent of logs named after its query", "trace-39",
+        "a root requests the extent of logs named after its query", "trace-39",
         (Edit(f"{_sessions}.root:_ordered_place", "config.child_query", "config.query"),),
         f"{_sharing}:test_deltas_that_one_root_lacks_are_sent_again",
     ),
@@ -860,7 +860,7 @@ MUTANTS = (
         f"{_sharing}:test_what_one_root_lacks_is_emitted_again", ("damaged deltas",),
     ),
     Mutant(
-        "an orderer knows its namesake's roots only", "trace-39",
+        "an orderer has its namesake's roots only", "trace-39",
         (Edit(f"{_sessions}.orderer_start:OrdererStart.roots", "for of in self.readers",
               "for of in (self.query,)"),),
         f"{_sharing}:test_what_one_root_lacks_is_emitted_again", ("retention",),
@@ -878,12 +878,12 @@ MUTANTS = (
         f"{_session}:test_the_roots_of_all_readers_are_waited_for", ("q",),
     ),
     Mutant(
-        "deltas are given up with which the namesake's roots have done", "trace-39",
+        "deltas are truncated that the namesake's roots have read", "trace-39",
         (Edit(f"{_truncation}:_deltas", "for query in readers]", "for query in readers[:1]]"),),
         f"{_sharing}:test_logs_are_kept_for_the_root_that_is_behind", ("sw.deltas.q.0:0",),
     ),
     Mutant(
-        "records are given up with which the namesake's roots have done", "trace-39",
+        "records are truncated that the namesake's roots have read", "trace-39",
         (Edit(f"{_truncation}:_ordered", "product(readers,", "product(readers[:1],"),),
         f"{_sharing}:test_logs_are_kept_for_the_root_that_is_behind", ("sw.ordered.q.0:0",),
     ),

@@ -41,7 +41,7 @@ class Mutant:
     trace: str
     edits: tuple[Edit, ...]
     scenario: str = ""
-    """The name of a plan in ``found.json``, for a mutant without a scenario."""
+    """The scenario that detects it; without one, the plan of its name in ``found.json`` does."""
     arguments: tuple[object, ...] = ()
 
     def __str__(self) -> str:

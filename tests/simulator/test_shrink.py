@@ -17,7 +17,7 @@ from tests.simulator.trace import trace
 
 
 def test_a_forgotten_undo_needs_one_silence_of_one_source() -> None:
-    mutant = next(m for m in MUTANTS if m.name == "the UNDO is forgotten")
+    mutant = next(m for m in MUTANTS if m.name == "the UNDO is omitted")
     with applied(mutant):
         # Starts at a seed that shrinks quickly; the search must not depend on the machine.
         failed = next(o for o in map(simulate, range(6, 26)) if o.violation is not None)
