@@ -87,7 +87,7 @@ def test_the_health_file_is_touched_while_the_owner_is_ready_and_speaks(
         return not health.exists()
 
     # Not at once: a heartbeat may have been in flight.
-    eventually(left_alone, "an owner that says nothing new is not at work")
+    eventually(left_alone, "an owner without updates is not working")
     sender.stop()
 
 

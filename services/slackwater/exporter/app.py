@@ -41,8 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 class Expected:
     """The processes that the deployment needs. A query's orderers are known once it is registered.
 
-    Queries that read the same children have their orderers once, and the registry alone tells which
-    do.
+    Queries that read the same children have one set of orderers; only the registry shows which
+    queries do.
     """
 
     def __init__(self, deployment: Deployment, registry: Registry) -> None:

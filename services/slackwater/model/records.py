@@ -202,10 +202,9 @@ class DeltaRecord:
     """One record of ``sw.deltas.<query>.<part>``: the aggregate of one ordered record.
 
     ``seq`` is the offset of the ordered record it was made from (rule-10, rule-19). ``keys_hash``
-    is Spark's ``xxhash64`` of the key list: a reader that knows the hash need not decode the keys.
-    The five figures are float64 of shape (fields, keys): number of values (without NaN), their sum,
-    the sum of squared deviations from the slice's own mean, smallest and largest (NaN where count
-    is 0).
+    is Spark's ``xxhash64`` of the key list: a reader need not decode a known list again. The five
+    figures are float64 of shape (fields, keys): number of values (without NaN), their sum, the sum
+    of squared deviations from the slice's own mean, smallest and largest (NaN where count is 0).
     """
 
     kind: Kind

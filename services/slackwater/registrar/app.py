@@ -81,9 +81,9 @@ async def register(
 async def _truncate(
     registration: Registration, registering: asyncio.Task[None], context: ProcessContext
 ) -> None:
-    """Truncate the logs. The registry tells which queries read the same children (trace-39).
+    """Truncate the logs; queries that read the same children are in the registry (trace-39).
 
-    A query whose beginning is not known yet, for hours or for ever, holds up no other.
+    A query whose start is unknown, for hours or for ever, delays no other query.
     """
     while True:
         are_all = registering.done()

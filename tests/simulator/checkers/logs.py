@@ -25,7 +25,9 @@ def check(facts: Facts) -> None:
             starts = _stable_log(facts, child, replica, contents)
             for offset, record in facts.history.ordered_logs.get((child, replica, 1), []):
                 if record.inc not in starts:
-                    text = f"live log {child}.{replica}: offset {offset} is of nobody: {record.inc}"
+                    text = (
+                        f"live log {child}.{replica}: no writer for offset {offset}: {record.inc}"
+                    )
                     raise _violation(facts, text)
     _states(facts)
 
@@ -39,7 +41,7 @@ def _source_writers(facts: Facts) -> None:
         starts = {offset for offset, record in log if record.kind is Kind.START}
         for offset, record in log:
             if record.kind is not Kind.START and record.inc not in starts:
-                raise _violation(facts, f"{stream}: offset {offset} is of nobody: {record.inc}")
+                raise _violation(facts, f"{stream}: no writer for offset {offset}: {record.inc}")
 
 
 def _stable_log(
@@ -63,7 +65,7 @@ def _stable_log(
         if record.kind is Kind.VOID or record.inc < inc:
             continue
         if record.inc not in starts:
-            raise _violation(facts, f"stable log {child}.{replica}: {offset} is of nobody")
+            raise _violation(facts, f"stable log {child}.{replica}: no writer for offset {offset}")
         if Position(record.bucket_start, record.piece) != frontier:
             continue
         if record.kind is Kind.INSERTION and record.first_id != next_id:
@@ -110,7 +112,7 @@ def _states(facts: Facts) -> None:
             continue
         reported = (state.next_seq, state.epoch, state.stable_from, state.answered_to)
         if reported != (after.next_seq, after.epoch, after.stable_from, after.answered_to):
-            raise Violation("logs", committed.at, f"the state record says {reported}, not {after}")
+            raise Violation("logs", committed.at, f"the state record has {reported}, not {after}")
         if state.placement < placements.get(committed.part, -1):
             raise Violation("logs", committed.at, f"placement {state.placement} answers again")
         placements[committed.part] = state.placement

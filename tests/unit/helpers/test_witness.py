@@ -32,4 +32,4 @@ def test_a_machine_that_has_time_is_noticed(tmp_path: Path) -> None:
             eventually((tmp_path / "witness").exists)
         return not witness.stood_still
 
-    eventually(is_quiet, "a moment in which nobody disturbs")
+    eventually(is_quiet, "an undisturbed moment")

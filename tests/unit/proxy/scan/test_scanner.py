@@ -38,13 +38,13 @@ def scanner(spec: StreamSpec = SPEC) -> Scanner:
 
 @pytest.mark.parametrize("mutant", MUTANTS[:1], ids=lambda mutant: mutant.name)
 def test_a_scanner_that_differs_in_one_bit_is_noticed(mutant: ScanMutant, tmp_path: Path) -> None:
-    assert findings_of(mutant, tmp_path), f"nobody notices: {mutant.name}"
+    assert findings_of(mutant, tmp_path), f"not detected: {mutant.name}"
 
 
 @pytest.mark.drill
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_mistake_in_the_scanner_is_noticed(mutant: ScanMutant, tmp_path: Path) -> None:
-    assert findings_of(mutant, tmp_path), f"nobody notices: {mutant.name}"
+    assert findings_of(mutant, tmp_path), f"not detected: {mutant.name}"
 
 
 NUMBERS = st.one_of(

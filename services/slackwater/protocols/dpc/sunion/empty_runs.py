@@ -2,11 +2,11 @@
 
 With ``clock: data`` much event time becomes due at once: a stream that is silent for an hour of
 readings leaves 360,000 buckets of a query without a window, nearly all of them empty. The stable
-line answers empty buckets in runs. So does the live line, where each bucket of the run would get
-the same answer now: no reading and no loss lies in it, it lacks the same inputs, and it is due.
+line answers empty buckets in runs. So does the live line, if each bucket of the run would get the
+same answer now: it has no reading and no loss, it lacks the same inputs, and it is due.
 
-Whether a bucket is due never changes back with event time, so the last one is found by doubling and
-bisection: the work grows with the logarithm of the run.
+Due times increase with event time, so the last due bucket is found by doubling and bisection: the
+work grows with the logarithm of the run's length.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from slackwater.primitives.windows import Grid
 
 
 def last_alike(grid: Grid, end: int, limit: int, is_alike: Callable[[int], bool]) -> int:
-    """The end of the run whose first bucket ends at ``end``; at most ``limit``, a cut point.
+    """Return the end of the run whose first bucket ends at ``end``; at most ``limit``, a cut point.
 
-    ``is_alike(start)`` tells of a later bucket whether it would be answered like the first one; it
-    holds up to some bucket and of none after it.
+    ``is_alike(start)`` returns whether a later bucket would be answered like the first one. It is
+    true up to some bucket, and false for all later ones.
     """
     low, step = end, 0
     high = limit

@@ -48,7 +48,7 @@ class Table(NamedTuple):
 class SJoin:
     """Join of readings with equal keys and times at most ``within_us`` apart.
 
-    ``left_of[i]`` says whether input i of the orderer belongs to the left stream.
+    ``left_of[i]``: whether input i of the orderer belongs to the left stream.
     """
 
     within_us: int

@@ -246,7 +246,7 @@ class Operators:
         room = min(
             self._piece_bytes_max - int(sizes.sum()), self._delta_bytes_max - int(figured.sum())
         )
-        # The text as a whole, which is quick, says for nearly all buckets that they are small.
+        # The length of the joined text is a fast check that suffices for nearly all buckets.
         if room >= 0 and len("".join(names).encode()) <= room:
             return [0, int(offsets[-1])]
         longer = _longer(names)

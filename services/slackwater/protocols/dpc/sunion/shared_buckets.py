@@ -1,17 +1,17 @@
 """Cache of buckets that several orderers of one process compute from the same readings.
 
 A bucket's content is a pure function of its readings (``operators.py``). Queries over the same
-streams, with the same ``where`` and ``select``, differ only in their roots, not in the
-content: with twenty of them in a host, computing it took a third of the host's work. The first
-orderer that needs a bucket computes it, and the others reuse it.
+streams, with the same ``where`` and ``select``, differ only in their roots, not in the content:
+with twenty of them in a host, computing it took a third of the host's work. The first orderer that
+needs a bucket computes it, and the others reuse it.
 
-*The same readings* means the same objects: a host decodes each record once and hands it to all who
-read its log, so an entry is found by the identity of the columns that went into it, their floors,
-and the bucket's edges. The entry holds the columns, so that no identity is used twice. Orderers
-that read at different places, or lack different streams, simply do not meet.
+*The same readings* means the same objects: a host decodes each record once and passes it to all
+readers of its log, so the key of an entry is the identity of its input columns, their previous
+watermarks, and the bucket's edges. The entry references the columns, so that no identity is reused.
+Orderers at different positions, or with different missing streams, do not share entries.
 
-An entry goes when all have taken it, and the oldest one when there are more than ``ENTRIES_MAX``:
-an orderer that is held back does not take what the others have made.
+An entry is dropped when all orderers have taken it, and the oldest one when there are more than
+``ENTRIES_MAX``: an orderer that is held back does not take its entries.
 """
 
 from __future__ import annotations
