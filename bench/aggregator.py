@@ -44,7 +44,7 @@ queries:
 
 
 def bucket(seed: int, readings: int, keys: int) -> bytes:
-    """A bucket of real-looking readings, grouped by key."""
+    """Return a bucket of realistic readings, grouped by key."""
     rng = np.random.default_rng(seed)
     cuts = np.sort(rng.integers(0, readings, keys - 1))
     return encode_ordered(
@@ -67,7 +67,7 @@ def bucket(seed: int, readings: int, keys: int) -> bytes:
 def measure(
     writer: Writer, reader: Reader, buckets: list[bytes], rate: float, count: int
 ) -> npt.NDArray[np.float64]:
-    """Send at the rate, and give the latency of each, in ms."""
+    """Send at the rate, and return the latency of each, in ms."""
     sent: list[float] = []
     seen: list[float] = []
 

@@ -65,7 +65,7 @@ class ColumnFeeder(threading.Thread):
         return self._count * len(STREAMS) * 1_000_000 // TICK_US
 
     def run(self) -> None:
-        """Until it is stopped."""
+        """Run until stopped."""
         tick = time.time_ns() // 1_000 // TICK_US + 1
         values = [1.5] * self._count
         while True:
@@ -79,7 +79,7 @@ class ColumnFeeder(threading.Thread):
             tick += 1
 
     def stop(self) -> None:
-        """End, and send what is left."""
+        """Stop, and send the remaining readings."""
         self._ending.set()
         self.join()
         self._producer.flush()
@@ -107,7 +107,7 @@ class Bench:
         self.wrong = 0
 
     def apply(self, number: int) -> tuple[LiveAnswers, float]:
-        """Apply a query of its own; returns its answers and when it was accepted (s)."""
+        """Apply a query; return its answers and the time of its acceptance (s)."""
         name = f"added-{number}"
         self._file.write_text(
             self._text + ADDED.format(name=name, sources=", ".join(STREAMS), above=number / 1e6)
@@ -120,7 +120,7 @@ class Bench:
         return answers, accepted_s
 
     def delete(self, number: int) -> float:
-        """Delete it; returns the time until its fragments are gone (s)."""
+        """Delete a query; return the time until its fragments are gone (s)."""
         request(self.data, DeleteQuery(f"added-{number}"))
         begun_s = time.monotonic()
         names = [f"orderer/added-{number}.0.a", f"root/added-{number}.0"]
@@ -128,7 +128,7 @@ class Bench:
         return time.monotonic() - begun_s
 
     def pause(self, number: int, for_s: float) -> float:
-        """Pause and resume; returns the time from then to answers within a second (s)."""
+        """Pause and resume; return the time from then to answers within a second (s)."""
         name = f"added-{number}"
         request(self.data, PauseQuery(name))
         time.sleep(for_s)
@@ -161,7 +161,7 @@ class Bench:
         self.wrong += len(wrong) + gaps + doubled
 
     def stop(self) -> None:
-        """End all."""
+        """Stop everything."""
         self.feeder.stop()
         self._listener.stop()
         self._up.stop()

@@ -1,7 +1,7 @@
 """Cost of the codec per reading, per header, per key and per row; prints a Markdown table.
 
-Run with ``python bench/codec.py``. Each figure is the best of several rounds, since the machine
-does other things too.
+Run with ``python bench/codec.py``. Each figure is the best of several rounds, because of other load
+on the machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROUNDS = 25
 
 
 def source_record(readings: int) -> SourceRecord:
-    """A record as a proxy writes it: times over 100 ms, keys at random."""
+    """Return a record as written by a proxy: times over 100 ms, random keys."""
     rng = np.random.default_rng(1)
     stimes = START_US + np.sort(rng.integers(0, 100_000, readings))
     index = rng.integers(0, len(KEYS), readings, dtype=np.int32)
@@ -36,7 +36,7 @@ def source_record(readings: int) -> SourceRecord:
 
 
 def ordered_record() -> OrderedRecord:
-    """The same number of readings, grouped by key."""
+    """Return the same number of readings, grouped by key."""
     rng = np.random.default_rng(2)
     offsets = np.linspace(0, READINGS, len(KEYS) + 1)
     values = tuple(rng.normal(size=(len(FIELDS), READINGS)))
@@ -47,7 +47,7 @@ def ordered_record() -> OrderedRecord:
 
 
 def delta_record() -> DeltaRecord:
-    """The aggregate of such a record."""
+    """Return the aggregate of such a record."""
     figure = np.random.default_rng(3).normal(size=(len(FIELDS), len(KEYS)))
     return DeltaRecord(
         Kind.INSERTION, 0, 0, 1, 0, 100_000, 7, keys=KEYS, keys_hash=99, fields=FIELDS,
@@ -56,7 +56,7 @@ def delta_record() -> DeltaRecord:
 
 
 def answer(keys: int) -> ResultRows:
-    """A window of one field with six aggregates."""
+    """Return a window of one field with six aggregates."""
     figure = np.random.default_rng(4).normal(size=(1, keys))
     return ResultRows(
         query="climate", part=0, first_seq=1, label="stable", epoch=0, window_start=START_US,
@@ -68,7 +68,7 @@ def answer(keys: int) -> ResultRows:
 
 
 def best_ns(call: Callable[[], object], times: int = 20) -> float:
-    """Nanoseconds of one call, best of the rounds."""
+    """Return nanoseconds per call, best of the rounds."""
     call()
     best = float("inf")
     for _ in range(ROUNDS):
@@ -80,13 +80,13 @@ def best_ns(call: Callable[[], object], times: int = 20) -> float:
 
 
 def cold_read(data: bytes) -> None:
-    """As the first record with these keys: nothing is recognised."""
+    """Decode as the first record with these keys: no list is cached."""
     codec.schemas.codec("source").key_lists.clear()
     load(data)
 
 
 def load(data: bytes) -> None:
-    """Header and columns."""
+    """Decode header and columns."""
     columns = codec.decode_source(data).columns
     assert columns is not None
     columns.load()

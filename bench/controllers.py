@@ -1,7 +1,7 @@
-"""Three controllers on loopback: how long until an operation is answered, also after ``kill -9``.
+"""Three controllers on loopback: response times of operations, also after ``kill -9``.
 
 ``python bench/controllers.py`` prints one JSON line. Times are milliseconds at a client that is
-connected already. Each controller synchronises its file before it answers, on this disk.
+already connected. Each controller synchronises its file to this disk before it responds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ async def timed_ms(client: ControlClient, n: int) -> float:
 
 
 async def after_kill_ms(cluster: Cluster, victims: tuple[str, ...], n: int) -> float:
-    """From the kill to the response of an operation that is requested at once."""
+    """Return the time from the kill to the response of an operation requested at once."""
     async with connect([cluster.address("a")]) as client:
         for name in victims:
             cluster.kill(name)
@@ -49,7 +49,7 @@ async def after_kill_ms(cluster: Cluster, victims: tuple[str, ...], n: int) -> f
 
 
 async def responses_ms(delay_s: float, operations: int) -> list[float]:
-    """Sorted times from request to response, with this one-way latency between controllers."""
+    """Return sorted response times, with this one-way latency between controllers."""
     with tempfile.TemporaryDirectory() as folder:
         running = controllers(Path(folder), "a", "b", "c", relayed=delay_s > 0, delay_s=delay_s)
         async with running as cluster, connect([cluster.address("a")]) as client:

@@ -1,4 +1,4 @@
-"""What a fold of slices costs: `.venv/bin/python bench/deltas.py`.
+"""Cost of a fold of slices: `.venv/bin/python bench/deltas.py`.
 
 The target: a slice of 1,000 keys and one or two fields folds in less than 60 us, whether its key
 list is the same as the one before (the usual case) or not.
@@ -48,7 +48,7 @@ def _per_slice_us(fields: int, lists: int) -> float:
 
 
 def main() -> int:
-    """Prints a table; exit code 1 if a figure misses the target."""
+    """Print a table; exit code 1 if a figure misses the target."""
     worst = 0.0
     for fields in (1, 2):
         for lists, what in ((1, "same keys"), (5, "other keys")):

@@ -1,12 +1,12 @@
-"""How often `expect_every: auto` calls a stream missing that only took its time.
+"""Rate of false reports of a missing stream with `expect_every: auto`.
 
     python -m bench.false_alarms FILE.csv[.gz]:COLUMN[:KEY_COLUMN] ...
 
-No process runs: readings are taken to arrive when they were measured, which is what their times
-say, and the rules do the rest. A window's answer is tentative if no reading has passed its end by
-the orderer's deadline (rule-15). That is a false alarm if the gap in which the window ends is no
-longer than 60 s: a silence that `auto` may learn to wait for. In longer gaps the stream was really
-away; the windows that end in them are windows too, and no false alarms.
+No process runs: readings are assumed to arrive at the time of their measurement, and the rules are
+applied. A window's answer is tentative if no reading has passed its end by the orderer's deadline
+(rule-15). That is a false alarm if the gap in which the window ends is at most 60 s: a silence that
+`auto` may learn to wait for. In longer gaps the stream was really disconnected; windows that end in
+them are counted as windows, but not as false alarms.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from slackwater.proxy.expecting import AHEAD_US
 S: Final = 1_000_000
 BOUND_US: Final = 2 * S
 MARGINS_US: Final = 100_000
-"""Of both stages: so much sooner than X an orderer must have it."""
+"""Margins of both stages: the time before X at which an orderer needs the input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alarms:
-    """Windows of a stream, which of them were tentative without need, and what was learned."""
+    """Windows of a stream, those that were tentative without need, and the learned steps."""
 
     ends: type_i64
     away: npt.NDArray[np.bool_]
-    """They end in a gap above 60 s."""
+    """Windows that end in a gap above 60 s."""
     false: npt.NDArray[np.bool_]
     steps: tuple[tuple[int, int], ...]
 
@@ -49,10 +49,10 @@ class Alarms:
 
 
 def learned(times: type_i64) -> Lateness:
-    """What a proxy that reads these has recorded, and from when on it holds."""
+    """Return the steps that a proxy records for these readings, with their event times."""
     gaps, steps, known = Gaps(), [], LEARNING.first_us
     between = np.diff(times)
-    # Only a gap that is longer than what is known can add to it, and the hundredth.
+    # Only a gap longer than the known value can change it, and the hundredth gap.
     looks = {LEARNING.gaps_min - 1, *np.flatnonzero(between > LEARNING.first_us).tolist()}
     before = 0
     for i in sorted(looks):
@@ -80,14 +80,14 @@ def alarms(stimes: type_i64, slide_us: int, bound_us: int = BOUND_US) -> Alarms:
 
 
 def of_any(streams: Sequence[Alarms]) -> tuple[int, int]:
-    """A query over all of them: its windows, and how many lack one that was there."""
+    """Judge a query over all of them: its windows, and those that lack a connected stream."""
     windows = np.unique(np.concatenate([stream.ends for stream in streams]))
     false = np.unique(np.concatenate([stream.ends[stream.false] for stream in streams]))
     return len(windows), len(false)
 
 
 def read(path: Path, column: str, key: str | None = None) -> dict[str, type_i64]:
-    """The times of a file's readings, in us, by key."""
+    """Return the times of a file's readings, in us, by key."""
     table = csv.read_csv(path)
     times = table.column(column)
     if pa.types.is_timestamp(times.type):
@@ -101,7 +101,7 @@ def read(path: Path, column: str, key: str | None = None) -> dict[str, type_i64]
 
 
 def report(streams: dict[str, type_i64], slides_us: Iterable[int]) -> Iterable[str]:
-    """A line for each stream and slide, and one for all streams of a file in one query."""
+    """Print a line for each stream and slide, and one for all streams of a file in one query."""
     for slide_us in slides_us:
         judged = {name: alarms(stimes, slide_us) for name, stimes in streams.items()}
         for name, found in judged.items():
@@ -119,7 +119,7 @@ def report(streams: dict[str, type_i64], slides_us: Iterable[int]) -> Iterable[s
 
 
 def main(arguments: Sequence[str]) -> None:
-    """A table on stdout."""
+    """Print a table."""
     sys.stdout.write(
         f"{'stream':40} {'slide':>7} {'windows':>9} {'away':>9} {'false':>6}  share  learned\n"
     )

@@ -1,8 +1,8 @@
-"""What reading a topic's formats costs: parsing alone, no broker, on one core.
+"""Cost of reading a topic's formats: parsing alone, no broker, on one core.
 
     python -m bench.formats [READINGS]
 
-Readings have a key, a time and one or five values. A message holds a thousand of them, or one in
+Readings have a key, a time and one or five values. A message has a thousand of them, or one in
 Avro. Prints the best of ten rounds.
 """
 
@@ -40,7 +40,7 @@ Row = dict[str, Any]
 
 
 def main() -> None:
-    """A table, one line for each format and number of fields."""
+    """Print a table, one line for each format and number of fields."""
     readings = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
     print("| format | fields | bytes a reading | ns a reading |\n|---|---|---|---|")
     for fields in (1, 5):

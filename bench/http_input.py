@@ -1,9 +1,9 @@
-"""How many readings a second go over HTTP into the spool, and how long a small request takes.
+"""Rate of readings over HTTP into the spool, and the time of a small request.
 
     python -m bench.http_input [READINGS]
 
-The log behind the spool is in memory, so that only the input is measured: HTTP, parsing, a durable
-transaction for each group of requests. The senders are in a process of their own.
+The log after the spool is in memory, so only the input is measured: HTTP, parsing, a durable
+transaction for each group of requests. The senders are in a separate process.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def throughput(name: str, script: str, readings: int, batch: int) -> None:
 
 
 def latency(senders: int, seconds: float) -> None:
-    """Post single readings over connections that stay open, and print rate and times."""
+    """Post single readings over persistent connections, and print rate and times."""
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
         with opened(PushWorld(Path(folder)), port, Path(folder)):

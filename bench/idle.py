@@ -1,7 +1,7 @@
-"""What a deployment costs while little happens: wake-ups and CPU of its processes, one query.
+"""Cost of a deployment with little load: wake-ups and CPU of its processes, one query.
 
-`slackwater up` with four topics, first with nothing in them, then with a few readings a second in
-each. Nothing here should wake without input or a due deadline, but for heartbeats.
+`slackwater up` with four topics, first empty, then with a few readings a second in each. Except for
+heartbeats, no process should wake without input or a due deadline.
 
 Run with ``python -m bench.idle [--replicas 1] [--rates 0,400] [--seconds 20]``; prints Markdown.
 """
@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def table(up: Up, rate: int, seconds: float) -> None:
-    """One rate."""
+    """Measure one rate."""
     feeder = Feeder(up.bootstrap, rate // len(STREAMS)) if rate else None
     seen = LiveAnswers(up.bootstrap)
     if feeder is not None:

@@ -1,17 +1,17 @@
-"""What a fragment of a host does to the others: one that comes and goes, raises, or is too slow.
+"""Effects of a host's fragment on the others: one that is moved, raises, or is too slow.
 
-Some queries over four streams run in one host (one replica, so that nothing is masked), and what is
-done is done to the orderer or the root of the last of them. Measured are the first answers of the
-others, by a consumer, after their normal time: while the fragment is removed from the running host
-and added again, as often as is asked for; while each of its steps raises; and while each sleeps
-200 ms, from two seconds after the first of them on. Before each of these they are measured as
-usual, for what is usual changes with whatever else the machine does. At last the orderer of another
-query leaks memory that no count of its session shows, until the supervisor drains the host into a
-new one; this needs as much memory as a host may have. Every window of every query is compared with
-what was sent.
+Some queries over four streams run in one host (one replica, so that nothing is masked), and the
+faults are applied to the orderer or the root of the last of them. The first answers of the others
+are measured by a consumer, after their normal time: while the fragment is removed from the running
+host and added again, as often as requested; while each of its steps raises; and while each sleeps
+200 ms, from two seconds after the first of them on. Before each phase they are measured without
+faults, because other load changes the usual values. At last the orderer of another query leaks
+memory that no count of its session includes, until the supervisor drains the host into a new one;
+this needs as much memory as a host may have. Every window of every query is compared with the
+readings sent.
 
-Run with ``python -m bench.isolation [--rate 10000] [--times 100] [--seconds 30]
-[--only-leak]``; prints Markdown.
+Run with ``python -m bench.isolation [--rate 10000] [--times 100] [--seconds 30] [--only-leak]``;
+prints Markdown.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ KEYS: Final = 10
 WARM_S: Final = 10.0
 BOUND_S: Final = 2.0
 AFTER_S: Final = 2.0
-"""From so long after the first bad turn on, the others are as usual."""
+"""Time after the first bad turn from which the others must be as usual."""
 SLEEP_S: Final = 0.2
 LEAK_MIB: Final = 8
-"""More at each step of the fragment that leaks; taking much more would be a long turn."""
+"""Leaked per step of the fragment; much more would be a long turn."""
 LEAK_S_MAX: Final = 300.0
 BACK_S_MAX: Final = 60.0
 ALLOWED_S: Final = {"come and go": 0.1, "raise": 0.05, "sleep": 0.05, "drain": BOUND_S}
-"""What the others' answers may be later than usual: by p99 for what raises or sleeps, else the
-latest of all."""
+"""Maximum additional delay of the others' answers: of p99 for faults that raise or sleep, else of
+the maximum."""
 
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """A window's first answer: its normal time, and how long after that it was seen (s)."""
+    """A window's first answer: its normal time, and the delay until it was read (s)."""
 
     due_s: float
     late_s: float
@@ -67,7 +67,7 @@ class First:
 
 @dataclass
 class QueryAnswers(threading.Thread):
-    """Reads the results of some queries as any consumer would."""
+    """Reads the results of some queries as a consumer."""
 
     bootstrap: str
     queries: tuple[str, ...]
@@ -76,7 +76,7 @@ class QueryAnswers(threading.Thread):
     counted: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     """Readings in stable answers."""
     stable: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    """How often a window was answered stably."""
+    """Number of stable answers per window."""
 
     def __post_init__(self) -> None:
         super().__init__(daemon=True)
@@ -86,7 +86,7 @@ class QueryAnswers(threading.Thread):
         return id(self)
 
     def run(self) -> None:
-        """Read on."""
+        """Read until stopped."""
         reader = KafkaTransport(self.bootstrap).reader(isolation="read_committed")
         topics = (Names().results(query, kind) for query in self.queries for kind in RESULT_KINDS)
         reader.assign({(topic, 0): 0 for topic in topics})
@@ -107,13 +107,13 @@ class QueryAnswers(threading.Thread):
             self.stable[query][end] += row["label"] == "stable"
 
     def late_s(self, queries: tuple[str, ...], begin_s: float, end_s: float) -> list[float]:
-        """First answers of windows that were due then."""
+        """Return the delays of first answers of windows that were due then."""
         with self._lock:
             firsts = [each for query in queries for each in self.first[query].values()]
         return [each.late_s for each in firsts if begin_s < each.due_s <= end_s]
 
     def wrong(self, begin_s: float, end_s: float, per_window: int) -> list[str]:
-        """Windows of that time that are not stable once, with as many readings as were sent."""
+        """Return windows of that time without exactly one stable answer of all readings."""
         found = []
         with self._lock:
             for query in self.queries:
@@ -147,7 +147,7 @@ class Bench:
             self._phase("come and go", fragment, lambda of: self._come_and_go(of, times))
             self._phase("raise", fragment, lambda of: self._spoil(f"{of} raise", seconds))
             self._phase("sleep", fragment, lambda of: self._spoil(f"{of} sleep {SLEEP_S}", seconds))
-        # Those of the last query have their own hosts by now.
+        # Those of the last query are in hosts of their own by now.
         self._phase("drain", f"orderer/{self.others[-1]}.0.a", self._leak)
         end_s = time.time()
         self.system.feeder.stop()
@@ -159,7 +159,7 @@ class Bench:
         print("\n".join(wrong[:10]))
 
     def _wait_in_time(self) -> None:
-        """Until the newest answers of all come within a second."""
+        """Wait until the newest answers of all come within a second."""
         until_s = time.monotonic() + BACK_S_MAX
         while time.monotonic() < until_s:
             time.sleep(1.0)
@@ -173,7 +173,10 @@ class Bench:
         raise SystemExit(f"answers do not come in time within {BACK_S_MAX:g} s")
 
     def _phase(self, what: str, fragment: str, act: Callable[[str], float]) -> None:
-        """``act`` returns from when on others should be as usual (wall time)."""
+        """Run a phase.
+
+        ``act`` returns the time from which the others must be as usual (wall time).
+        """
         time.sleep(AFTER_S)
         begin_s, self.usual = time.time(), {}
         time.sleep(self._seconds)
@@ -185,7 +188,7 @@ class Bench:
             self._wait_ready(fragment)
 
     def _row(self, what: str, fragment: str, begin_s: float) -> dict[str, float]:
-        end_s = time.time() - 1.0  # what was due has been seen
+        end_s = time.time() - 1.0  # all due answers were read
         found = figures(self.answers.late_s(self.others, begin_s, end_s))
         own = max(self.answers.late_s((self.bad,), begin_s, end_s), default=float("nan"))
         which = "p99" if what in ("raise", "sleep") else "max"

@@ -1,4 +1,4 @@
-"""How fast a topic of JSON readings becomes records of a source log, the consumer included.
+"""Rate of a topic of JSON readings into records of a source log, including the consumer.
 
     python -m bench.json_input [MESSAGES]
 
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def row(codec: str, partitions: int, client: str, n: int, runs: list[dict[str, float]]) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     best = min(runs, key=lambda spent: spent["cpu"])
     rates = f"{n / best['wall'] / 1e6:.2f} | {n / best['cpu'] / 1e6:.2f}"
     steps = " | ".join(f"{best[step] / n * 1e9:.0f}" for step in STEPS)
@@ -79,7 +79,7 @@ def row(codec: str, partitions: int, client: str, n: int, runs: list[dict[str, f
 
 
 def fill(bootstrap: str, topic: str, partitions: int, codec: str, messages: int) -> None:
-    """Write the readings, in turn to the partitions."""
+    """Write the readings, to the partitions in turn."""
     config = {"linger.ms": 20, "queue.buffering.max.messages": 1_000_000, "compression.type": codec}
     producer = Producer({"bootstrap.servers": bootstrap} | config)
     for i in range(messages):
@@ -94,9 +94,9 @@ def fill(bootstrap: str, topic: str, partitions: int, codec: str, messages: int)
 def drain(
     bootstrap: str, topic: str, partitions: int, make: Callable[..., TopicClient], messages: int
 ) -> dict[str, float]:
-    """Seconds of each step, on one core."""
+    """Return the seconds of each step, on one core."""
     cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(cores)})  # threads of the client that is opened inherit it
+    os.sched_setaffinity(0, {min(cores)})  # inherited by the threads of the client that is opened
     try:
         client = make(topic, consumer_config(cluster_of(bootstrap), "bench", 100))
         client.assign(dict.fromkeys(range(partitions), 0))

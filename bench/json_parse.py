@@ -1,11 +1,11 @@
-"""What reading a message costs by what it holds: parsing alone, no broker, on one core.
+"""Cost of reading a message by its content: parsing alone, no broker, on one core.
 
     python -m bench.json_parse [MESSAGES]
 
-With the scanner, from places in memory as the usual client hands them over, and without it. There
-the readers are total, so each batch is looked through before pyarrow sees it, and how much there is
-to look at depends on the messages: an ``e`` between digits may be an exponent, a bracket may be the
-sixty-fifth. Prints the best of twenty rounds.
+With the scanner, from memory addresses as returned by the usual client, and without it. Without it
+each batch is checked before pyarrow parses it, and the cost of the check depends on the messages:
+an ``e`` between digits may be an exponent, a bracket may be the sixty-fifth. Prints the best of
+twenty rounds.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ SHAPES: Final[dict[str, tuple[Literal["s", "ms"], str, Callable[[int], bytes]]]]
 
 
 def main() -> None:
-    """A table, one line a shape."""
+    """Print a table, one line per shape."""
     messages = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
     print("| messages with | bytes | scanner, ns a reading | pyarrow, ns a reading |")
     print("|---|---|---|---|")

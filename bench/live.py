@@ -1,8 +1,8 @@
-"""`slackwater up` as a user runs it, fed through topics and read as any consumer would.
+"""`slackwater up` as run by a user, with topics as input and a consumer of its results.
 
-Four streams, each a topic of JSON readings; one query with a window of a second. The feeder is no
-part of what is measured: it stamps evenly over each second, so that a window is right if it counts
-exactly a second's readings, and it keeps what the broker does not take until the broker is back.
+Four streams, each a topic of JSON readings; one query with a window of a second. The feeder is not
+part of the measurement: it stamps evenly over each second, so that a correct window counts exactly
+a second's readings, and it keeps readings while the broker is down.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ STREAM: Final = (
 
 
 class Feeder(threading.Thread):
-    """Stamps and sends ``per_s`` readings a second of each stream, evenly over each second."""
+    """Stamps and sends ``per_s`` readings per second of each stream, evenly over each second."""
 
     def __init__(self, bootstrap: str, per_s: int) -> None:
         super().__init__(daemon=True)
@@ -74,7 +74,7 @@ class Feeder(threading.Thread):
         )
 
     def run(self) -> None:
-        """Until it is told to stop."""
+        """Run until stopped."""
         second, sent = int(time.time()) + 1, 0
         while not self._ending.wait(0.01):
             due = min(self.per_s, int((time.time() - second) * self.per_s))
@@ -91,7 +91,7 @@ class Feeder(threading.Thread):
         self._producer.poll(0)
 
     def stop(self) -> None:
-        """End; what has not been sent is given up."""
+        """Stop; unsent readings are dropped."""
         self._ending.set()
         self.join()
         self._producer.purge()
@@ -99,7 +99,7 @@ class Feeder(threading.Thread):
 
 @dataclass(frozen=True, slots=True)
 class LiveAnswer:
-    """A window's stable answer: its normal time and when it was seen (s), what it counts."""
+    """A window's stable answer: its normal time and the time of reading (s), and its count."""
 
     due_s: float
     seen_s: float
@@ -107,19 +107,19 @@ class LiveAnswer:
 
     @property
     def late_s(self) -> float:
-        """After its normal time."""
+        """Delay after its normal time."""
         return self.seen_s - self.due_s
 
 
 @dataclass
 class LiveAnswers(threading.Thread):
-    """Reads the query's results for as long as the program runs."""
+    """Reads the query's results until the end of the program."""
 
     bootstrap: str
     query: str = QUERY
     stable: list[LiveAnswer] = field(default_factory=list)
     first_late_s: list[float] = field(default_factory=list)
-    """Of each window's first answer, stable or not, after its normal time."""
+    """Delay of each window's first answer, stable or not, after its normal time."""
 
     def __post_init__(self) -> None:
         super().__init__(daemon=True)
@@ -128,7 +128,7 @@ class LiveAnswers(threading.Thread):
         return id(self)
 
     def run(self) -> None:
-        """Read on."""
+        """Read until stopped."""
         reader = KafkaTransport(self.bootstrap).reader(isolation="read_committed")
         reader.assign({(Names().results(self.query, kind), 0): 0 for kind in RESULT_KINDS})
         counted: dict[str, float] = defaultdict(float)
@@ -155,7 +155,7 @@ class LiveAnswers(threading.Thread):
 
 
 class Up:
-    """`slackwater up` in a folder, on a port that stays."""
+    """`slackwater up` in a folder, on a fixed port."""
 
     def __init__(self, folder: Path, replicas: int, *, more: str = "") -> None:
         self.folder = folder
@@ -174,7 +174,7 @@ class Up:
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """Give the command; waits for nothing."""
+        """Run the command; do not wait."""
         self._output = (self.folder / "output").open("a")
         command = [sys.executable, "-m", "slackwater.cli.app", "up", "--port", str(self._port)]
         command += ["--deployment", str(self._file), "--data-dir", str(self.folder / "data")]
@@ -183,7 +183,7 @@ class Up:
         )
 
     def wait_ready(self, times: int = 1) -> None:
-        """Until it has said so often that all is ready."""
+        """Wait until it has reported ready this many times."""
         assert self.process is not None
         deadline = time.monotonic() + READY_S_MAX
         while (self.folder / "output").read_text().count("\nup: ") < times:
@@ -192,13 +192,13 @@ class Up:
             time.sleep(0.1)
 
     def processes(self) -> list[psutil.Process]:
-        """It and all below it."""
+        """Return it and all its descendants."""
         assert self.process is not None
         above = psutil.Process(self.process.pid)
         return [above, *above.children(recursive=True)]
 
     def kill(self) -> None:
-        """`kill -9` of everything, as a power cut would."""
+        """`kill -9` all processes, like a power failure."""
         assert self.process is not None
         victims = self.processes()
         for victim in victims:
@@ -208,7 +208,7 @@ class Up:
         psutil.wait_procs(victims[1:], 10)
 
     def stop(self) -> None:
-        """End it in order."""
+        """Stop it in order."""
         assert self.process is not None
         if self.process.poll() is None:
             os.kill(self.process.pid, signal.SIGINT)

@@ -1,10 +1,10 @@
-"""How many MQTT messages a second go from a local Mosquitto into the spool, acknowledged.
+"""Rate of MQTT messages from a local Mosquitto into the spool, acknowledged.
 
     python -m bench.mqtt [MESSAGES]
 
-The log behind the spool is in memory, so that only the input is measured: connection, parsing, a
-durable transaction for each group, acknowledgements. The publisher is one `mosquitto_pub`, whose
-own rate may be the limit.
+The log after the spool is in memory, so only the input is measured: connection, parsing, a durable
+transaction for each group, acknowledgements. The publisher is one `mosquitto_pub`, whose own rate
+may be the limit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FORMS: tuple[tuple[MqttVersion, int], ...] = (("5", 10), ("5", 200), ("3.1.1", 1
 
 
 def measure(broker: Mosquitto, version: MqttVersion, in_flight: int, messages: int) -> None:
-    """Publish messages, take them in, and print the rate and the CPU time of a message."""
+    """Publish messages, read them, and print the rate and the CPU time per message."""
     spec = mqtt_spec(sequence=True, disorder_us=3_600 * S, in_flight=in_flight)
     assert spec.mqtt is not None
     client_id = f"bench-{version}-{in_flight}"

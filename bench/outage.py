@@ -1,8 +1,8 @@
-"""An outage twenty times as long as X: what every process's memory does meanwhile.
+"""Memory of every process during an outage twenty times as long as X.
 
-The stack of ``pipeline.py`` at 20,000 readings/s; one of four streams is cut off for 40 s, X = 2 s.
-The resident memory of each process is sampled before the outage, each 8 s during it, and after the
-corrections. Nothing may grow with the outage's length: Kafka is the buffer.
+The stack of ``pipeline.py`` at 20,000 readings/s; one of four streams is disconnected for 40 s, X =
+2 s. The resident memory of each process is sampled before the outage, each 8 s during it, and after
+the corrections. Memory must not grow with the outage's length: Kafka is the buffer.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class Seen:
 
 
 class Results(threading.Thread):
-    """Reads the three result topics as any consumer would."""
+    """Reads the three result topics as a consumer."""
 
     def __init__(self, transport: KafkaTransport) -> None:
         super().__init__(daemon=True)
@@ -136,10 +136,10 @@ class Results(threading.Thread):
         self.seen = Seen()
 
     def run(self) -> None:
-        """Until the process ends."""
+        """Run until the process ends."""
         while True:
             records = self._reader.poll(5_000, 0.005)
-            now = time.time()  # handed over; what it costs to parse them is the bench's own affair
+            now = time.time()  # read; the time to parse them is not part of the measurement
             for raw in records:
                 if b'"kind":"boundary"' in raw.value:
                     self._take(json.loads(raw.value), now)
@@ -157,7 +157,7 @@ class Results(threading.Thread):
 
 
 class Usage:
-    """CPU and memory of each process between two moments."""
+    """CPU and memory of each process between two times."""
 
     def __init__(self, processes: dict[str, psutil.Process]) -> None:
         self._processes = processes
@@ -171,7 +171,7 @@ class Usage:
         }
 
     def read(self) -> dict[str, tuple[float, float]]:
-        """Cores and MB since the last call."""
+        """Return cores and MB since the last call."""
         cpu, now = self._seconds(), time.monotonic()
         took = now - self._at
         answer = {
@@ -216,7 +216,7 @@ class Stack:
         common += ["--data-dir", str(folder)]
         commands = {
             "aggregator": ["slackwater_spark.app", "0", "--fragments", "bench.0.a"],
-            # A host each, so that each stage is measured by itself.
+            # A separate host for each, so that stages are measured separately.
             "orderer": ["slackwater.host", "0", "--fragments", "orderer/bench.0.a"],
             "root": ["slackwater.host", "1", "--fragments", "root/bench.0"],
         }
@@ -247,14 +247,14 @@ class Stack:
         )
 
     def check_alive(self) -> None:
-        """Nothing may end by itself in a bench."""
+        """Raise an error if a process has ended by itself."""
         for name, child in self.children.items():
             if child.poll() is not None:
                 log = (self._folder / f"{name}.log").read_text()[-2_000:]
                 raise SystemExit(f"{name} ended with {child.returncode}:\n{log}")
 
     def stop(self) -> None:
-        """End what was started."""
+        """Stop everything that was started."""
         for child in self.children.values():
             child.terminate()
         for child in self.children.values():
@@ -322,7 +322,7 @@ def measure(stack: Stack, rates: list[int], seconds: float) -> None:
 def phase_row(
     stack: Stack, results: Results, rate: int, seconds: float, bucket: int, names: list[str]
 ) -> int:
-    """One line of the table; windows of the first two seconds are left out."""
+    """Return one line of the table; windows of the first two seconds are excluded."""
     stack.usage.read()
     begin, tentative = bucket / 1e6, results.seen.tentative
     bucket = run_phase(stack, rate, seconds, bucket)
@@ -344,7 +344,7 @@ def phase_row(
 
 
 def silence(stack: Stack, results: Results, bucket: int) -> None:
-    """One stream is cut off for three times the bound."""
+    """Disconnect one stream for three times the bound."""
     begin = bucket / 1e6
     tentative = results.seen.tentative
     stack.generators[0].silent = True

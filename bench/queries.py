@@ -1,12 +1,12 @@
-"""What a query costs: 1, 3, 10, ... queries over the same four streams, on this machine.
+"""Cost of a query: 1, 3, 10, ... queries over the same four streams, on this machine.
 
 Each row is one `slackwater rehearse` with a silence of 5 s in one stream, so every window of every
-query is compared with a batch computation. The processes below it are sampled from /proc meanwhile.
-A row that fails is printed with the reason: overload is a result, too. The second table has how
-often the processes of each kind wake, all of a kind together, over the steady part.
+query is compared with a batch computation. Its child processes are sampled from /proc meanwhile. A
+row that fails is printed with the reason: overload is a result, too. The second table has the
+wake-ups of the processes by kind, over the steady part.
 
 The queries have the same sources, so they share their children (decision 93). With ``--distinct``
-each has a ``where`` of its own, and with it children of its own.
+each has a different ``where``, and therefore its own children.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ START_US: Final = 1_600_000_000_000_000
 
 @dataclass(slots=True)
 class Usage:
-    """What the processes of one rehearsal used."""
+    """Resources used by the processes of one rehearsal."""
 
     processes_max: int = 0
     memory_mb_max: float = 0.0
@@ -103,7 +103,7 @@ def wakeups(usages: Mapping[int, Usage]) -> str:
 
 
 def row(folder: Path, queries: int, text: str, rate: int, seconds: int, usage: Usage) -> int:
-    """One rehearsal, one line of the table; 1 if its results were not exact."""
+    """Run one rehearsal and print its line; return 1 if its results were not exact."""
     (folder / "deployment.yaml").write_text(text)
     for number, stream in enumerate(STREAMS):
         rows = "".join(readings(number, rate // len(STREAMS), seconds))
@@ -135,7 +135,7 @@ def row(folder: Path, queries: int, text: str, rate: int, seconds: int, usage: U
 
 
 def line(queries: int, usage: Usage, began: float, report: dict[str, Any]) -> str:
-    """The table's line of one rehearsal. Percentiles are those of the worst query."""
+    """Return the line of one rehearsal. Percentiles are those of the worst query."""
     all_of = list(report["queries"].values())
     clean = [query["latency_ms"]["clean"] for query in all_of]
     ready = float("nan") if usage.began_at is None else usage.began_at - began
@@ -155,7 +155,7 @@ def line(queries: int, usage: Usage, began: float, report: dict[str, Any]) -> st
 
 
 def worst_of(values: Iterator[float | None]) -> str:
-    """The largest of some figures, of which some may be lacking."""
+    """Return the largest of some figures, of which some may be missing."""
     known = [value for value in values if value is not None]
     return f"{max(known):,.0f}" if known else "-"
 
@@ -166,7 +166,10 @@ def wrongs(query: dict[str, Any]) -> int:
 
 
 def deployment(queries: int, *, distinct: bool = False) -> str:
-    """The deployment file: tumbling and sliding windows by turns, over all four streams."""
+    """Return the deployment file.
+
+    Tumbling and sliding windows alternately, over all four streams.
+    """
     stream = "{key: {column: k}, time: {column: t, unit: us}, fields: [v], disorder: 100ms}"
     lines = ["apiVersion: slackwater/v1", "clock: wall", "streams:"]
     lines += [f"  {name}: {stream}" for name in STREAMS]
@@ -185,7 +188,7 @@ def deployment(queries: int, *, distinct: bool = False) -> str:
 
 
 def readings(stream: int, per_s: int, seconds: int) -> Iterator[str]:
-    """A CSV file: ``per_s`` readings a second, evenly spaced, keys in turn."""
+    """Write a CSV file: ``per_s`` readings a second, evenly spaced, keys in turn."""
     yield "t,k,v\n"
     step_us = 1_000_000 // per_s
     for i in range(per_s * seconds):
@@ -194,7 +197,7 @@ def readings(stream: int, per_s: int, seconds: int) -> Iterator[str]:
 
 
 def sample(pid: int, folder: Path, usage: Usage, stop: threading.Event) -> None:
-    """Look at the processes below ``pid`` once a second; CPU of those that ended stays counted."""
+    """Sample the processes below ``pid`` once a second; CPU of those that ended is included."""
     spent: dict[tuple[int, float], float] = {}
     parent = psutil.Process(pid)
     ticks = 0

@@ -1,14 +1,15 @@
-"""`kill -9` of everything under load: how long until right answers come, and come in time, again.
+"""`kill -9` of all processes under load: time until correct answers, and answers in time, return.
 
-`slackwater up` runs with its own broker, its readings come through topics. Then it and all below it
-are killed at once, and the command is given again at once. Whoever feeds it lives on, keeps what
-the broker does not take, and sends it when that is back, as a gateway of sensors would.
+`slackwater up` runs with its own broker, and its readings come through topics. Then it and all its
+child processes are killed at once, and the command is run again at once. The feeder continues,
+keeps readings while the broker is down, and sends them when it is back, as a gateway of sensors
+would.
 
-Columns, in seconds since the kill: the broker answers; all say that they are ready; the first
-window's stable answer that is new and right; the first right one that is within a second of its
-normal time, from which on all are. ``CPU s`` is what all processes have used by then: on a machine
-that does something else as well it tells more than the seconds do. ``wrong`` counts stable answers
-that lack readings, or have too many.
+Columns, in seconds since the kill: the broker responds; all processes report ready; the first new,
+correct stable answer; the first correct one that is within a second of its normal time, from which
+on all are. ``CPU s`` is the CPU time of all processes until then: on a machine with other load it
+is more informative than the seconds. ``wrong`` counts stable answers that lack readings, or have
+too many.
 
 Run with ``python -m bench.restart [--replicas 1,2] [--rate 3000] [--repeat 1]``; prints Markdown.
 """
@@ -31,10 +32,10 @@ from slackwater.runtime.logs.cluster import Cluster
 WARM_S: Final = 10.0
 IN_TIME_S: Final = 1.0
 IN_TIME_RUN: Final = 5
-"""So many windows in a row are in time when the restart is over."""
+"""Number of consecutive windows in time that end the restart."""
 WAIT_S_MAX: Final = 300.0
 FIRST_WINDOWS: Final = 5
-"""The feeder begins after the query: these are empty, or have a part of a second in them."""
+"""The feeder begins after the query: these windows are empty, or have a part of a second."""
 
 
 def main() -> int:
@@ -60,7 +61,7 @@ def main() -> int:
 
 
 def row(folder: Path, replicas: int, rate: int) -> int:
-    """One kill, one line of the table; how many stable answers were wrong."""
+    """One kill, one line of the table; return the number of wrong stable answers."""
     up = Up(folder, replicas, more=", expect_every: 1s")
     up.start()
     try:
@@ -83,7 +84,7 @@ def row(folder: Path, replicas: int, rate: int) -> int:
         used_s = sum(sum(process.cpu_times()[:2]) for process in up.processes())
         new = [answer for answer in seen.stable[kept:] if answer.seen_s > killed_s]
         right_s = next(answer.seen_s for answer in new if answer.counted == rate)
-        # Readings of the first second of all came before the query.
+        # The very first readings precede the query.
         wrong = sum(answer.counted != rate for answer in seen.stable[FIRST_WINDOWS:])
         moments = [broker_s, ready_s, right_s, over.seen_s]
         cells = [str(replicas), *(f"{moment - killed_s:.1f}" for moment in moments)]
@@ -96,7 +97,7 @@ def row(folder: Path, replicas: int, rate: int) -> int:
 
 
 def in_time(stable: Sequence[LiveAnswer], since_s: float) -> LiveAnswer:
-    """Wait for a run of stable answers in time, seen since then; the first of them."""
+    """Wait for a run of stable answers in time, read since then; return the first of them."""
     deadline = time.monotonic() + WAIT_S_MAX
     while time.monotonic() < deadline:
         recent = [answer for answer in list(stable) if answer.seen_s > since_s]

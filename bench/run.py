@@ -33,7 +33,7 @@ with its quick-start flags (C1 compiler only, serial collector). Other pages: wh
 """
 
 SEPARATE = "\n# Measured separately\n"
-"""What follows this line of the page is kept: those benches take too long, or too much memory."""
+"""The part of the page after this line is kept: those benches take too long, or too much memory."""
 
 
 def main() -> int:
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def machine() -> str:
-    """What it was measured on."""
+    """Describe the machine."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     model = next(
         (
@@ -81,7 +81,7 @@ def machine() -> str:
 
 
 def _block(text: str) -> str:
-    """Tables as they are, other output as code."""
+    """Return tables unchanged, other output as code."""
     return text if "|---" in text else f"```\n{text}```\n"
 
 

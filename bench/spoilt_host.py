@@ -1,10 +1,10 @@
-"""A host whose fragments may be spoilt, to see what one does to the others.
+"""A host whose fragments can be made to fail, to measure the effect on the others.
 
-Started in place of ``slackwater.host`` by a bench or a test, never by the product: faults are made
-here, around the making of a fragment. Each line of the file that ``SPOILT_BY`` names is a fragment
-and what each of its steps does: ``orderer/q.0.a raise``, ``root/q.0 sleep 0.2``. It is read again
-at each step. An orderer that begins while its line is ``orderer/q.0.a leak 1000`` releases nothing
-that it has read, and its H is 1,000 bytes. ``orderer/q.0.a swell 8`` keeps 8 MiB more at each
+Started in place of ``slackwater.host`` by a bench or a test, never by the product: faults are
+injected here, around the creation of a fragment. Each line of the file that ``SPOILT_BY`` names is
+a fragment and the behaviour of its steps: ``orderer/q.0.a raise``, ``root/q.0 sleep 0.2``. The file
+is read at each step. An orderer that starts while its line is ``orderer/q.0.a leak 1000`` releases
+none of its records, and its H is 1,000 bytes. ``orderer/q.0.a swell 8`` keeps 8 MiB more at each
 step, which only the memory of the process shows.
 """
 
@@ -34,17 +34,17 @@ exec {python} "$@"
 """
 
 _swollen: list[bytes] = []
-"""What fragments that swell keep; it stays when they have left the host."""
+"""Memory kept by fragments that swell; it remains when they have left the host."""
 
 MakeOne = Callable[[str, RegistryView, Any], Fragment]
 
 
 class SpoiltError(Exception):
-    """What a spoilt step raises."""
+    """Raised by a step that is to fail."""
 
 
 def python_for(file: Path) -> str:
-    """An interpreter, made beside the file, that starts this host where it should start a host."""
+    """Return an interpreter, written beside the file, that starts this host in place of a host."""
     made = file.with_name("python")
     made.write_text(PYTHON.format(by=BY, file=file, repository=REPOSITORY, python=sys.executable))
     made.chmod(0o755)
@@ -52,7 +52,7 @@ def python_for(file: Path) -> str:
 
 
 def spoilt(make: MakeOne, kind: str) -> MakeOne:
-    """Make fragments of this kind, with steps that can be spoilt."""
+    """Create fragments of this kind, with steps that can fail."""
 
     def made(name: str, known: RegistryView, transport: Any) -> Fragment:
         fragment = make(name, known, transport)

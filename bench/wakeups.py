@@ -1,7 +1,7 @@
-"""How often processes wake: the kernel's count of voluntary context switches, thread by thread.
+"""Wake-ups of processes: the kernel's count of voluntary context switches, thread by thread.
 
-A thread that waits gives its core up once for each time that it was woken before. So what a loop
-does while nothing happens is seen here, also where it is too little CPU to be measured.
+A waiting thread gives its core up once for each time that it was woken before. The work of an idle
+loop is therefore visible here, also if it takes too little CPU to be measured.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _NAMED: Final = {
 
 
 def kind_of(command: Iterable[str]) -> str:
-    """What a process is, by its command line; all that is not known is the tool itself."""
+    """Return the kind of a process, by its command line; unknown ones are the tool itself."""
     return next((_NAMED[word] for word in command if word in _NAMED), "others")
 
 
 def switches(pid: int) -> dict[int, int]:
-    """Voluntary context switches of each thread so far; of none if the process has ended."""
+    """Return voluntary context switches of each thread so far; none if the process has ended."""
     found = {}
     for status in Path(f"/proc/{pid}/task").glob("*/status"):
         try:
@@ -42,7 +42,7 @@ def switches(pid: int) -> dict[int, int]:
 
 
 class Wakeups:
-    """Adds up the wake-ups between looks, by kind of process. For processes that stay."""
+    """Adds up wake-ups between samples, by kind of process, for permanent processes."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[int, int], int] = {}
@@ -52,7 +52,7 @@ class Wakeups:
         self._looked_s = 0.0
 
     def look(self, processes: Iterable[psutil.Process], now_s: float) -> None:
-        """Count what has been since the last look; the first one only begins."""
+        """Count the wake-ups since the last sample; the first one only starts."""
         for process in processes:
             try:
                 kind = self._kinds.get(process.pid) or kind_of(process.cmdline())
@@ -63,13 +63,13 @@ class Wakeups:
                 before = self._last.get((process.pid, thread))
                 self._last[process.pid, thread] = count
                 if self._began_s is not None:
-                    # One that began meanwhile has its whole count.
+                    # A thread started meanwhile has its full count.
                     self._woken[kind] += count - (before or 0)
         self._began_s = now_s if self._began_s is None else self._began_s
         self._looked_s = now_s
 
     def per_s(self) -> Mapping[str, float]:
-        """Wake-ups a second of all processes of a kind together, the most first."""
+        """Wake-ups per second of all processes of a kind together, in descending order."""
         seconds = self._looked_s - (self._began_s or 0.0)
         if self._began_s is None or seconds <= 0:
             return {}

@@ -34,7 +34,7 @@ EXPERIMENTS: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def main() -> int:
-    """Run, keep, render."""
+    """Run, store, render."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.paper_dpc",
         description=__doc__,
@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def attempt(name: str, *, quick: bool) -> bool:
-    """One experiment; what it cannot measure is told, and the others go on."""
+    """Run one experiment; report one that cannot be measured, and continue."""
     print(f"{name} ...", flush=True)
     began = time.monotonic()
     try:
@@ -75,7 +75,7 @@ def attempt(name: str, *, quick: bool) -> bool:
 
 
 def load() -> dict[str, Any]:
-    """What has been measured so far."""
+    """Return the figures measured so far."""
     path = FOLDER / "dpc.json"
     if not path.exists():
         return {}
@@ -84,7 +84,7 @@ def load() -> dict[str, Any]:
 
 
 def render() -> None:
-    """The page and its plots."""
+    """Write the page and its plots."""
     kept = load()
     plot(kept, FOLDER)
     (FOLDER / "dpc.md").write_text(page(kept))

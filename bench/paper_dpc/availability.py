@@ -31,7 +31,7 @@ def run(*, quick: bool) -> dict[str, Any]:
 
 
 def failure(system: System, results: Results, seconds: float) -> dict[str, float]:
-    """Cut one stream for so long; what a client saw of it."""
+    """Cut one stream for this time; return a client's measurements."""
     system.settle()
     tentative = results.tentative
     began = system.feeder.cut("s1")

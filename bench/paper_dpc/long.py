@@ -1,9 +1,10 @@
-"""A failure of ten minutes with one replica of each stage left: answers go on, memory stays flat.
+"""A failure of ten minutes with one replica of each stage left: answers continue, memory is flat.
 
-guarantee-2 and guarantee-5, and the paper's Property 1. Two replicas of orderer and aggregator; as
-one of four streams is cut off the second of each is killed, and stays away. Every window's latency
-is seen, resident memory of what is left is sampled, and of the JVMs also the *live heap*, what a
-full collection leaves: their resident memory tells only how far the heap has ever grown.
+guarantee-2 and guarantee-5, and the paper's Property 1. Two replicas of orderer and aggregator;
+when one of four streams is cut, the second of each is killed, and stays down. Every window's
+latency is measured, and resident memory of the remaining processes is sampled. For the JVMs the
+*live heap* is sampled as well, the size after a full collection: their resident memory shows only
+the largest size of the heap so far.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def run(*, quick: bool) -> dict[str, Any]:
 def measure(system: System, outage_s: float) -> dict[str, Any]:
     """One outage on a warm system."""
     results = system.follow("q")
-    time.sleep(WARM_S)  # no condition: what is loaded and compiled in the first windows is in it
+    time.sleep(WARM_S)  # no condition: the first windows include loading and compilation
     system.settle()
     second = [name for name in system.memory_mb() if name in {"host/1", "aggregator/1"}]
     assert second, "there is nothing to kill"
@@ -77,14 +78,14 @@ def measure(system: System, outage_s: float) -> dict[str, Any]:
 
 
 def sample(system: System, without: list[str], began: float) -> dict[str, Any]:
-    """Resident memory and live heap (MB) of each process that is left, seconds after ``began``."""
+    """Return resident memory and live heap (MB) of each remaining process, with the time."""
     left = {name: mb for name, mb in system.memory_mb().items() if name not in without}
     heaps = {name: live_heap_mb(pid) for name, pid in system.jvms().items() if name in left}
     return {"at_s": round(time.time() - began), "resident": left, "live_heap": heaps}
 
 
 def live_heap_mb(pid: int) -> float:
-    """What a full collection leaves in a JVM's heap."""
+    """Return the size of a JVM's heap after a full collection."""
     jcmd = shutil.which("jcmd")
     if jcmd is None:
         raise SystemExit("jcmd of the JDK is not in the PATH")

@@ -48,13 +48,16 @@ def run(*, quick: bool) -> dict[str, Any]:
 
 
 def rung(system: System, results: dict[str, Results], seconds: float, tries: int) -> dict[str, Any]:
-    """Cut one stream for so long, a few times; how many tentative answers the chain gave."""
+    """Cut one stream for this time, a few times.
+
+    Return the chain's numbers of tentative answers.
+    """
     counts = [failure(system, results, seconds) for _ in range(tries)]
     return {"failure_s": seconds, "n_tentative": counts}
 
 
 def failure(system: System, results: dict[str, Results], seconds: float) -> int:
-    """One failure of so long; again where this machine was too busy to end it in time."""
+    """Run one failure of this length; repeat it if this machine was too busy to end it in time."""
     for _ in range(ATTEMPTS):
         system.settle()
         before = sum(one.tentative for one in results.values())

@@ -1,4 +1,4 @@
-"""The page of results: tables "paper | ours", each with how to repeat it."""
+"""The page of results: tables "paper | this project", each with the command that repeats it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ what the method promises, not what hardware does.
 
 
 def page(kept: Found) -> str:
-    """All that has been measured."""
+    """Return the page with all measured figures."""
     sections: dict[str, Callable[[Found], Iterable[str]]] = {
         "availability": _availability,
         "masking": _masking,

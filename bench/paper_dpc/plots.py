@@ -18,7 +18,7 @@ mpl.use("Agg")
 
 
 def plot(kept: Found, folder: Path) -> None:
-    """One picture for each experiment that has been measured."""
+    """Write one plot for each measured experiment."""
     drawings: dict[str, tuple[str, int, Callable[[list[Axes], Found], None]]] = {
         "availability": ("dpc-availability", 1, _availability),
         "serialization": ("dpc-serialization", 2, _serialization),
@@ -81,5 +81,5 @@ def _memory(axes: list[Axes], found: Found) -> None:
         one.plot(at, [s["resident"][name] for s in samples], label=name)
     for name in samples[0]["live_heap"]:
         one.plot(at, [s["live_heap"][name] for s in samples], "--", label=f"{name}, live heap")
-    above = 1.5 * max(max(s["resident"].values()) for s in samples)  # the legend's room
+    above = 1.5 * max(max(s["resident"].values()) for s in samples)  # room for the legend
     one.set(xlabel="since the failure began (s)", ylabel="memory (MB)", ylim=(0, above))

@@ -37,7 +37,7 @@ def run(*, quick: bool) -> dict[str, Any]:
 
 
 def failure(system: System, results: dict[str, Results], seconds: float) -> dict[str, Any]:
-    """Cut one stream for so long; what each query's client saw."""
+    """Cut one stream for this time; return the measurements of each query's client."""
     system.settle()
     before = {name: one.tentative for name, one in results.items()}
     began = system.feeder.cut("s1")

@@ -1,4 +1,4 @@
-"""What a consumer sees of a query: when each unit was first answered, and how."""
+"""A consumer's view of a query: the time and the label of each unit's first answer."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from slackwater.runtime.logs.kafka import KafkaTransport
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """The first answer of a window: its normal time, how long after that it was seen, its label.
+    """The first answer of a window: its normal time, the delay until it was read, its label.
 
-    ``empty``: it holds no row.
+    ``empty``: it has no rows.
     """
 
     due: float
@@ -30,17 +30,17 @@ class First:
 
 @dataclass
 class Seen:
-    """By window start (us), in the order of being seen."""
+    """By window start (us), in the order of reading."""
 
     first: dict[int, First] = field(default_factory=dict)
     stable_to: float = 0.0
     """Normal time of the last window that is stable; they become so in order."""
     tentative: int = 0
-    """Windows answered tentatively, all in all."""
+    """Number of windows answered tentatively."""
 
 
 class Results(threading.Thread):
-    """Reads a query's three topics as any consumer would, until it is stopped."""
+    """Reads a query's three topics as a consumer, until stopped."""
 
     def __init__(self, transport: KafkaTransport, query: str) -> None:
         super().__init__(name=f"results of {query}", daemon=True)
@@ -51,7 +51,7 @@ class Results(threading.Thread):
         self._seen = Seen()
 
     def run(self) -> None:
-        """Take in what comes; a record is seen when it has been handed over."""
+        """Process records; a record counts as read when it was returned."""
         while not self._stopping.is_set():
             records = self._reader.poll(5_000, 0.02)
             now = time.time()
@@ -62,18 +62,18 @@ class Results(threading.Thread):
         self._reader.close()
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._stopping.set()
         self.join()
 
     def between(self, begin: float, end: float) -> list[First]:
-        """The first answers of windows that were due then (wall time, s)."""
+        """Return the first answers of windows that were due then (wall time, s)."""
         with self._lock:
             return [one for one in self._seen.first.values() if begin < one.due <= end]
 
     @property
     def tentative(self) -> int:
-        """How many windows were answered tentatively so far."""
+        """Return the number of windows answered tentatively so far."""
         with self._lock:
             return self._seen.tentative
 
@@ -92,7 +92,7 @@ class Results(threading.Thread):
         due = datetime.fromisoformat(line["due_at"]).timestamp()
         begin, end = (datetime.fromisoformat(line[f"window_{edge}"]) for edge in ("start", "end"))
         tentative, windows = line["label"] == "tentative", line["windows"]
-        # One line answers a run of empty windows, which do not overlap in any experiment.
+        # One record answers a run of empty windows, which do not overlap in any experiment.
         size = (end - begin).total_seconds() / windows
         for behind in range(windows):
             start = begin.timestamp() + behind * size
@@ -106,7 +106,7 @@ class Results(threading.Thread):
 
 
 def figures(values: list[float]) -> dict[str, float]:
-    """Count, mean, p50, p99 and largest; nothing to measure is an error."""
+    """Return count, mean, p50, p99 and maximum; raise an error without data."""
     if not values:
         raise SystemExit("there is nothing to measure: no answer was seen in time")
     p50, p99 = (float(v) for v in np.percentile(values, [50, 99]))

@@ -59,7 +59,7 @@ def run(*, quick: bool) -> dict[str, Any]:
 def measure(
     bucket_ms: int, boundary_ms: int, seconds: float
 ) -> tuple[dict[str, float], list[float]]:
-    """Latencies (ms) in the ordered log, and those of the source log itself."""
+    """Return latencies (ms) in the ordered log, and those of the source log itself."""
     text = deployment_text(("s1",), {"q": QUERY})
     with running(text, per_s=0, w_us=bucket_ms * 1000, only=("orderer",)) as system:
         ordered: Log = (Names().ordered("q", 0), ordered_partition(0, live=False))
@@ -72,7 +72,7 @@ def measure(
 def speak_and_listen(
     system: System, ordered: Log, boundary_us: int, seconds: float
 ) -> dict[Log, list[float]]:
-    """Write readings and boundaries in time, and note when each reading is seen where."""
+    """Write readings and boundaries in time, and record when each reading is read from each log."""
     source = system.sources["s1"]
     log: Log = (Names().source("s1"), 0)
     reader = system.transport.reader()
@@ -103,7 +103,7 @@ def speak_and_listen(
 
 
 def values_of(topic: str, value: bytes) -> list[float]:
-    """When the readings of a record were written (us)."""
+    """Return the times (us) at which the readings of a record were written."""
     if topic.startswith("sw.source."):
         source = decode_source(value)
         if source.kind is not Kind.INSERTION or source.columns is None:
@@ -114,7 +114,7 @@ def values_of(topic: str, value: bytes) -> list[float]:
 
 
 def summary(values: list[float]) -> dict[str, float]:
-    """As the tables have it (ms)."""
+    """Return the figures as in the tables (ms)."""
     if not values:
         raise SystemExit("no reading was seen: there is nothing to measure")
     array = np.array(values)

@@ -1,9 +1,9 @@
-"""The data sources: what proxies would write, by this process, so that a failure begins on time.
+"""The data sources: this process writes the proxies' records, so that a failure begins on time.
 
 Every stream has one record for each ``flush_us`` of event time, written as soon as that has passed,
-with the boundary behind it. A stream that is *cut* goes on and keeps what it says, as a proxy's
-spool does; reconnected, it says all of it at once. The value of each reading is the wall time (us)
-at which it was written, so that whoever sees it again knows how long it took.
+followed by the boundary. A stream that is *cut* continues and keeps its records, as a proxy's spool
+does; when reconnected, it sends all of them at once. The value of each reading is the wall time
+(us) at which it was written, so that a reader can compute its latency.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ FIELD = "written"
 
 
 class Source:
-    """One stream's log; its readings go round ``keys`` keys (0: one, with the stream's name)."""
+    """One stream's log.
+
+    Its readings have ``keys`` keys in turn (0: one, with the stream's name).
+    """
 
     def __init__(self, transport: KafkaTransport, stream: str, keys: int = 0) -> None:
         self.stream = stream
@@ -38,7 +41,7 @@ class Source:
         )
 
     def emit(self, stimes: np.ndarray, boundary: int) -> None:
-        """Readings at these event times (us), and the promise behind them."""
+        """Write readings at these event times (us), followed by the boundary."""
         count = len(stimes)
         first, self._next_id = self._next_id, self._next_id + count
         columns = SourceColumns(
@@ -68,7 +71,7 @@ class Source:
             self._writer.append(*self._log, value)
 
     def close(self) -> None:
-        """Give the writer back."""
+        """Release the writer."""
         self._writer.close(timeout_s=1.0)
 
 
@@ -77,7 +80,7 @@ def _fatal(why: str) -> None:
 
 
 class Feeder(threading.Thread):
-    """Lets all sources speak in time, until it is stopped."""
+    """Lets all sources write in time, until stopped."""
 
     def __init__(self, sources: list[Source], *, per_s: int, flush_us: int = 100_000) -> None:
         super().__init__(name="sources", daemon=True)
@@ -89,15 +92,15 @@ class Feeder(threading.Thread):
         self._done = threading.Condition()
 
     def cut(self, stream: str) -> float:
-        """From the next flush on nothing of it arrives; the wall time (s) of its last boundary."""
+        """Stop delivery from the next flush on; return the wall time (s) of its last boundary."""
         return self._set(stream, cut=True)
 
     def reconnect(self, stream: str) -> float:
-        """All that it has kept arrives now; the wall time (s) of that."""
+        """Deliver all kept records now; return the wall time (s)."""
         return self._set(stream, cut=False)
 
     def stop(self) -> None:
-        """Say no more."""
+        """Stop writing."""
         self._stopping.set()
         self.join()
 

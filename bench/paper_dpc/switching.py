@@ -1,14 +1,15 @@
-"""Section 5.1: how long it takes to go over to another replica of an upstream neighbour.
+"""Section 5.1: the time to switch to another replica of an upstream neighbour.
 
 A query without a window in buckets of 20 ms, so that an answer is due often; two orderer replicas.
-One replica after the other is killed with -9 and comes back: some in steady state, some in a
-failure of a stream while the other one is tentative too, some just before that failure's deadline,
-when the root has every reason to wait for a replica that says STABLE and is dead already. The
-root's log tells when it had heard of the replica last, when it gave it up, and when it gave its
-first answer after that. A client tells how much later than usual its answers came.
+One replica after the other is killed with -9 and restarted: some in steady state, some in a failure
+of a stream while the other one is tentative too, some just before that failure's deadline, when the
+root waits for a replica that last reported STABLE although it has ended. The root's log has the
+time of the replica's last heartbeat, of its loss, and of the first answer after that. A client
+measures the delay of the answers.
 
-Elsewhere a replica has a machine of its own. Here the dead one's successor would take half of this
-one for its start, a second of CPU time, just when the others are measured: it is held that long.
+With a machine per replica nothing else is needed. Here the ended replica's successor would take
+half of this machine for its start, a second of CPU time, during the measurement of the others: it
+is held back for that time.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ QUICK = {"steady": 2, "tentative": 2, "deadline": 1}
 QUERY = f"{{from: [s1, s2], bound: {BOUND_S:g}s}}"
 AWAY_S = 1.2
 NOTICED_S_MAX = 0.5
-"""After so long the root has noticed any death; what it tells later is of something else."""
+"""Time after which the root has detected any loss; later reports are of other events."""
 _REPORTED = re.compile(
     r"^(\S+) INFO .* switched from replica (\d) of child 0: heard ([\d.]+) ms before .*"
     r" answered ([\d.]+) ms after",
@@ -37,9 +38,10 @@ _REPORTED = re.compile(
 
 
 class Kill(NamedTuple):
-    """When which replica was killed, and how much later than usual answers came after it (s).
+    """The time and the replica of a kill, and the delays of answers after it (s).
 
-    ``empty`` answers lack even what the living replica had: in each window a stream speaks.
+    ``empty`` answers lack even the readings of the other replica: in each window a stream has
+    readings.
     """
 
     at: float
@@ -49,7 +51,7 @@ class Kill(NamedTuple):
 
 
 class ReportedSwitch(NamedTuple):
-    """What the root tells of one replica that it gave up: when it answered, and two times (s)."""
+    """The root's report of one lost replica: time of the answer, and two durations (s)."""
 
     at: float
     replica: int
@@ -70,7 +72,7 @@ def run(*, quick: bool) -> dict[str, Any]:
                 replica = 1 - replica
         reported = [_read(*groups) for groups in _REPORTED.findall(system.log("root/q.0"))]
         results.stop()
-    # A replica that is tentative is not waited for: nothing is told when it dies.
+    # A tentative replica is not waited for: its end is not reported.
     waited_for = [one for kind in ("steady", "deadline") for one in kills[kind]]
     noticed = [t for one in waited_for if (t := _of(one, reported)) is not None]
     if not noticed:
@@ -90,7 +92,7 @@ def run(*, quick: bool) -> dict[str, Any]:
 
 
 def kill(system: System, results: Results, kind: str, replica: int) -> Kill:
-    """One death, and what it did to the answers that were due in the second after it."""
+    """Kill one replica; return the effect on the answers due in the second after it."""
     name = f"orderer/q.0.{'ab'[replica]}"
     system.settle()
     cut = None
@@ -105,7 +107,7 @@ def kill(system: System, results: Results, kind: str, replica: int) -> Kill:
     system.wait_ready([name])
     results.wait_until_stable(time.time(), 60)
     if kind == "deadline":
-        # The windows since the cut are late anyway, the first by what the bound allows.
+        # The windows since the cut are late in any case, the first by the bound.
         assert cut is not None
         hit = results.between(cut, at)
         late = max(one.late for one in hit)
@@ -125,6 +127,6 @@ def _read(at: str, replica: str, received_ms: str, answered_ms: str) -> Reported
 
 
 def _of(one: Kill, reported: list[ReportedSwitch]) -> ReportedSwitch | None:
-    """What the root told of this death."""
+    """Return the root's report of this loss."""
     of = (t for t in reported if t.replica == one.replica and 0 < t.at - one.at < NOTICED_S_MAX)
     return next(of, None)

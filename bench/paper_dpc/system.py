@@ -1,7 +1,7 @@
 """A deployment on real processes: embedded broker, Faust orderers and roots, Spark; no proxies.
 
-The sources are in this process (``sources.py``). Everything else is started and kept running as
-``slackwater up`` does it, with a query's grid given (``w_us``) where an experiment is about it.
+The sources are in this process (``sources.py``). Everything else is started and kept running as by
+``slackwater up``, with a given grid of the query (``w_us``) if an experiment needs one.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class System:
         text: of the deployment file.
         per_s: readings of each stream.
         w_us: the bucket size; by default what ``slackwater up`` takes.
-        flush_us: how often a source speaks.
+        flush_us: interval of a source's records.
         keys: how many each stream has; 0: one, with the stream's name.
         only: kinds of processes to start.
         python: runs them.
@@ -97,7 +97,7 @@ class System:
         self._feeder: Feeder | None = None
 
     def start(self) -> None:
-        """Start everything; the sources speak from the beginning, so that nothing is missed."""
+        """Start everything; the sources write from the beginning, so that nothing is missing."""
         self._wait(self.supervisor.start_broker(self._broker))
         self.transport = KafkaTransport(self._broker.bootstrap)
         ensure_topics(self._broker.bootstrap, topic_specs(self.deployment, {}))
@@ -115,11 +115,11 @@ class System:
 
     @property
     def launch(self) -> Launch:
-        """How its processes are started, once its broker answers."""
+        """Return the launch of its processes, used once its broker responds."""
         return Launch(self._path, self._broker.bootstrap, self.folder, python=self._python)
 
     def _wanted(self, launch: Launch) -> Iterator[ProcessSpec]:
-        """Hosts run only the kinds that are asked for."""
+        """Hosts run only the requested kinds."""
         for spec in fragment_specs(self.deployment, launch):
             parts = tuple(part for part in spec.parts if part.startswith(self._only))
             if parts:
@@ -129,13 +129,13 @@ class System:
 
     @property
     def feeder(self) -> Feeder:
-        """Who lets the sources speak; an experiment with ``per_s=0`` does it by itself."""
+        """The feeder of the sources; an experiment with ``per_s=0`` writes by itself."""
         assert self._feeder is not None, "not started yet"
         return self._feeder
 
     @property
     def listener(self) -> HeartbeatListener:
-        """What the processes say."""
+        """The processes' heartbeats."""
         assert self._listener is not None, "not started yet"
         return self._listener
 
@@ -151,13 +151,13 @@ class System:
         )
 
     def follow(self, query: str) -> Results:
-        """Begin to read the query's results."""
+        """Start to read the query's results."""
         results = Results(self.transport, query)
         results.start()
         return results
 
     def wait_ready(self, names: Iterable[str]) -> None:
-        """Wait until these processes say that they do their work."""
+        """Wait until these processes report that they are working."""
         wanted = list(names)
         if not self.listener.wait_for(
             lambda view: all(view.ready(name, time.monotonic()) for name in wanted), READY_S_MAX
@@ -165,7 +165,7 @@ class System:
             raise SystemExit(f"not ready after {READY_S_MAX:.0f} s; see {self.folder / 'logs'}")
 
     def settle(self) -> None:
-        """Wait until every output has been STABLE for a second: no failure is under way."""
+        """Wait until every output has been STABLE for a second: no failure is in progress."""
         until, since = time.monotonic() + SETTLE_S_MAX, time.monotonic()
         while time.monotonic() - since < 1.0:
             unsettled = [
@@ -181,9 +181,9 @@ class System:
             time.sleep(0.05)
 
     def kill(self, name: str, *, away_s: float) -> float:
-        """Kill -9, or drop a fragment; it begins again at once, and is held for so long.
+        """Kill -9, or drop a fragment; it restarts at once, and is held back for this time.
 
-        The wall time (s) of its death.
+        Return the wall time (s) of its end.
         """
 
         async def act() -> float:
@@ -196,7 +196,7 @@ class System:
 
         was = self._wait(self._pids()).get(name)
         at = self._wait(act())
-        # A fragment's host carries commands out in their order; a process must be there again.
+        # A fragment's host executes commands in order; a process must exist again.
         while was is not None and self._wait(self._pids()).get(name, was) == was:
             time.sleep(0.001)
         self._wait(hold())
@@ -211,14 +211,14 @@ class System:
         self._wait(act())
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> Future[None]:
-        """Do this in the supervisor's loop."""
+        """Run this in the supervisor's loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def _pids(self) -> dict[str, int]:
         return self.supervisor.pids()
 
     def log(self, name: str) -> str:
-        """What a process has said so far."""
+        """Return a process's log so far."""
         return self.supervisor.log_path(name).read_text(errors="replace")
 
     def memory_mb(self) -> dict[str, float]:
@@ -231,7 +231,7 @@ class System:
         return found
 
     def jvms(self) -> dict[str, int]:
-        """Process ids of the Java processes, by the process whose they are."""
+        """Return process ids of the Java processes, by their parent process."""
         found = {}
         for name, pid in self._wait(self._pids()).items():
             process = psutil.Process(pid)
@@ -241,12 +241,12 @@ class System:
         return found
 
     def deaths(self) -> int:
-        """How many processes have ended by themselves."""
+        """Return the number of processes that have ended by themselves."""
         reported = [event.event for event in self.supervisor.events]
         return sum("ended" in event or "exit" in event for event in reported)
 
     def stop(self) -> None:
-        """End what was started."""
+        """Stop everything that was started."""
         if self._feeder is not None and self._feeder.is_alive():
             self._feeder.stop()
         for source in self.sources.values():
@@ -263,7 +263,7 @@ class System:
 
 @contextmanager
 def running(text: str, **options: Any) -> Iterator[System]:
-    """A system for the length of a block, in a folder of its own; kept where it failed."""
+    """Run a system for the length of a block, in its own folder, which is kept after a failure."""
     folder = Path(tempfile.mkdtemp(prefix="slackwater-paper-"))
     system = System(folder, text, **options)
     try:

@@ -1,7 +1,7 @@
-"""What the windows should have been, and what is wrong with those that were published.
+"""Computes the expected windows, and the faults of the published ones.
 
-The same for all peers. Nothing of slackwater is used: the windows are computed by a loop over the
-readings that were sent, and compared with the rows that a consumer of the results has read.
+The same code for all peers. It uses nothing of slackwater: the windows are computed by a loop over
+the readings sent, and compared with the rows that a consumer of the results has read.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 
 SIZE_MS: Final = 1_000
-"""Of every window."""
+"""Length of every window."""
 TOLERANCE: Final = 1e-9
-"""Of averages, relative: peers add in different orders."""
+"""Relative tolerance of averages: peers add in different orders."""
 
 Place = tuple[str, int]
 """A window: its sensor and its start, ms since the epoch."""
@@ -23,7 +23,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class WindowFigures:
-    """What a window says of its readings."""
+    """The content of a window."""
 
     count: int
     avg: float
@@ -31,7 +31,7 @@ class WindowFigures:
     max: float
 
     def equals(self, other: WindowFigures) -> bool:
-        """The same, averages up to rounding."""
+        """Return whether they are equal, averages up to rounding."""
         return (self.count, self.min, self.max) == (other.count, other.min, other.max) and (
             math.isclose(self.avg, other.avg, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
         )
@@ -55,9 +55,9 @@ class Verdict:
     lost: int
     """Windows without an unmarked answer."""
     wrong: int
-    """Windows whose last unmarked answer is not right, and windows that should not exist."""
+    """Windows whose last unmarked answer is wrong, and windows that should not exist."""
     doubled: int
-    """Windows whose right answer was published more than once."""
+    """Windows whose correct answer was published more than once."""
     readings_lost: int
     """Readings that the last unmarked answers lack."""
     partial: int
@@ -68,12 +68,12 @@ class Verdict:
 
     @property
     def exact(self) -> bool:
-        """Every window answered once, and right."""
+        """Whether every window was answered once, and correctly."""
         return not (self.lost or self.wrong or self.doubled)
 
 
 def windows(readings: Iterable[tuple[int, str, float]]) -> dict[Place, WindowFigures]:
-    """The windows of some readings (time in ms, sensor, value)."""
+    """Return the windows of some readings (time in ms, sensor, value)."""
     values: dict[Place, list[float]] = defaultdict(list)
     for ts, sensor, value in readings:
         values[sensor, ts - ts % SIZE_MS].append(value)
@@ -84,7 +84,7 @@ def windows(readings: Iterable[tuple[int, str, float]]) -> dict[Place, WindowFig
 
 
 def judge(expected: Mapping[Place, WindowFigures], answers: Iterable[PeerAnswer]) -> Verdict:
-    """Compare what was published with what should have been."""
+    """Compare the published windows with the expected ones."""
     by_place: dict[Place, list[PeerAnswer]] = defaultdict(list)
     for answer in answers:
         by_place[answer.place].append(answer)

@@ -1,4 +1,4 @@
-"""Windows of a second by sensor, in Quix Streams; runs in a venv of its own.
+"""Windows of a second by sensor, in Quix Streams; runs in a separate venv.
 
 Arguments: bootstrap, folder for state, grace in ms, ``rekey`` or ``keyed``, ``final`` or
 ``updates``. ``final`` publishes a window once, when it is closed; ``updates`` (``current()``)
@@ -15,7 +15,7 @@ from quixstreams import Application
 
 
 def main() -> None:
-    """Run until it is killed."""
+    """Run until killed."""
     bootstrap, folder, grace_ms, keys, mode = sys.argv[1:]
     app = Application(
         bootstrap,
@@ -23,10 +23,10 @@ def main() -> None:
         auto_offset_reset="earliest",
         state_dir=folder,
         processing_guarantee="exactly-once",
-        # Answers are seen when a checkpoint is committed: its interval is a latency.
+        # Answers become readable when a checkpoint is committed: its interval adds latency.
         commit_interval=1.0,
-        # A worker that is started again takes its partitions back at once, and ends the transaction
-        # that the dead one has left open. (By default the id is a new one: a minute.)
+        # A restarted worker takes its partitions back at once, and ends the open transaction of the
+        # killed one. (By default the id is a new one: a minute.)
         consumer_extra_config={"group.instance.id": "peer"},
         producer_extra_config={"transactional.id": "peer"},
         loglevel="WARNING",
@@ -44,13 +44,13 @@ def main() -> None:
 
 
 def stamped(value: dict[str, Any], headers: object, timestamp: float, kind: object) -> int:
-    """Event time is the reading's."""
+    """Use the reading's event time."""
     del headers, timestamp, kind
     return int(value["ts"])
 
 
 def named(value: dict[str, Any], key: Any, timestamp: int, headers: object) -> dict[str, Any]:
-    """The answer, with its sensor."""
+    """Return the answer with its sensor."""
     del timestamp, headers
     return value | {"sensor": key.decode() if isinstance(key, bytes) else key}
 

@@ -31,7 +31,7 @@ from slackwater.runtime.local.broker import EmbeddedBroker
 from slackwater.runtime.logs.topics import TopicLayout, ensure_topics
 
 WARM_S: Final = 10.0
-"""A live run begins when fresh answers have come for so long."""
+"""A live run begins when answers have been fresh for this time."""
 FRESH_S: Final = 8.0
 START_S_MAX: Final = 180.0
 SILENT_S: Final = 15
@@ -40,21 +40,21 @@ LIVE_S: Final = 30
 SILENCE_PER_S: Final = 400
 KILL_PER_S: Final = 2_000
 AFTER_S: Final = 15.0
-"""So long beyond the grace late answers are waited for at the end of a live run."""
+"""Time beyond the grace for which late answers are waited for at the end of a live run."""
 QUIET_S: Final = 30.0
-"""A backlog is done when nothing came for so long."""
+"""A backlog is done after this time without answers."""
 BACKLOG_S_MAX: Final = 900.0
 GRACE_MS: Final = 2_000
 FIGURES: Final = HERE / "figures.json"
-"""What was measured last, by scenario and peer: the page is made of it, so that a part can be
-measured anew."""
+"""The last figures, by scenario and peer; the page is made from them, so that parts can be measured
+again."""
 
 RunFigures = dict[str, dict[str, list[str]]]
 
 
 @dataclass(frozen=True)
 class Table:
-    """A scenario: its text and the columns behind the peer's name."""
+    """A scenario: its text and the columns after the peer's name."""
 
     title: str
     text: str
@@ -85,7 +85,7 @@ def main() -> int:
 
 
 def page(figures: RunFigures) -> str:
-    """The results page: each row as it was last measured."""
+    """Return the results page: each row as last measured."""
     settings = "\n".join(_line(peer.title, peer.settings) for peer in PEERS.values())
     parts = [HEAD.format(machine=machine(), settings=settings)]
     for name, table in TABLES.items():
@@ -117,7 +117,7 @@ def _options() -> argparse.Namespace:
 
 
 def _fetch(chosen: list[str]) -> dict[str, str]:
-    """Have what the peers need; by peer, why one cannot be had."""
+    """Fetch the peers' software; return by peer the reason if it is unavailable."""
     missing = {}
     for key in chosen:
         try:
@@ -146,7 +146,7 @@ def _line(*cells: str) -> str:
 
 @contextlib.contextmanager
 def _broker(peer: Peer, options: argparse.Namespace) -> Iterator[tuple[Path, str]]:
-    """A new broker with the topics, and a folder for the worker."""
+    """Start a new broker with the topics, and a folder for the worker."""
     with contextlib.ExitStack() as stack:
         made = stack.enter_context(tempfile.TemporaryDirectory(prefix="slackwater-peers-"))
         if options.keep is None:
@@ -166,7 +166,7 @@ def _broker(peer: Peer, options: argparse.Namespace) -> Iterator[tuple[Path, str
 
 
 def throughput(peer: Peer, options: argparse.Namespace) -> list[str]:
-    """Two backlogs, one a sixth of the other: what the start costs falls out of the difference."""
+    """Measure two backlogs, one a sixth of the other: the difference excludes the start."""
     count = options.readings // peer.backlog_divisor
     short_s, _ = backlog(peer, options, count // 6)
     long_s, verdict = backlog(peer, options, count)
@@ -176,7 +176,7 @@ def throughput(peer: Peer, options: argparse.Namespace) -> list[str]:
 
 
 def backlog(peer: Peer, options: argparse.Namespace, count: int) -> tuple[float, Verdict]:
-    """Seconds from the worker's start to its last answer."""
+    """Return the seconds from the worker's start to its last answer."""
     span_ms = count * 1_000 // workload.BACKLOG_PER_S
     start_ms = (int(time.time()) - 3_600) * 1_000 - span_ms
     with _broker(peer, options) as (folder, bootstrap):
@@ -198,9 +198,9 @@ def backlog(peer: Peer, options: argparse.Namespace, count: int) -> tuple[float,
 
 
 def _wait_quiet(worker: Worker, seen: Seen, count: int) -> None:
-    """Until there are so many answers, or none come any more.
+    """Wait for this number of answers, or until there are no more.
 
-    Rows are parsed only when there are enough of them, or no more come.
+    Rows are parsed only when there are enough of them, or no more arrive.
     """
     deadline_s = time.time() + BACKLOG_S_MAX
     rows, since_s = 0, time.time()
@@ -229,7 +229,7 @@ class Live:
     seen: Seen
 
     def verdict(self, from_ms: int, to_ms: int) -> Verdict:
-        """On the windows of a time, after late answers have been waited for."""
+        """Return the verdict on the windows of a time, after waiting for late answers."""
         readings = [each for each in list(self.feeder.sent) if from_ms <= each[0] < to_ms]
         expected = windows(readings)
         deadline_s = time.time() + self.grace_s + AFTER_S
@@ -284,7 +284,7 @@ def _sleep_until(ms: int) -> None:
 
 
 def silence(peer: Peer, options: argparse.Namespace, grace_ms: int = GRACE_MS) -> list[str]:
-    """One of four sources is silent for 15 s, and then delivers what it has."""
+    """One of four sources is silent for 15 s, and then delivers its readings."""
     with _live(peer, options, SILENCE_PER_S, grace_ms) as live:
         from_ms = (int(time.time()) + 2) * SIZE_MS
         silent_ms = from_ms + 5_000
@@ -303,12 +303,12 @@ def silence(peer: Peer, options: argparse.Namespace, grace_ms: int = GRACE_MS) -
 
 
 def patience(peer: Peer, options: argparse.Namespace) -> list[str]:
-    """The same with a grace that is longer than the silence."""
+    """The same with a grace longer than the silence."""
     return silence(peer, options, (SILENT_S + 5) * 1_000)
 
 
 def kill(peer: Peer, options: argparse.Namespace) -> list[str]:
-    """`kill -9` of the worker, started again at once."""
+    """`kill -9` the worker, and restart it at once."""
     with _live(peer, options, KILL_PER_S, GRACE_MS) as live:
         from_ms = (int(time.time()) - 5) * SIZE_MS
         time.sleep(0.5)
@@ -325,7 +325,7 @@ def kill(peer: Peer, options: argparse.Namespace) -> list[str]:
 
 
 def _next_right(live: Live, killed_s: float) -> float:
-    """When the first right answer was seen of a window that ended after the kill."""
+    """Return the time of the first correct answer of a window that ended after the kill."""
     deadline_s = time.time() + START_S_MAX
     while time.time() < deadline_s:
         live.worker.check_alive()
@@ -341,7 +341,7 @@ def _next_right(live: Live, killed_s: float) -> float:
 
 
 def _usual_late_s(answers: list[PeerAnswer], killed_s: float) -> float:
-    """The median lateness of the answers seen in the 8 s before the kill."""
+    """Return the median delay of the answers read in the 8 s before the kill."""
     return statistics.median(
         each.seen_s - (each.place[1] + SIZE_MS) / 1e3
         for each in answers

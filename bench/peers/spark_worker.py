@@ -14,7 +14,7 @@ from slackwater.runtime.local.paths import spark_jars
 
 
 def main() -> None:
-    """Run until it is killed."""
+    """Run until killed."""
     bootstrap, folder, grace_ms = sys.argv[1:]
     spark = (
         SparkSession.builder.master("local[2]")

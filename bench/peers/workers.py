@@ -1,7 +1,7 @@
-"""The peers: what each is given, how it is fetched, started and killed, and how its rows are read.
+"""The peers: their parameters, installation, start, kill, and the parsing of their rows.
 
-Each is one worker process (with what it starts itself) that reads the topic ``readings`` and
-publishes windows; started again on the same folder it goes on from its own checkpoint.
+Each is one worker process (with its child processes) that reads the topic ``readings`` and
+publishes windows; restarted on the same folder it continues from its own checkpoint.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ SLACKWATER_TOPICS: Final = tuple(Names().results(QUERY, kind) for kind in ("stab
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker is started for."""
+    """Parameters of a worker's start."""
 
     bootstrap: str
     folder: Path
     grace_ms: int = 2_000
-    """How long a window waits for late readings; slackwater's bound."""
+    """Time for which a window waits for late readings; slackwater's bound."""
     sources: bool = True
-    """Partitions are sources, and event time is now; else they are shares of the sensors, of a
-    backlog."""
+    """Partitions are sources, and event time is the present; else they are shares of the sensors,
+    for a backlog."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class Peer:
     prepare: Callable[[Job], None] = lambda job: None
     topics: Sequence[str] = ("answers",)
     backlog_divisor: int = 1
-    """Slow ones are given a shorter backlog."""
+    """Slow ones get a shorter backlog."""
 
 
 class Worker:
-    """A peer at work."""
+    """A running peer."""
 
     def __init__(self, peer: Peer, job: Job) -> None:
         self._command = peer.command(job)
@@ -72,19 +72,19 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it; waits for nothing."""
+        """Start it; do not wait."""
         with self._out.open("ab") as out:
             self._process = spawn(self._command, stdout=out, cwd=HERE.parent.parent)
 
     def check_alive(self) -> None:
-        """Raise if it has ended by itself."""
+        """Raise an error if it has ended by itself."""
         assert self._process is not None
         if self._process.poll() is not None:
             tail = self._out.read_text(errors="replace")[-2_000:]
             raise RuntimeError(f"the worker has ended with {self._process.returncode}:\n{tail}")
 
     def kill(self) -> None:
-        """`kill -9` of it and of all that it has started."""
+        """`kill -9` it and all its descendants."""
         assert self._process is not None
         try:
             above = psutil.Process(self._process.pid)
@@ -100,10 +100,10 @@ class Worker:
 
 @dataclass
 class Seen(threading.Thread):
-    """Reads what a peer publishes, as a consumer of committed records does.
+    """Reads a peer's rows, as a consumer of committed records.
 
-    Rows are kept as they came, with the time, and are parsed when somebody asks for the answers: a
-    row takes 15 us to parse, which would count as the peer's where both share the cores.
+    Rows are kept unparsed, with their times, until the answers are needed: parsing a row takes 15
+    us, which would count as the peer's if both share the cores.
     """
 
     bootstrap: str
@@ -116,14 +116,14 @@ class Seen(threading.Thread):
         self._parsed: list[PeerAnswer] = []
         self._parsing = threading.Lock()
         self.rows = 0
-        """Number of rows so far, whatever they are."""
+        """Number of rows so far, of any kind."""
 
     def __hash__(self) -> int:
         return id(self)
 
     @property
     def answers(self) -> list[PeerAnswer]:
-        """The answers so far, in the order in which they were seen."""
+        """The answers so far, in the order of reading."""
         with self._parsing:
             while self._rows:
                 value, seen_s = self._rows.popleft()
@@ -131,7 +131,7 @@ class Seen(threading.Thread):
         return self._parsed
 
     def run(self) -> None:
-        """Until it is told to stop."""
+        """Run until stopped."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -164,13 +164,13 @@ class Seen(threading.Thread):
         self._parsed.append(PeerAnswer(place, found, now_s, row.get("kind") == "tentative"))
 
     def stop(self) -> None:
-        """End."""
+        """Stop."""
         self._ending.set()
         self.join()
 
 
 def _maven(name: str) -> None:
-    """Compile a peer in Java, and put its jars beside it."""
+    """Compile a peer in Java, and fetch its jars."""
     into = BUILD / name
     if (into / ".complete").exists():
         return

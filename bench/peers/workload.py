@@ -1,9 +1,9 @@
-"""The readings that all peers are given, and how they come to the broker.
+"""The readings for all peers, and their way to the broker.
 
-`backlog` writes a topic full, partitioned by sensor as Kafka's own partitioner would. `Feeder`
-sends as time passes: each partition is a source (a gateway), and every sensor is heard by all of
-them, so that a window needs them all; one source may be silent for a while, and then delivers what
-it has, with the times it has stamped.
+`backlog` fills a topic, partitioned by sensor as by Kafka's own partitioner. `Feeder` sends in real
+time: each partition is a source (a gateway), and every sensor sends through all of them, so that a
+window needs them all; one source may be silent for a while, and then delivers its readings, with
+their original times.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from confluent_kafka import Producer
 TOPIC: Final = "readings"
 SOURCES: Final = 4
 SENSORS: Final = 10
-"""Of the live load."""
+"""Rate of the live load."""
 BACKLOG_SENSORS: Final = 1_000
 BACKLOG_PER_S: Final = 100_000
 """Readings a second of event time: 100 in a window."""
 SIZE_BYTES_ABOUT: Final = 52
-"""Of a message."""
+"""Maximum readings of a message."""
 CLOSING_MS: Final = 60_000
-"""How far ahead a reading of each sensor lies that closes the backlog's windows."""
+"""Distance of the last reading of each sensor, which closes the backlog's windows."""
 
 WorkloadReading = tuple[int, str, float]
 """Time in ms, sensor, value."""
 
 
 def producer(bootstrap: str) -> Producer:
-    """Keeps order, loses nothing."""
+    """A producer that keeps the order and loses nothing."""
     return Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -46,7 +46,7 @@ def producer(bootstrap: str) -> Producer:
 
 
 def message(reading: WorkloadReading) -> bytes:
-    """As sensors' gateways write it."""
+    """A message as written by sensors' gateways."""
     return b'{"ts":%d,"sensor":"%s","value":%.2f}' % (
         reading[0],
         reading[1].encode(),
@@ -55,19 +55,19 @@ def message(reading: WorkloadReading) -> bytes:
 
 
 def value_of(number: int) -> float:
-    """Spread evenly, two digits."""
-    return (1_500 + number * 7919 % 1_000) / 100  # as exact as what is read from its text
+    """A value, evenly distributed, with two digits."""
+    return (1_500 + number * 7919 % 1_000) / 100  # as exact as a value parsed from its text
 
 
 def backlog(count: int, start_ms: int) -> Iterator[WorkloadReading]:
-    """``count`` readings in the order of their times."""
+    """Return ``count`` readings in the order of their times."""
     for number in range(count):
         ts = start_ms + number * 1_000 // BACKLOG_PER_S
         yield ts, f"s{number % BACKLOG_SENSORS:04d}", value_of(number)
 
 
 def fill(bootstrap: str, count: int, start_ms: int) -> None:
-    """Write the backlog, and what closes its windows."""
+    """Write the backlog, and the readings that close its windows."""
     writer = producer(bootstrap)
     for number, reading in enumerate(backlog(count, start_ms)):
         _put(writer, number % BACKLOG_SENSORS % SOURCES, reading)
@@ -88,7 +88,7 @@ def _put(writer: Producer, partition: int, reading: WorkloadReading) -> None:
 
 
 class Feeder(threading.Thread):
-    """Sends ``per_s`` readings a second, stamped evenly, the sources by turns."""
+    """Sends ``per_s`` readings per second, stamped evenly, from the sources in turn."""
 
     def __init__(self, bootstrap: str, per_s: int) -> None:
         super().__init__(daemon=True)
@@ -104,7 +104,7 @@ class Feeder(threading.Thread):
         self._silent_ms = (from_ms, to_ms)
 
     def run(self) -> None:
-        """Until it is told to stop."""
+        """Run until stopped."""
         start_ms, number = int(time.time()) * 1_000 + 1_000, 0
         while not self._ending.wait(0.005):
             now_ms = time.time() * 1e3
@@ -127,7 +127,7 @@ class Feeder(threading.Thread):
             _put(self._writer, source, reading)
 
     def stop(self) -> None:
-        """End, with everything delivered."""
+        """Stop, with everything delivered."""
         self._ending.set()
         self.join()
         self._writer.flush()
