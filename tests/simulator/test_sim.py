@@ -6,7 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from tests.simulator.config import WorldConfig
 from tests.simulator.run import simulate
+from tests.simulator.world import World
 
 SEEDS = range(16)
 
@@ -21,6 +23,20 @@ def test_a_seed_is_a_run() -> None:
     first, again = (simulate(7) for _ in range(2))
     assert first.events == again.events
     assert [c.at for c in first.history.committed] == [c.at for c in again.history.committed]
+
+
+def test_a_delay_lasts_until_the_last_delayed_record_arrives() -> None:
+    """1. Delays of 0.2 s from 0 s to 0.5 s. 2. Delays of 0.4 s from 0.6 s to 1.6 s."""
+    world = World(1, WorldConfig())
+    world.start()
+    (name, *_) = (name for name in world.config.names if name.startswith("proxy/"))
+    begun = world.scheduler.now
+    world.slow_down(name, 500_000, 200_000)
+    world.run(600_000)
+    world.slow_down(name, 1_000_000, 400_000)
+    world.run(3_000_000)
+    (outage,) = (each for each in world.history.outages if name in each.what)
+    assert (outage.start - begun, outage.end - begun) == (0, 2_000_000)
 
 
 @pytest.mark.drill

@@ -66,6 +66,7 @@ class World:
         """Names of processes that the supervisor does not restart."""
         self._placements = 0
         self.overloaded_us: dict[str, int] = {}
+        self._delayed_until: dict[str, int] = {}
         """By process: additional time of a unit of its work."""
         self._outages_now: dict[str, Outage] = {}
         self._given_up: dict[str, int] = {}
@@ -258,15 +259,21 @@ class World:
         self.scheduler.after(for_us, room)
 
     def slow_down(self, name: str, for_us: int, by_us: int) -> None:
-        """Delay the process's records, in order."""
+        """Delay the process's records, in order; a second delay may begin before the first ends."""
         process = self.present(name)
+        over_at = self.scheduler.now + for_us + by_us
+        self._delayed_until[name] = max(over_at, self._delayed_until.get(name, 0))
         self.note(name, f"sends {by_us / SECOND:g} s late for {for_us / SECOND:g} s")
         self.begin_outage(_LATE + name, "late")
         process.producer.late_us = by_us
 
         def fast() -> None:
             process.producer.late_us = 0
-            self.scheduler.after(by_us, lambda: self.over(_LATE + name))
+            self.scheduler.after(by_us, arrived)
+
+        def arrived() -> None:
+            if self._delayed_until[name] <= self.scheduler.now:
+                self.over(_LATE + name)
 
         self.scheduler.after(for_us, fast)
 
