@@ -77,7 +77,7 @@ async def test_a_proof_of_other_characters_is_refused(tmp_path: Path) -> None:
     async with controller(tmp_path) as address:
         link = await opened(address)
         await link.receive()
-        link.send(links.Hello(1, "x", 0, (), "n", "é"))
+        link.send(links.Hello(links.PROTOCOL_VERSION, "x", 0, (), "n", "é"))
         assert await link.receive() == RefusedFrame("the shared secret differs")
         link.close()
 
@@ -85,12 +85,13 @@ async def test_a_proof_of_other_characters_is_refused(tmp_path: Path) -> None:
 async def test_another_version_is_refused(
     tmp_path: Path,
 ) -> None:
+    ours, theirs = links.PROTOCOL_VERSION, links.PROTOCOL_VERSION + 1
     async with controller(tmp_path) as address:
         link = await opened(address)
         challenge = await link.receive()
-        link.send(links.Hello(2, "x", 0, (), "n", challenge.nonce))
+        link.send(links.Hello(theirs, "x", 0, (), "n", challenge.nonce))
         refused = await link.receive()
-        assert refused == RefusedFrame("protocol version 2; this is version 1")
+        assert refused == RefusedFrame(f"protocol version {theirs}; this is version {ours}")
         link.close()
 
 

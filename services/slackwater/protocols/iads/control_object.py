@@ -43,6 +43,8 @@ TIMESTAMP_BITS: Final = 28
 RANK_BITS: Final = 10
 NAME_CHARS_MAX: Final = 100
 ROOM_FRAGMENTS_MAX: Final = 100_000
+ANY_NUMBER: Final = -1
+"""A move replaces whatever placement there is."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 
 assert VIEW_BITS + TIMESTAMP_BITS + RANK_BITS == 63
@@ -103,11 +105,16 @@ class DrainNode:
 
 @dataclass(frozen=True, slots=True)
 class MoveFragment:
-    """A fragment of a query is placed on a node."""
+    """A fragment of a query is placed on a node.
+
+    ``replaces`` is the placement number that it has now, 0 for none; another one refuses the
+    operation. So two controllers that plan the same move start the fragment once.
+    """
 
     query: str
     fragment: str
     node: str
+    replaces: int = ANY_NUMBER
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +301,9 @@ class ControlObject:
             return self._unknown("node", name, free)
         if refusal := _why_no_name(fragment):
             return self._refuse(refusal)
+        old = self.state.placement.get((query, fragment))
+        if operation.replaces not in (ANY_NUMBER, old.number if old else 0):
+            return self._refuse(f"fragment {query}/{fragment} was placed by another operation")
         number = placement_number(stamp, self._ranks[stamp.sender])
         if number <= self.state.number_greatest:
             seen = view_of_number(self.state.number_greatest)

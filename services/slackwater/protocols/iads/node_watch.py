@@ -1,0 +1,108 @@
+"""What a controller makes of the nodes' heartbeats and reports, for ``placement``.
+
+A node that comes back is given nothing that runs elsewhere until it has been reachable for a while:
+else one whose link fails every few seconds would take and lose fragments all the time. The while
+doubles with each suspicion, and is short again after a long time without one. A node that appears
+for the first time does not wait.
+
+A fragment that was fenced has lost its log to a writer that has a greater placement number, in the
+other half of a split network. Its own half does not place it again in this view. If the next view's
+record still has the fenced placement, the other half's is gone with its controllers, and the
+fragment is placed again (rule-27).
+
+Pure: times come in as arguments. Times are monotonic us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Final
+
+from slackwater.protocols.iads.placement import NodeReports, Standing
+
+SETTLE_US: Final = 10_000_000
+"""How long a node must have been reachable after its first suspicion."""
+SETTLE_US_MAX: Final = 320_000_000
+"""After its sixth, and how long it must be steady until the first counts as the first again."""
+START_US_MAX: Final = 30_000_000
+"""A fragment that starts longer is overdue."""
+
+
+@dataclass(slots=True)
+class _Node:
+    steady_at: int
+    suspected: bool = False
+    suspicions: int = 0
+
+
+class NodeWatch:
+    """The nodes' standings and the states of placements, at one controller."""
+
+    def __init__(self, view_number: int) -> None:
+        self._view_number = view_number
+        self._nodes: dict[str, _Node] = {}
+        self._placed_since: dict[int, int] = {}
+        self._ready: dict[str, frozenset[int]] = {}
+        self._fenced_in: dict[int, int] = {}
+
+    def heartbeat(
+        self, node: str, ready: AbstractSet[int], fenced: AbstractSet[int], now: int
+    ) -> None:
+        """A node reports the placements that are ready there, and those that were fenced."""
+        known = self._nodes.setdefault(node, _Node(now))
+        if known.suspected:
+            known.suspected = False
+            known.steady_at = now + min(SETTLE_US << known.suspicions - 1, SETTLE_US_MAX)
+        self._ready[node] = frozenset(ready)
+        for number in fenced:
+            self._fenced_in.setdefault(number, self._view_number)
+
+    def suspect(self, node: str, now: int) -> None:
+        """A node is silent."""
+        known = self._nodes.setdefault(node, _Node(now))
+        if known.suspected:
+            return
+        if now - known.steady_at >= SETTLE_US_MAX:
+            known.suspicions = 0
+        known.suspected = True
+        known.suspicions = min(known.suspicions + 1, 10)
+        self._ready.pop(node, None)
+
+    def view(self, view_number: int) -> None:
+        """The controllers have a new view."""
+        assert view_number > self._view_number
+        self._view_number = view_number
+
+    def keep(self, nodes: AbstractSet[str], numbers: AbstractSet[int], now: int) -> None:
+        """These nodes and placement numbers are in the record; all else is forgotten."""
+        self._nodes = {name: node for name, node in self._nodes.items() if name in nodes}
+        self._ready = {
+            name: ready & numbers for name, ready in self._ready.items() if name in nodes
+        }
+        self._fenced_in = {n: view for n, view in self._fenced_in.items() if n in numbers}
+        self._placed_since = {n: self._placed_since.get(n, now) for n in numbers}
+
+    def reports(self, now: int) -> NodeReports:
+        """What the planner needs."""
+        ready = frozenset[int]().union(*self._ready.values())
+        fenced = {n for n, view in self._fenced_in.items() if view == self._view_number}
+        return NodeReports(
+            {name: _standing(node, now) for name, node in self._nodes.items()},
+            ready=ready - self._fenced_in.keys(),
+            overdue=frozenset(n for n, t in self._placed_since.items() if now - t >= START_US_MAX),
+            fenced=frozenset(fenced),
+            down=frozenset(self._fenced_in) - fenced,
+        )
+
+    def next_deadline(self, now: int) -> int | None:
+        """When the reports change although nothing arrives; None if they do not."""
+        settled = (n.steady_at for n in self._nodes.values() if not n.suspected)
+        started = (since + START_US_MAX for since in self._placed_since.values())
+        return min((at for at in (*settled, *started) if at > now), default=None)
+
+
+def _standing(node: _Node, now: int) -> Standing:
+    if node.suspected:
+        return Standing.SUSPECTED
+    return Standing.STEADY if now >= node.steady_at else Standing.SETTLING
