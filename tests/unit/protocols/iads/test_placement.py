@@ -263,8 +263,12 @@ def test_orderly_moves_are_few(before: Cluster) -> None:
 def test_a_plan_depends_on_no_order(before: Cluster, rng: st.DataObject) -> None:
     specs = list(before.specs)
     rng.shuffle(specs)  # type: ignore[attr-defined]
-    maps = (before.state.queries, before.state.nodes, before.state.placement)
-    state = ControlState(*(dict(reversed(tuple(m.items()))) for m in maps))
+    state = replace(
+        before.state,
+        queries=dict(reversed([*before.state.queries.items()])),
+        nodes=dict(reversed([*before.state.nodes.items()])),
+        placement=dict(reversed([*before.state.placement.items()])),
+    )
     assert plan_moves(state, specs, before.reports) == before.plan()
 
 
