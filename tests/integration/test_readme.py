@@ -326,9 +326,9 @@ def uses(shell: Shell, produce: str, reading: list[list[str]], names: set[str]) 
 
     followed, kcat, consumer, client = (inline("slackwater results climate"), *reading)
     with contextlib.ExitStack() as stack:
-        produced = stack.enter_context(
-            shell.started("bash", "-c", f"while {produce.strip()}; do sleep 1; done")
-        )
+        # kcat handles Ctrl-C and ends with 0, after which bash would go on without the trap.
+        repeated = f"trap exit INT; while {produce.strip()}; do sleep 1; done"
+        produced = stack.enter_context(shell.started("bash", "-c", repeated))
         results, rows, other, snippet, lab = (
             stack.enter_context(shell.started(*command))
             for command in (
