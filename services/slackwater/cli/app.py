@@ -30,6 +30,7 @@ from slackwater.cli.common import (
     warn,
 )
 from slackwater.cli.controller import controller
+from slackwater.cli.node import node_app
 from slackwater.cli.query import query_app
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, SlackwaterError, UsageError
 from slackwater.runtime.security.credentials import Role
@@ -46,6 +47,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(query_app, name="query")
+app.add_typer(node_app, name="node")
 
 
 def main() -> None:

@@ -42,13 +42,15 @@ def controller(
 ) -> None:
     """Run one controller of the replicated record of queries, nodes and placement, until Ctrl-C.
 
-    Experimental: controllers agree on what is recorded and keep it through crashes and network
-    splits. `slackwater up` has a controller of its own, and carries out the queries of that one;
-    nothing is deployed by this one. Clients use the Python module slackwater.controller.client.
+    Controllers agree on what is recorded and keep it through crashes and network splits.
+    `slackwater node` runs what they place on a machine; `slackwater query apply` and `slackwater
+    node` with --controllers change it.
 
     Example: slackwater controller --name a --listen 127.0.0.1:7101 --data a
     --peers a=127.0.0.1:7101,b=127.0.0.1:7102,c=127.0.0.1:7103
     """
     from slackwater.controller.app import run_controller
+    from slackwater.node.admission import why_refused_on_nodes
+    from slackwater.node.recorded import fragment_specs
 
-    run_controller(name, listen, peers, data, secret_file)
+    run_controller(name, listen, peers, data, secret_file, why_refused_on_nodes, fragment_specs)

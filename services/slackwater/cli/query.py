@@ -17,6 +17,7 @@ from slackwater.cli.common import (
     find_names,
     reach_kafka,
 )
+from slackwater.cli.controls import ControllersOption, SecretFileOption, reach_controllers
 
 query_app = typer.Typer(
     help="Registered queries.\n\nExample: slackwater query list", no_args_is_help=True
@@ -78,23 +79,33 @@ def query_apply(
     ] = "now",
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the queries run.")] = False,
     data_dir_: DataDirOption = None,
+    controllers: ControllersOption = None,
+    secret_file: SecretFileOption = None,
+    bootstrap: BootstrapOption = None,
+    kafka_config: KafkaConfigOption = None,
 ) -> None:
     """Start the queries of a file that do not run yet, beside those that run.
 
     Example: slackwater query apply rooms.yaml --wait
     """
     from slackwater.cli.query_changes import apply_file, parse_start, wait_ready
+    from slackwater.deployment.parse import load_deployment
 
     directory = data_dir(data_dir_)
-    accepted = apply_file(directory, file, query or [], parse_start(from_))
+    reach = reach_controllers(controllers, secret_file, directory)
+    accepted = apply_file(reach, file, query or [], parse_start(from_))
     if wait and accepted:
-        cluster = reach_kafka(None, None, directory)
-        wait_ready(cluster, find_names(None, None, directory), accepted)
+        cluster = reach_kafka(bootstrap, kafka_config, directory)
+        names = load_deployment(file).names if reach.has_nodes else None
+        wait_ready(cluster, names or find_names(None, None, directory), accepted)
 
 
 @query_app.command("delete")
 def query_delete(
-    name: Annotated[str, typer.Argument(help="The query's name.")], data_dir_: DataDirOption = None
+    name: Annotated[str, typer.Argument(help="The query's name.")],
+    data_dir_: DataDirOption = None,
+    controllers: ControllersOption = None,
+    secret_file: SecretFileOption = None,
 ) -> None:
     """End a query. Its results stay in their topics; its name is not used again.
 
@@ -103,13 +114,16 @@ def query_delete(
     from slackwater.cli.query_changes import request
     from slackwater.protocols.iads.control_object import DeleteQuery
 
-    request(data_dir(data_dir_), DeleteQuery(name))
+    request(reach_controllers(controllers, secret_file, data_dir(data_dir_)), DeleteQuery(name))
     emit(f"query {name} is deleted; its results stay in their topics")
 
 
 @query_app.command("pause")
 def query_pause(
-    name: Annotated[str, typer.Argument(help="The query's name.")], data_dir_: DataDirOption = None
+    name: Annotated[str, typer.Argument(help="The query's name.")],
+    data_dir_: DataDirOption = None,
+    controllers: ControllersOption = None,
+    secret_file: SecretFileOption = None,
 ) -> None:
     """Stop computing a query, and keep its positions.
 
@@ -120,13 +134,16 @@ def query_pause(
     from slackwater.cli.query_changes import request
     from slackwater.protocols.iads.control_object import PauseQuery
 
-    request(data_dir(data_dir_), PauseQuery(name))
+    request(reach_controllers(controllers, secret_file, data_dir(data_dir_)), PauseQuery(name))
     emit(f"query {name} is paused; `slackwater query resume {name}` continues it")
 
 
 @query_app.command("resume")
 def query_resume(
-    name: Annotated[str, typer.Argument(help="The query's name.")], data_dir_: DataDirOption = None
+    name: Annotated[str, typer.Argument(help="The query's name.")],
+    data_dir_: DataDirOption = None,
+    controllers: ControllersOption = None,
+    secret_file: SecretFileOption = None,
 ) -> None:
     """Continue a paused query where it was paused.
 
@@ -135,5 +152,5 @@ def query_resume(
     from slackwater.cli.query_changes import request
     from slackwater.protocols.iads.control_object import ResumeQuery
 
-    request(data_dir(data_dir_), ResumeQuery(name))
+    request(reach_controllers(controllers, secret_file, data_dir(data_dir_)), ResumeQuery(name))
     emit(f"query {name} is resumed")

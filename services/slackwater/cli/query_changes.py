@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from slackwater.cli.common import emit, warn
-from slackwater.cli.local_control import where
+from slackwater.cli.controls import Reach
 from slackwater.cli.show import registered
 from slackwater.codec.results import format_time
 from slackwater.controller.client import ControlClient, connect
@@ -19,11 +19,13 @@ from slackwater.model.deployment import Deployment
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, UsageError
 from slackwater.model.names import Names, kind_of
 from slackwater.node.applied import AppliedQuery, Start, from_text, to_text
+from slackwater.primitives.windows import Grid
 from slackwater.protocols.iads.control_object import ApplyQuery, Operation
 from slackwater.protocols.iads.control_state import ControlState
 from slackwater.runtime.local.layout import expected_names
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.registry import QueryDefinition
 from slackwater.runtime.service.settings import settings
@@ -48,7 +50,7 @@ def parse_start(text: str) -> Start:
     return round(aware.timestamp() * 1_000_000)
 
 
-def apply_file(data_dir: Path, file: Path, only: Sequence[str], start: Start) -> list[str]:
+def apply_file(reach: Reach, file: Path, only: Sequence[str], start: Start) -> list[str]:
     """Request the queries of a file that do not run yet; returns their names."""
     micro_batch = settings().aggregator_mode == "micro-batch"
     checked = check_deployment(file, micro_batch=micro_batch)
@@ -59,28 +61,37 @@ def apply_file(data_dir: Path, file: Path, only: Sequence[str], start: Start) ->
         there = ", ".join(deployment.queries)
         raise UsageError(f"{file} has no query {unknown[0]}, only {there}")
     names = [q.name for q in deployment.in_order() if not only or q.name in only]
-    return asyncio.run(_apply(data_dir, deployment, names, start))
+    return asyncio.run(_apply(reach, deployment, names, start))
 
 
 async def _apply(
-    data_dir: Path, deployment: Deployment, names: Sequence[str], start: Start
+    reach: Reach, deployment: Deployment, names: Sequence[str], start: Start
 ) -> list[str]:
-    address, secret = where(data_dir)
     accepted = []
     try:
-        async with connect([address], secret, "query apply") as client:
+        async with connect(reach.addresses, reach.secret, "query apply") as client:
             recorded = (await client.state()).state
             for name in names:
                 if _runs(recorded, deployment, name):
                     emit(f"query {name} runs already")
                     continue
-                text = to_text(AppliedQuery(name, deployment, start))
+                begins = _start_on_nodes(deployment, name, start) if reach.has_nodes else start
+                text = to_text(AppliedQuery(name, deployment, begins))
                 await _request(client, ApplyQuery(name, text))
                 emit(f"query {name} is accepted")
                 accepted.append(name)
     except LinkError as error:
-        raise EnvironmentProblem(f"{error}: is `slackwater up` running?") from None
+        raise EnvironmentProblem(f"{error}: {reach.advice}") from None
     return accepted
+
+
+def _start_on_nodes(deployment: Deployment, name: str, start: Start) -> Start:
+    """The start as a time: whichever nodes register the query then register the same one."""
+    if start != "now":
+        return start
+    query = deployment.queries[name]
+    grid = Grid(query.bucket_us(), query.units(query.bucket_us()))
+    return grid.window_end(grid.last_window_holding(SystemClock().now_us()))
 
 
 def _runs(recorded: ControlState, deployment: Deployment, name: str) -> bool:
@@ -94,23 +105,22 @@ def _runs(recorded: ControlState, deployment: Deployment, name: str) -> bool:
     return without_sharing(spec) == without_sharing(deployment.queries[name])
 
 
-def request(data_dir: Path, operation: Operation) -> None:
-    """Request one operation of the controller of a running `up`.
+def request(reach: Reach, operation: Operation) -> None:
+    """Request one operation of a controller.
 
     Raises:
         UsageError: it is refused.
         EnvironmentProblem: no controller answers.
     """
-    asyncio.run(_request_alone(data_dir, operation))
+    asyncio.run(_request_alone(reach, operation))
 
 
-async def _request_alone(data_dir: Path, operation: Operation) -> None:
-    address, secret = where(data_dir)
+async def _request_alone(reach: Reach, operation: Operation) -> None:
     try:
-        async with connect([address], secret, "query") as client:
+        async with connect(reach.addresses, reach.secret, "query") as client:
             await _request(client, operation)
     except LinkError as error:
-        raise EnvironmentProblem(f"{error}: is `slackwater up` running?") from None
+        raise EnvironmentProblem(f"{error}: {reach.advice}") from None
 
 
 async def _request(client: ControlClient, operation: Operation) -> None:

@@ -6,13 +6,16 @@ import asyncio
 import ipaddress
 import logging
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from slackwater.controller.server import Address, Controller, ControllerConfig
 from slackwater.controller.store import open_store
 from slackwater.model.errors import UsageError
-from slackwater.protocols.iads.control_object import ranks_of
+from slackwater.protocols.iads.control_object import Operation, ranks_of
+from slackwater.protocols.iads.control_state import ControlState
+from slackwater.protocols.iads.placing import Specs
 from slackwater.protocols.iads.topology import MEMBERS_MAX
 from slackwater.runtime.security.private import open_to_others
 
@@ -20,22 +23,38 @@ SECRET_BYTES_MIN: Final = 16
 SECRET_BYTES_MAX: Final = 4096
 
 
+Admission = Callable[[Operation, ControlState], str]
+"""Returns why an operation is refused with this state of the record; empty if it is admitted."""
+
+
 def run_controller(
-    name: str, listen: str, peers: str, data: Path, secret_file: Path | None
+    name: str,
+    listen: str,
+    peers: str,
+    data: Path,
+    secret_file: Path | None,
+    admit: Admission,
+    specs_of: Specs,
 ) -> None:
-    """Run until SIGTERM or SIGINT."""
+    """Run until SIGTERM or SIGINT; ``specs_of`` returns what is to run on nodes."""
     config = make_config(name, listen, peers, secret_file)
     logging.getLogger("slackwater.controller").setLevel(logging.INFO)
-    asyncio.run(_run(config, data))
+    asyncio.run(_run(config, data, admit, specs_of))
 
 
-async def _run(config: ControllerConfig, data: Path) -> None:
+async def _run(config: ControllerConfig, data: Path, admit: Admission, specs_of: Specs) -> None:
     loop, stopping = asyncio.get_running_loop(), asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stopping.set)
     store = open_store(data, config.name)
     try:
-        await Controller(config, store).run(stopping)
+        controller: Controller = Controller(
+            config,
+            store,
+            admit=lambda operation: admit(operation, controller.state),
+            specs_of=specs_of,
+        )
+        await controller.run(stopping)
     finally:
         store.close()
 
@@ -47,7 +66,7 @@ def make_config(name: str, listen: str, peers: str, secret_file: Path | None) ->
         UsageError: an option is wrong, or a port that others can reach has no secret.
     """
     address = parse_address("--listen", listen)
-    secret = _read_secret(secret_file) if secret_file is not None else b""
+    secret = read_secret(secret_file) if secret_file is not None else b""
     if not secret and not is_loopback(address.host):
         raise UsageError(
             f"--listen {address}: other machines can reach it, so --secret-file is needed"
@@ -87,7 +106,8 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _read_secret(path: Path) -> bytes:
+def read_secret(path: Path) -> bytes:
+    """The secret in a file; ``UsageError`` if the file is open to others or too short."""
     try:
         if refusal := open_to_others(path):
             raise UsageError(f"--secret-file {path}: it {refusal}")

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
 from slackwater.controller.links import (
     FrameLink,
     LinkError,
+    NodeBeat,
     RefreshFrame,
+    RefusedFrame,
     RequestFrame,
     ResponseFrame,
     StateFrame,
@@ -35,8 +37,14 @@ REFRESHES_MAX: Final = 100
 class ControlClient:
     """One connection to one controller; ``connect`` makes it."""
 
-    def __init__(self, link: FrameLink, controller: str) -> None:
+    def __init__(
+        self,
+        link: FrameLink,
+        controller: str,
+        on_state: Callable[[StateFrame], None] = lambda _: None,
+    ) -> None:
         self.controller: Final = controller
+        self._on_state = on_state
         self.refreshes: deque[RefreshFrame] = deque(maxlen=REFRESHES_MAX)
         """The newest is last; ``overridden`` has the stamps of responses."""
         self._link = link
@@ -68,6 +76,15 @@ class ControlClient:
         assert isinstance(frame, StateFrame)
         return frame
 
+    def beat(self, beat: NodeBeat) -> None:
+        """Send a node's heartbeat; states arrive at ``on_state`` from then on.
+
+        Raises:
+            LinkError: the connection is gone.
+        """
+        if self._broken or not self._link.send(beat):
+            raise LinkError(self._broken or f"controller {self.controller} is gone")
+
     async def _exchange(
         self, frame: RequestFrame | StateRequest, within_s: float
     ) -> ResponseFrame | StateFrame:
@@ -88,11 +105,15 @@ class ControlClient:
         try:
             while True:
                 match await self._link.receive():
+                    case StateFrame(id=0) as frame:
+                        self._on_state(frame)
                     case ResponseFrame() | StateFrame() as frame:
                         if frame.id in self._waiting and not self._waiting[frame.id].done():
                             self._waiting[frame.id].set_result(frame)
                     case RefreshFrame() as refresh:
                         self.refreshes.append(refresh)
+                    case RefusedFrame(reason):
+                        raise LinkError(reason)
         except LinkError as error:
             self._broken = f"controller {self.controller}: {error}"
             for coming in self._waiting.values():
@@ -102,15 +123,20 @@ class ControlClient:
 
 @asynccontextmanager
 async def connect(
-    addresses: Sequence[Address], secret: bytes = b"", name: str = "client"
+    addresses: Sequence[Address],
+    secret: bytes = b"",
+    name: str = "client",
+    on_state: Callable[[StateFrame], None] = lambda _: None,
 ) -> AsyncIterator[ControlClient]:
     """A connection to the first of these controllers that accepts it.
+
+    ``on_state`` receives the states that a node is sent.
 
     Raises:
         LinkError: none does; the reason of each is named.
     """
     link, controller = await _first(addresses, secret, name)
-    client = ControlClient(link, controller)
+    client = ControlClient(link, controller, on_state)
     reading = asyncio.create_task(client._read())
     try:
         yield client

@@ -26,7 +26,7 @@ from slackwater.protocols.iads.control_state import ControlState
 from slackwater.protocols.iads.messages import GroupMessage, Stamp
 from slackwater.protocols.iads.topology import MEMBERS_MAX
 
-PROTOCOL_VERSION: Final = 2
+PROTOCOL_VERSION: Final = 3
 FRAME_BYTES_MAX: Final = MEMBERS_MAX * CONTROL_STATE_BYTES_MAX
 """The state after a merge is at most the sum of what the members had."""
 HELLO_BYTES_MAX: Final = 4096
@@ -103,14 +103,46 @@ class StateRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeBeat:
+    """A node's heartbeat, with the placements that are ready there and those that were fenced.
+
+    ``problem`` is why the node cannot carry out what is recorded; empty if it can.
+    """
+
+    node: str
+    ready: tuple[int, ...]
+    fenced: tuple[int, ...]
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """What one controller knows of the nodes: (name, standing), and placement numbers.
+
+    ``unplaced`` has query, fragment and reason; only the controller that plans has them.
+    ``problems`` has (node, reason).
+    """
+
+    standings: tuple[tuple[str, str], ...] = ()
+    ready: tuple[int, ...] = ()
+    fenced: tuple[int, ...] = ()
+    unplaced: tuple[tuple[str, str, str], ...] = ()
+    problems: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class StateFrame:
-    """The state of one controller; others may have another while the network is split."""
+    """The state of one controller; others may have another while the network is split.
+
+    A node receives them after each change, with 0 as ``id``.
+    """
 
     id: int
     controller: str
     view_number: int
     members: tuple[str, ...]
     state: ControlState
+    nodes: NodeReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +156,7 @@ class RefreshFrame:
 
 Frame = (
     Challenge | Hello | Welcome | RefusedFrame | PeerFrame | RequestFrame | ResponseFrame
-    | StateRequest | StateFrame | RefreshFrame
+    | StateRequest | StateFrame | RefreshFrame | NodeBeat
 )  # fmt: skip
 
 

@@ -22,6 +22,8 @@ from slackwater.controller.links import (
     FrameLink,
     Hello,
     LinkError,
+    NodeBeat,
+    NodeReport,
     PeerFrame,
     RefreshFrame,
     RequestFrame,
@@ -31,6 +33,7 @@ from slackwater.controller.links import (
     accept,
     introduce,
 )
+from slackwater.controller.nodes import ConnectedNodes
 from slackwater.controller.store import Store
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.protocols.iads.control_object import (
@@ -51,6 +54,7 @@ from slackwater.protocols.iads.messages import (
     Stamp,
     TransmitMessage,
 )
+from slackwater.protocols.iads.placing import Specs
 from slackwater.protocols.iads.topology import Process
 
 CLIENTS_MAX: Final = 256
@@ -99,6 +103,7 @@ class Controller:
         *,
         admit: Callable[[Operation], str] = lambda _: "",
         on_state: Callable[[ControlState], None] = lambda _: None,
+        specs_of: Specs | None = None,
     ) -> None:
         """Prepare a controller.
 
@@ -107,9 +112,12 @@ class Controller:
             store: what it saved.
             admit: returns why a client's operation is refused; empty if it is not.
             on_state: called with the object's state after each change.
+            specs_of: what is to run on nodes by a state; None: no node may connect.
         """
         self._config: Final = config
         self._admit, self._on_state = admit, on_state
+        self._specs_of = specs_of
+        self._nodes: ConnectedNodes | None = None
         self._reported: ControlState | None = None
         self._is_started = asyncio.Event()
         self._store = store
@@ -151,9 +159,19 @@ class Controller:
             self._server = await asyncio.start_server(self._serve, listen.host, listen.port)
         except OSError as error:
             raise EnvironmentProblem(f"--listen {listen}: {error.strerror or error}") from None
+        tasks = []
+        if self._specs_of is not None:
+            self._nodes = ConnectedNodes(
+                self._config.name,
+                self._specs_of,
+                state=lambda: self._object.state,
+                frame=lambda: self._state_frame(0),
+                request=self.request,
+            )
+            tasks = [asyncio.create_task(self._guard(self._nodes.run()))]
         self._step(self._member.start(self._now()))
         self._is_started.set()
-        tasks = [asyncio.create_task(self._guard(self._tick()))]
+        tasks += [asyncio.create_task(self._guard(self._tick()))]
         tasks += [asyncio.create_task(self._guard(self._dial(name))) for name in self._dial_now]
         ending = asyncio.create_task(stopping.wait())
         try:
@@ -196,6 +214,8 @@ class Controller:
         if self._object.state is not self._reported:
             self._reported = self._object.state
             self._on_state(self._reported)
+            if self._nodes is not None:
+                self._nodes.changed()
 
     def _respond(self, request_id: str, response: ControlResponse, stamp: Stamp) -> None:
         if request_id != _OWN:
@@ -211,6 +231,8 @@ class Controller:
         _log.info("view %d: %s", view.number, ", ".join(sorted(view.names)))
         for link in self._clients:
             link.send(RefreshFrame(view.number, tuple(sorted(view.names)), overridden))
+        if self._nodes is not None:
+            self._nodes.view(view.number, frozenset(view.names))
         if not self._object.state.has_tombstones():
             return []
         return self._member.request(_OWN, AcknowledgeView(view.number), self._now())
@@ -334,12 +356,20 @@ class Controller:
                         self._step(self._member.request(request_id, operation, self._now()))
                     case StateRequest(frame_id):
                         link.send(self._state_frame(frame_id))
+                    case NodeBeat() as beat:
+                        if self._nodes is None:
+                            raise LinkError("this controller is part of `slackwater up`")
+                        self._nodes.beat(link, beat)
                     case _:
                         raise LinkError("expected a request")
         finally:
             self._clients.discard(link)
+            if self._nodes is not None:
+                self._nodes.closed(link)
 
     def _state_frame(self, frame_id: int) -> StateFrame:
         view = self._member.endpoint.myview
         names = tuple(sorted(view.names))
-        return StateFrame(frame_id, self._config.name, view.number, names, self._object.state)
+        nodes = NodeReport() if self._nodes is None else self._nodes.report()
+        state = self._object.state
+        return StateFrame(frame_id, self._config.name, view.number, names, state, nodes)

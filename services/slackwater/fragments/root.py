@@ -1,7 +1,7 @@
 """Builds the session of one copy of a root part from its fragment name.
 
 Each start takes a placement number from the registry's log, greater than all earlier ones on any
-machine (decision 32).
+machine (decision 32). On a node it has the number of the replicated record.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         fragment=of.process,
         query=of.query,
         part=of.part,
-        placement=known.registry.take_placement(of.process, above),
+        placement=known.placement(of.process, above),
         children=tuple(deployment.child_streams(spec, child) for child in range(spec.children)),
         replicas=spec.replicas,
         topics=transport.names,

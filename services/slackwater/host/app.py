@@ -1,7 +1,7 @@
 """Starts a host: the process that runs orderers and roots.
 
     python -m slackwater.host N --fragments FRAGMENT[,FRAGMENT...] --deployment F --bootstrap B
-        --data-dir D [--commands] [--own]
+        --data-dir D [--commands] [--own] [--placements FILE]
 
 ``N`` is the number of the host. Fragments have the names that ``slackwater status`` prints
 (``orderer/climate.0.a``, ``root/climate.0``). The caller decides which of them share a host:
@@ -14,6 +14,8 @@ With ``--commands`` each line of standard input is a command: ``kill``, ``pause`
 ``remove FRAGMENT`` for a fragment of this host, ``add FRAGMENT`` for another one. ``--own`` marks a
 host that was started for one fragment whose turns were too long for its previous host; the
 fragment's heartbeat reports this.
+
+``--placements`` names a node's file of placement numbers (``runtime.host.placements``).
 
 The objects loaded before the first fragment starts, some 100,000, stay for the life of the process,
 so they are exempt from garbage collection. A full collection that includes them takes 50 ms, in
@@ -34,6 +36,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from slackwater.fragments import orderer, root
@@ -44,6 +47,7 @@ from slackwater.model.names import FragmentName, OrdererName, RootName
 from slackwater.runtime.host.faust_worker import LiveConsumer, run_consumer
 from slackwater.runtime.host.fragment import Fragment
 from slackwater.runtime.host.known import RegistryView
+from slackwater.runtime.host.placements import Placements
 from slackwater.runtime.host.wake_signal import WakeSignal
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.service.entry import ProcessContext
@@ -90,6 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--own", action="store_true", help="the host is for one fragment whose turns are too long"
     )
+    parser.add_argument("--placements", type=Path, help="file of a node's placement numbers")
 
 
 def main(context: ProcessContext, make: Make = MAKE) -> None:
@@ -146,7 +151,9 @@ async def _run(
         lambda: host.wake_listeners(),  # noqa: PLW0108 -- the host is created later
         gather_ms=REPLICAS_GATHER_MS if are_replicas else GATHER_MS,
     )
-    known = RegistryView(Registry(transport), deployment)
+    given = context.arguments.placements
+    placements = None if given is None else Placements(given)
+    known = RegistryView(Registry(transport), deployment, placements)
     shared = HostShared(
         transport=transport,
         producer=transport.producer(in_flight_bytes_max=IN_FLIGHT_BYTES_MAX),

@@ -6,7 +6,10 @@ keeps its traceback. A malformed record (`MalformedRecordError`) ends no command
 the record or replaces it by VOID.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Final
+
+SUPERSEDED_CODE: Final = 5
+"""Exit code of a fragment that stays down, since another copy has a greater placement number."""
 
 
 class SlackwaterError(Exception):

@@ -13,6 +13,7 @@ from slackwater.deployment.deadlines import brought_forward
 from slackwater.deployment.sharing import without_sharing
 from slackwater.model.deployment import Deployment
 from slackwater.node.applied import AppliedQuery, from_text
+from slackwater.node.recorded import applied_queries, deployment_of
 from slackwater.protocols.iads.control_object import (
     AcknowledgeView,
     ApplyQuery,
@@ -21,6 +22,7 @@ from slackwater.protocols.iads.control_object import (
     PauseQuery,
     ResumeQuery,
 )
+from slackwater.protocols.iads.control_state import ControlState, Wanted
 from slackwater.runtime.local.changes import with_query
 
 
@@ -32,11 +34,13 @@ class RunningQueries:
         deployment: its queries, paused ones too, and their streams.
         deadlines_us: the first deadline with which each query is registered (after normal time).
         deleted: names of deleted queries, which are not used again.
+        takes_streams: a query may bring streams that are new.
     """
 
     deployment: Deployment
     deadlines_us: Mapping[str, int]
     deleted: Collection[str]
+    takes_streams: bool = False
 
 
 def why_refused(operation: Operation, known: RunningQueries) -> str:
@@ -56,6 +60,30 @@ def why_refused(operation: Operation, known: RunningQueries) -> str:
             return ""
         case _:
             return "this controller is part of `slackwater up`, which has one machine"
+
+
+def why_refused_on_nodes(operation: Operation, state: ControlState) -> str:
+    """Return why controllers of nodes refuse an operation; empty if they admit it.
+
+    The object itself refuses what names an unknown node.
+    """
+    if not isinstance(operation, ApplyQuery | DeleteQuery | PauseQuery | ResumeQuery):
+        return ""
+    applied = applied_queries(state)
+    deployment = deployment_of(applied)
+    if isinstance(operation, ApplyQuery) and not applied:
+        try:
+            first = from_text(operation.query, operation.definition)
+        except ValueError as error:
+            return f"query {operation.query}: the definition cannot be read: {error}"
+        deployment = Deployment(first.deployment.clock, {}, {}, first.deployment.names)
+    known = RunningQueries(
+        deployment,
+        {name: query.deployment.deadline_us(name, 1) for name, query in applied.items()},
+        {n for n, q in state.queries.items() if q.wanted == Wanted.DELETED.value},
+        takes_streams=True,
+    )
+    return why_refused(operation, known)
 
 
 def _unknown(name: str, known: RunningQueries) -> str:
@@ -99,6 +127,8 @@ def _against(applied: AppliedQuery, known: RunningQueries) -> Iterator[str]:
     for source in spec.sources:
         if source in added.streams:
             if source not in running.streams:
+                if known.takes_streams:
+                    continue
                 yield (
                     f"query {name} reads stream {source}, which is new: a stream is added to the"
                     " deployment file, before `slackwater up` is started"

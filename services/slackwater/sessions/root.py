@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from slackwater.model.errors import SlackwaterError
+from slackwater.model.errors import SUPERSEDED_CODE, SlackwaterError
 from slackwater.model.names import OrdererName
 from slackwater.model.records import (
     BucketRecord,
@@ -68,6 +68,8 @@ WATCH_PERIOD_US: Final = 50_000
 
 class SupersededRootError(SlackwaterError):
     """Raised when another copy has a greater placement number; this one stays down (trace-17)."""
+
+    exit_code = SUPERSEDED_CODE
 
 
 class RootSession:

@@ -26,6 +26,7 @@ from zlib import crc32
 
 from slackwater.model.limits import CONTROL_STATE_BYTES_MAX
 from slackwater.protocols.iads.control_state import (
+    STREAMS,
     ControllerEntry,
     ControlState,
     NodeEntry,
@@ -294,7 +295,7 @@ class ControlObject:
 
     def _move(self, operation: MoveFragment, stamp: Stamp) -> _Result:
         query, fragment, name = operation.query, operation.fragment, operation.node
-        if query not in self.state.live_queries():
+        if query != STREAMS and query not in self.state.live_queries():
             return self._unknown("query", query, self.state.live_queries())
         free = tuple(n for n in self.state.live_nodes() if not self.state.nodes[n].draining)
         if name not in free:
@@ -313,7 +314,7 @@ class ControlObject:
                 f"a node has a placement number of view {seen}, and this is view"
                 f" {stamp.view_number}: the data of a controller was lost"
             )
-        generation = self.state.queries[query].generation
+        generation = 0 if query == STREAMS else self.state.queries[query].generation
         entry = PlacementEntry(generation, number, stamp, name)
         placement = {**self.state.placement, (query, fragment): entry}
         state = replace(self.state, placement=placement, number_greatest=number)

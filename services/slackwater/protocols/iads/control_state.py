@@ -23,6 +23,9 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 from slackwater.protocols.iads.messages import Stamp
 
+STREAMS: Final = "-streams"
+"""In place of a query, in the key of a placement: the fragment is a stream's proxy, which serves
+all queries. No query can have this name."""
 ENTRY_BYTES: Final = 160
 """What an entry takes in the encoded state beyond its own texts, at most."""
 

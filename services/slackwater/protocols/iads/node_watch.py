@@ -8,7 +8,8 @@ for the first time does not wait.
 A fragment that was fenced has lost its log to a writer that has a greater placement number, in the
 other half of a split network. Its own half does not place it again in this view. If the next view's
 record still has the fenced placement, the other half's is gone with its controllers, and the
-fragment is placed again (rule-27).
+fragment is placed again (rule-27). So is it if a node comes back in this view: the writer may have
+run there, without a controller, and it ends when the node receives the record.
 
 Pure: times come in as arguments. Times are monotonic us.
 """
@@ -25,6 +26,7 @@ SETTLE_US: Final = 10_000_000
 """How long a node must have been reachable after its first suspicion."""
 SETTLE_US_MAX: Final = 320_000_000
 """After its sixth, and how long it must be steady until the first counts as the first again."""
+NO_VIEW: Final = -1
 START_US_MAX: Final = 30_000_000
 """A fragment that starts longer is overdue."""
 
@@ -53,6 +55,7 @@ class NodeWatch:
         known = self._nodes.setdefault(node, _Node(now))
         if known.suspected:
             known.suspected = False
+            self._fenced_in = dict.fromkeys(self._fenced_in, NO_VIEW)
             known.steady_at = now + min(SETTLE_US << known.suspicions - 1, SETTLE_US_MAX)
         self._ready[node] = frozenset(ready)
         for number in fenced:

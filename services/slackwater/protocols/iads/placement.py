@@ -29,7 +29,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from slackwater.protocols.iads.control_object import MoveFragment
-from slackwater.protocols.iads.control_state import ControlState, NodeEntry
+from slackwater.protocols.iads.control_state import STREAMS, ControlState, NodeEntry
 
 ORDERLY_STARTS_MAX: Final = 4
 """Fragments that may be starting after an orderly move, its own included."""
@@ -195,7 +195,7 @@ class _Table:
 
 
 def _table_of(state: ControlState, specs: Iterable[FragmentSpec], reports: NodeReports) -> _Table:
-    live = set(state.live_queries())
+    live = {*state.live_queries(), STREAMS}
     ordered = sorted((s for s in specs if s.query in live), key=_key)
     takers = {
         name: state.nodes[name]
@@ -215,7 +215,7 @@ def _find(table: _Table, key: FragmentKey, spec: FragmentSpec) -> None:
     entry, reports = table.state.placement.get(key), table.reports
     if (
         entry is None
-        or entry.generation != table.state.queries[spec.query].generation
+        or entry.generation != _generation(table.state, spec)
         or entry.number in reports.down
         or spec.bound_node not in ("", entry.node)
     ):
@@ -232,6 +232,10 @@ def _find(table: _Table, key: FragmentKey, spec: FragmentSpec) -> None:
         table.ready.add(key)
     elif entry.number not in reports.overdue:
         table.starting.add(key)
+
+
+def _generation(state: ControlState, spec: FragmentSpec) -> int:
+    return 0 if spec.query == STREAMS else state.queries[spec.query].generation
 
 
 def _place_lost(table: _Table) -> None:

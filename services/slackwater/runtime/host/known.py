@@ -19,6 +19,7 @@ from collections.abc import Hashable
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.protocols.dpc.sunion.operators import BucketPiece
 from slackwater.protocols.dpc.sunion.shared_buckets import SharedBuckets
+from slackwater.runtime.host.placements import Placements
 from slackwater.runtime.service.normaltime import NormalTime
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 
@@ -26,8 +27,11 @@ from slackwater.runtime.service.registry import QueryDefinition, Registry
 class RegistryView:
     """Registry contents shared by a host's fragments. For any thread."""
 
-    def __init__(self, registry: Registry, deployment: Deployment) -> None:
+    def __init__(
+        self, registry: Registry, deployment: Deployment, placements: Placements | None = None
+    ) -> None:
         self.registry = registry
+        self._placements = placements
         self.deployment = deployment
         self._definitions: dict[str, QueryDefinition] = {}
         self._times: dict[str, NormalTime] = {}
@@ -50,6 +54,16 @@ class RegistryView:
         if name in self.deployment.queries:
             return self.deployment
         return self.query(name).deployment or self.deployment
+
+    def placement(self, root: str, above: int) -> int:
+        """Return the placement number of a root that starts.
+
+        On a node it is the one in the replicated record, and a restart has the same; else each
+        start takes a greater one. ``above``: see ``Registry.take_placement``.
+        """
+        if self._placements is None:
+            return self.registry.take_placement(root, above)
+        return self._placements.of(root)
 
     def readers(self, children_of: str) -> list[QuerySpec]:
         """The queries that read this query's children."""

@@ -77,11 +77,11 @@ class Fragments:
 
         Aggregators come first, since they take longest.
         """
-        await self._settle_aggregators(running)
-        await self._settle_hosts(running)
+        await self.settle_aggregators(aggregators_of(running))
+        await self.settle_hosts(fragments_of(running))
 
-    async def _settle_aggregators(self, running: Deployment) -> None:
-        wanted = aggregators_of(running)
+    async def settle_aggregators(self, wanted: Mapping[str, Sequence[str]]) -> None:
+        """Run these aggregators with these fragments, and no others."""
         for name, fragments in wanted.items():
             spec = aggregator_spec(name, fragments, self._launch)
             if name in self._supervisor.processes():
@@ -92,12 +92,17 @@ class Fragments:
             if name not in wanted:
                 await self._supervisor.end(name)
 
-    async def _settle_hosts(self, running: Deployment) -> None:
-        present = {
+    def hosts(self) -> dict[str, list[str]]:
+        """The fragments of each host, by its name."""
+        return {
             host: [part for part in self._supervisor.parts(host) if part != host]
             for host in self._of_kind(HOST)
         }
-        placed = fragments_to_hosts(fragments_of(running), present)
+
+    async def settle_hosts(self, wanted: Iterable[str]) -> None:
+        """Run these fragments, and no others."""
+        present = self.hosts()
+        placed = fragments_to_hosts(wanted, present)
         # Removed first: a fragment is never in two hosts.
         for host, has in present.items():
             kept = [each for each in has if each in placed[host]]

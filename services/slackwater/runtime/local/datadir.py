@@ -53,6 +53,10 @@ NAMES: Final = frozenset(
         "broker",
         "proxy",
         "controller",
+        "node.recorded",
+        "node.recorded.part",
+        "node-placements.json",
+        "node-placements.json.part",
     }
     | {"aggregator", "lost+found", f"{RUN_FILE}.part", "placements.part"}
     | {"placements.json", "placements.json.part"}  # of earlier versions

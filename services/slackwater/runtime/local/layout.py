@@ -45,7 +45,7 @@ HOST: Final = "host"
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The parameters of the command lines; ``proxy_options`` are for the proxy only."""
+    """The parameters of the command lines; ``proxy_options`` are for the proxy only, and so on."""
 
     deployment_path: Path
     bootstrap: str
@@ -54,6 +54,7 @@ class Launch:
     aggregator_options: Sequence[str] = ()
     python: str = sys.executable
     kafka_config: Path | None = None
+    host_options: Sequence[str] = ()
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -120,10 +121,17 @@ def _proxy(
     share: int, served: Sequence[ProxyName], deployment: Deployment, launch: Launch
 ) -> ProcessSpec:
     streams = {name.stream for name in served}
-    options = ("--commands", *_of_streams(launch.proxy_options, deployment, streams))
+    options = _of_streams(launch.proxy_options, deployment, streams)
+    return proxy_spec(f"{PROXY}/{share}" if share else PROXY, served, launch, *options)
+
+
+def proxy_spec(
+    process: str, served: Sequence[ProxyName], launch: Launch, *options: str
+) -> ProcessSpec:
+    """Return a process that serves these streams."""
     return ProcessSpec(
-        f"{PROXY}/{share}" if share else PROXY,
-        _command("slackwater.proxy", tuple(map(str, served)), launch, options),
+        process,
+        _command("slackwater.proxy", tuple(map(str, served)), launch, ("--commands", *options)),
         _stop_first,
         env=launch.environment,
         parts=tuple(name.process for name in served),
@@ -177,7 +185,7 @@ def aggregator_spec(name: str, fragments: Sequence[str], launch: Launch) -> Proc
 
 def host_spec(name: str, fragments: Sequence[str], launch: Launch, *options: str) -> ProcessSpec:
     """Return a host with these fragments; commands can change them."""
-    options = ("--fragments", ",".join(fragments), "--commands", *options)
+    options = ("--fragments", ",".join(fragments), "--commands", *launch.host_options, *options)
     spec = _spec(name, "slackwater.host", launch, options, tuple(fragments))
     return replace(spec, takes_commands=True)
 

@@ -27,6 +27,7 @@ from types import FrameType
 from typing import Any, Final, NoReturn
 
 from slackwater.deployment.parse import load_deployment
+from slackwater.deployment.stored import SUFFIX, read_stored
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import SlackwaterError
 from slackwater.runtime.logs.cluster import Cluster, find_cluster
@@ -84,7 +85,9 @@ class ProcessContext:
 
     @cached_property
     def deployment(self) -> Deployment:
-        """The checked content of the deployment file."""
+        """The checked content of the deployment file, or what a node has written in its place."""
+        if self.deployment_path.suffix == SUFFIX:
+            return read_stored(self.deployment_path)
         return load_deployment(
             self.deployment_path, micro_batch=self.settings.aggregator_mode == "micro-batch"
         )

@@ -34,8 +34,9 @@ State: TypeAlias = OrdererState | RootState
 Fits: TypeAlias = Callable[[State], bool]
 
 OFFSET_MAX: Final = 2**48
-"""Bound on offsets, ids, seqs, incarnations and placement numbers: 9 years at a million each
-millisecond."""
+"""Bound on offsets, ids, seqs and incarnations: 9 years at a million each millisecond."""
+PLACEMENT_MAX: Final = 2**63 - 1
+"""Bound on placement numbers, which controllers give with 63 bits."""
 
 
 def write_orderer_state(writer: Writer, names: Names, query: str, state: OrdererState) -> None:
@@ -149,7 +150,8 @@ def _is_possible_orderer(state: OrdererState) -> bool:
 def _is_possible_root(state: RootState) -> bool:
     positions = [p for log in state.logs for p in (log.stable, log.live)]
     return (
-        _are_counts(state.placement + 1, state.next_seq, state.epoch)
+        -1 <= state.placement <= PLACEMENT_MAX
+        and _are_counts(state.next_seq, state.epoch)
         and _are_counts(*(p.offset for p in positions), *(log.contiguous_seq for log in state.logs))
         and _are_counts(*(n + 1 for p in positions for n in (p.next_seq, p.inc)))
         and _are_times(*(f.bucket_start for f in state.child_frontiers))

@@ -1,0 +1,73 @@
+"""Where a command reaches a controller: one of ``--controllers``, or the one of a running `up`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slackwater.cli.local_control import where
+from slackwater.controller.app import parse_address, read_secret
+from slackwater.controller.server import Address
+from slackwater.model.errors import UsageError
+
+ControllersOption = Annotated[
+    str | None,
+    typer.Option(
+        "--controllers",
+        metavar="HOST:PORT,...",
+        envvar="SLACKWATER_CONTROLLERS",
+        help="Controllers of nodes; the first that answers is used. Default: that of the running"
+        " `slackwater up`.",
+    ),
+]
+SecretFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--secret-file",
+        metavar="FILE",
+        envvar="SLACKWATER_SECRET_FILE",
+        help="File with the secret that the controllers have.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Controllers, and what a command says if none of them answers."""
+
+    addresses: tuple[Address, ...]
+    advice: str
+    has_nodes: bool
+    secret: bytes = field(default=b"", repr=False)
+
+
+def reach_controllers(
+    controllers: str | None, secret_file: Path | None, data_dir: Path | None
+) -> Reach:
+    """Return the controllers of the options; without ``--controllers`` that of `slackwater up`.
+
+    Raises:
+        UsageError: an option is wrong.
+        EnvironmentProblem: no deployment runs from the data directory.
+    """
+    if controllers is not None:
+        secret = b"" if secret_file is None else read_secret(secret_file)
+        addresses = parse_addresses(controllers)
+        return Reach(addresses, "is `slackwater controller` running?", True, secret)
+    if secret_file is not None:
+        raise UsageError("--secret-file needs --controllers")
+    if data_dir is None:
+        raise UsageError("--controllers is missing: HOST:PORT of the controllers")
+    address, secret = where(data_dir)
+    return Reach((address,), "is `slackwater up` running?", False, secret)
+
+
+def parse_addresses(text: str) -> tuple[Address, ...]:
+    """HOST:PORT,HOST:PORT; names before an equals sign, as in --peers, are allowed."""
+    items = [item.rpartition("=")[2] for item in text.split(",") if item]
+    if not items:
+        raise UsageError("--controllers is empty: write HOST:PORT,...")
+    return tuple(dict.fromkeys(parse_address("--controllers", item) for item in items))

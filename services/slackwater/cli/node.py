@@ -1,0 +1,148 @@
+"""The commands ``slackwater node``: a machine's agent, and what an operator does with machines."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from slackwater.cli.common import (
+    BootstrapOption,
+    DataDirOption,
+    KafkaConfigOption,
+    data_dir,
+    emit,
+)
+from slackwater.cli.controls import (
+    ControllersOption,
+    SecretFileOption,
+    parse_addresses,
+    reach_controllers,
+)
+from slackwater.model.errors import UsageError
+
+ROOM_FRAGMENTS: int = 100
+
+node_app = typer.Typer(help="Machines that run what controllers place on them.")
+
+
+@node_app.callback(invoke_without_command=True)
+def node(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Option("--name", help="This node's name.")] = None,
+    controllers: ControllersOption = None,
+    bootstrap: BootstrapOption = None,
+    kafka_config: KafkaConfigOption = None,
+    data_dir_: DataDirOption = None,
+    secret_file: SecretFileOption = None,
+    room: Annotated[
+        int, typer.Option("--room", min=0, help="Fragments that this node takes at most.")
+    ] = ROOM_FRAGMENTS,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="KEY=VALUE", help="A label. May be repeated."),
+    ] = None,
+) -> None:
+    """Run this machine's part of what the controllers have recorded, until Ctrl-C.
+
+    Example: slackwater node --name n1 --controllers 127.0.0.1:7101,127.0.0.1:7102
+    --bootstrap 127.0.0.1:9092 --data-dir n1
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from slackwater.node.app import NodeConfig, run_node
+    from slackwater.runtime.logs.cluster import find_cluster
+    from slackwater.runtime.security.credentials import Role
+    from slackwater.runtime.service.settings import settings
+
+    if name is None or controllers is None:
+        raise UsageError("--name and --controllers are needed")
+    reach = reach_controllers(controllers, secret_file, None)
+    labels = dict(_label(text) for text in label or [])
+    config = kafka_config or settings().kafka_config
+    cluster = find_cluster(bootstrap or settings().bootstrap, config, Role.ADMIN)
+    directory = data_dir(data_dir_)
+    run_node(
+        NodeConfig(
+            name, parse_addresses(controllers), cluster, directory, room, labels, reach.secret
+        )
+    )
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise UsageError(f"--label {text!r}: write --label KEY=VALUE")
+    return key, value
+
+
+@node_app.command("list")
+def node_list(controllers: ControllersOption = None, secret_file: SecretFileOption = None) -> None:
+    """Show the controllers that hear each other, the nodes, and where each fragment runs.
+
+    Example: slackwater node list --controllers 127.0.0.1:7101
+    """
+    from slackwater.cli.node_changes import print_nodes
+
+    print_nodes(reach_controllers(controllers, secret_file, None))
+
+
+@node_app.command("drain")
+def node_drain(
+    name: Annotated[str, typer.Argument(help="The node's name.")],
+    controllers: ControllersOption = None,
+    secret_file: SecretFileOption = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until its fragments run elsewhere.")
+    ] = False,
+) -> None:
+    """Move a node's fragments to other nodes. A start of the node ends the draining.
+
+    Example: slackwater node drain n1 --wait --controllers 127.0.0.1:7101
+    """
+    from slackwater.cli.node_changes import wait_drained
+    from slackwater.cli.query_changes import request
+    from slackwater.protocols.iads.control_object import DrainNode
+
+    reach = reach_controllers(controllers, secret_file, None)
+    request(reach, DrainNode(name))
+    emit(f"node {name} is draining")
+    if wait:
+        wait_drained(reach, name)
+
+
+@node_app.command("leave")
+def node_leave(
+    name: Annotated[str, typer.Argument(help="The node's name.")],
+    controllers: ControllersOption = None,
+    secret_file: SecretFileOption = None,
+) -> None:
+    """Remove a node for good; its fragments are placed elsewhere.
+
+    Example: slackwater node leave n1 --controllers 127.0.0.1:7101
+    """
+    from slackwater.cli.query_changes import request
+    from slackwater.protocols.iads.control_object import LeaveNode
+
+    request(reach_controllers(controllers, secret_file, None), LeaveNode(name))
+    emit(f"node {name} has left")
+
+
+@node_app.command("move")
+def node_move(
+    fragment: Annotated[str, typer.Argument(help="A fragment, as in root/climate.0.")],
+    node: Annotated[str, typer.Argument(help="The node that is to run it.")],
+    controllers: ControllersOption = None,
+    secret_file: SecretFileOption = None,
+) -> None:
+    """Move one fragment to a node.
+
+    Example: slackwater node move root/climate.0 n2 --controllers 127.0.0.1:7101
+    """
+    from slackwater.cli.query_changes import request
+    from slackwater.node.recorded import key_of
+    from slackwater.protocols.iads.control_object import MoveFragment
+
+    query, name = key_of(fragment)
+    request(reach_controllers(controllers, secret_file, None), MoveFragment(query, name, node))
+    emit(f"{fragment} is placed on {node}")

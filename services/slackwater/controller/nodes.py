@@ -1,0 +1,124 @@
+"""The nodes that are connected to a controller: they report, and receive the record.
+
+A node's connection is that of a client which sends heartbeats. While it does, the controller sends
+it the state after each change, at most one in ``GATHER_S``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from slackwater.controller.links import FrameLink, LinkError, NodeBeat, NodeReport, StateFrame
+from slackwater.protocols.iads.control_object import MoveFragment
+from slackwater.protocols.iads.control_state import ControlState
+from slackwater.protocols.iads.placing import Placing, Specs
+
+GATHER_S: Final = 0.02
+PLAN_S_MIN: Final = 0.1
+"""Pause between two plans: what was requested is in the record by then."""
+
+
+class ConnectedNodes:
+    """Nodes of one controller; for its event loop.
+
+    Args:
+        name: the controller's name.
+        specs_of: what is to run by a state of the record.
+        state: returns the record's present state.
+        frame: returns the frame that has it.
+        request: requests a move.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        specs_of: Specs,
+        *,
+        state: Callable[[], ControlState],
+        frame: Callable[[], StateFrame],
+        request: Callable[[MoveFragment], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._placing = Placing(name, specs_of, self._now())
+        self._state, self._frame, self._request = state, frame, request
+        self._links: dict[str, FrameLink] = {}
+        self._sending: asyncio.TimerHandle | None = None
+        self._reported: dict[str, NodeBeat] = {}
+        self._wake = asyncio.Event()
+
+    def report(self) -> NodeReport:
+        """What this controller knows of the nodes."""
+        reports = self._placing.reports(self._now())
+        return NodeReport(
+            tuple(sorted((name, of.value) for name, of in reports.standings.items())),
+            tuple(sorted(reports.ready)),
+            tuple(sorted(reports.fenced)),
+            tuple((u.query, u.fragment, u.reason) for u in self._placing.unplaced),
+            tuple(sorted((n, b.problem) for n, b in self._reported.items() if b.problem)),
+        )
+
+    def beat(self, link: FrameLink, beat: NodeBeat) -> None:
+        """A node sends a heartbeat.
+
+        Raises:
+            LinkError: a node of this name is connected already.
+        """
+        other = self._links.get(beat.node)
+        if other is not link:
+            if other is not None and self._placing.is_heard(beat.node, self._now()):
+                raise LinkError(
+                    f"node {beat.node} is connected already: give this one another name"
+                )
+            self._links[beat.node] = link
+            link.send(self._frame())
+        self._placing.heartbeat(beat.node, beat.ready, beat.fenced, self._now())
+        if self._reported.get(beat.node) != beat or other is not link:
+            self._reported[beat.node] = beat
+            self._wake.set()
+
+    def closed(self, link: FrameLink) -> None:
+        """A connection has been closed."""
+        for node, of in list(self._links.items()):
+            if of is link:
+                del self._links[node]
+                self._reported.pop(node, None)
+                self._placing.closed(node, self._now())
+                self._wake.set()
+
+    def changed(self) -> None:
+        """The record has changed."""
+        self._wake.set()
+        if self._sending is None and self._links:
+            self._sending = self._loop.call_later(GATHER_S, self._send)
+
+    def view(self, number: int, members: frozenset[str]) -> None:
+        """The controllers have a new view."""
+        self._placing.view(number, members)
+        self.changed()
+
+    async def run(self) -> None:
+        """Plan when something has changed or is due, until cancelled."""
+        while True:
+            now = self._now()
+            self._wake.clear()
+            for move in self._placing.moves(self._state(), now):
+                self._request(move)
+            await asyncio.sleep(PLAN_S_MIN)
+            due = self._placing.next_deadline(now)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(
+                    None if due is None else max(0, due - self._now()) / 1e6
+                ):
+                    await self._wake.wait()
+
+    def _send(self) -> None:
+        self._sending = None
+        frame = self._frame()
+        for link in self._links.values():
+            link.send(frame)
+
+    def _now(self) -> int:
+        return int(self._loop.time() * 1e6)

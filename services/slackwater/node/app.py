@@ -1,0 +1,247 @@
+"""``slackwater node``: a machine's agent. It runs what the controllers place on it.
+
+It is connected to every controller that it reaches, sends each of them heartbeats, and receives the
+record from each. While the network is split the records differ, and the node follows their join:
+of two placements of a fragment the one with the greater number. Without a controller it goes on
+with what it runs; results do not depend on controllers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from slackwater.controller.client import ControlClient, connect
+from slackwater.controller.links import LinkError, NodeBeat, StateFrame
+from slackwater.controller.server import Address
+from slackwater.model.errors import SlackwaterError
+from slackwater.node.machine import Machine
+from slackwater.node.recorded import (
+    REGISTRATION,
+    Assignment,
+    applied_queries,
+    assignment,
+    deployment_of,
+    not_applied,
+)
+from slackwater.node.registering import Registering
+from slackwater.protocols.iads.control_object import JoinNode
+from slackwater.protocols.iads.control_state import ControlState, join_all
+from slackwater.protocols.iads.detector import HEARTBEAT_PERIOD_US
+from slackwater.runtime.logs.cluster import Cluster
+from slackwater.runtime.service.settings import settings
+
+_log = logging.getLogger(__name__)
+
+RETRY_S: Final = 1.0
+DIAL_S_MIN: Final = 0.1
+DIAL_S_MAX: Final = 2.0
+PROBLEM_CHARS_MAX: Final = 500
+
+
+@dataclass(frozen=True)
+class NodeConfig:
+    """``room`` is the number of fragments that the node can take."""
+
+    name: str
+    controllers: Sequence[Address]
+    cluster: Cluster
+    data_dir: Path
+    room: int
+    labels: Mapping[str, str]
+    secret: bytes = field(default=b"", repr=False)
+
+
+def run_node(config: NodeConfig) -> None:
+    """Run until SIGTERM or SIGINT.
+
+    Raises:
+        EnvironmentProblem: the data directory cannot be used.
+    """
+    logging.getLogger("slackwater.node").setLevel(logging.INFO)
+    asyncio.run(Node(config).run())
+
+
+class Node:
+    """A machine's agent; ``run`` may be called once."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        self._config = config
+        self._machine = Machine(config.name, config.cluster, config.data_dir)
+        self._states: dict[Address, ControlState] = {}
+        self._state = ControlState()
+        self._changed = asyncio.Event()
+        self._is_joined = False
+        self._assigned = Assignment()
+        self._registering: Registering | None = None
+        self._registered: frozenset[str] = frozenset()
+        self._known: set[str] = set()
+        """Queries of which the proxies here know that they are registered."""
+        self._problem = ""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Run until SIGTERM or SIGINT."""
+        loop, stopping = asyncio.get_running_loop(), asyncio.Event()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, stopping.set)
+        self._machine.open()
+        try:
+            for address in self._config.controllers:
+                self._start(self._hold(address))
+            self._start(self._carry_out_all())
+            ending = asyncio.create_task(stopping.wait())
+            done, _ = await asyncio.wait({ending, *self._tasks}, return_when="FIRST_COMPLETED")
+            for task in done - {ending}:
+                task.result()  # an unexpected error ends the node
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._machine.close()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.add(asyncio.create_task(work))
+
+    # Controllers
+
+    async def _hold(self, address: Address) -> None:
+        """Keep a connection to one controller."""
+        pause_s, reason = DIAL_S_MIN, ""
+        while True:
+            try:
+                async with connect(
+                    [address],
+                    self._config.secret,
+                    self._config.name,
+                    lambda frame: self._receive(address, frame),
+                ) as client:
+                    _log.info("connected to controller %s", client.controller)
+                    pause_s, reason = DIAL_S_MIN, ""
+                    await self._report_to(client, address)
+            except LinkError as error:
+                if str(error) != reason:
+                    reason = str(error)
+                    _log.warning("%s", reason)
+            if self._states.pop(address, None) is not None and self._states:
+                self._join()
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, DIAL_S_MAX)
+
+    async def _report_to(self, client: ControlClient, address: Address) -> None:
+        """Send heartbeats until the connection breaks."""
+        while True:
+            client.beat(self._beat())
+            if (state := self._states.get(address)) is not None and self._must_join(state):
+                await self._request_join(client)
+            await asyncio.sleep(HEARTBEAT_PERIOD_US / 1e6)
+
+    def _must_join(self, state: ControlState) -> bool:
+        entry, config = state.nodes.get(self._config.name), self._config
+        labels = tuple(sorted(config.labels.items()))
+        if entry is None or entry.left or not self._is_joined:
+            return True
+        return (entry.room, entry.labels) != (config.room, labels)
+
+    async def _request_join(self, client: ControlClient) -> None:
+        config = self._config
+        numbers = await asyncio.to_thread(self._machine.numbers_seen)
+        operation = JoinNode(
+            config.name,
+            config.room,
+            tuple(sorted(config.labels.items())),
+            max(numbers.values(), default=0),
+        )
+        asking = asyncio.create_task(client.request(operation))
+        while not asking.done():  # heartbeats go on while the controllers do not agree
+            client.beat(self._beat())
+            await asyncio.wait({asking}, timeout=HEARTBEAT_PERIOD_US / 1e6)
+        if refusal := asking.result().response.refusal:
+            raise LinkError(f"controller {client.controller} refuses this node: {refusal}")
+        self._is_joined = True
+
+    def _receive(self, address: Address, frame: StateFrame) -> None:
+        self._states[address] = frame.state
+        self._join()
+
+    def _join(self) -> None:
+        self._state = join_all(self._states.values())
+        self._changed.set()
+
+    def _beat(self) -> NodeBeat:
+        numbers = self._assigned.numbers()
+        ready = {*self._machine.ready()}
+        ready |= {f"{REGISTRATION}/{name}" for name in self._registered}
+        return NodeBeat(
+            self._config.name,
+            tuple(sorted(numbers[name] for name in ready if name in numbers)),
+            tuple(sorted(numbers[name] for name in self._machine.superseded())),
+            self._problem[:PROBLEM_CHARS_MAX],
+        )
+
+    # What is placed here
+
+    async def _carry_out_all(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                is_done = await self._carry_out()
+                self._report("; ".join(f"query {n}: {r}" for n, r in self._left_out().items()))
+            except (SlackwaterError, OSError) as error:
+                is_done = False
+                self._report(str(error))
+            if not is_done:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(RETRY_S):
+                        await self._changed.wait()
+                self._changed.set()
+
+    async def _carry_out(self) -> bool:
+        """Make what runs equal to what is placed here; False if something is left to be done."""
+        state = self._state
+        applied = applied_queries(state)
+        all_ = deployment_of(applied)
+        assigned = assignment(state, self._config.name)
+        await self._machine.settle(assigned, all_)
+        self._assigned = assigned
+        transport = self._machine.transport
+        if transport is None:
+            return True
+        if self._registering is None:
+            self._registering = Registering(transport, self._machine.file)
+            self._start(self._registering.truncate(settings().truncate_every_s))
+        if assigned.registered:
+            wanted = assigned.registered
+            self._registered = await self._registering.carry_out(wanted, applied, all_)
+        return await self._tell_proxies(self._registering) and (
+            self._registered >= assigned.registered.keys()
+        )
+
+    async def _tell_proxies(self, registering: Registering) -> bool:
+        """Tell the proxies here of queries that have been registered; False if some are not yet."""
+        queries = {name: q.deployment for name, q in applied_queries(self._state).items()}
+        self._known &= queries.keys()
+        unknown = queries.keys() - self._known
+        if not unknown or not self._assigned.proxies:
+            return True
+        registered = {*await asyncio.to_thread(registering.registered)} & unknown
+        for name in registered:
+            sources = queries[name].queries[name].sources
+            self._machine.learn(queries[name].streams.keys() & {*sources})
+        self._known |= registered
+        return not unknown - registered
+
+    def _left_out(self) -> dict[str, str]:
+        return not_applied(self._state)
+
+    def _report(self, problem: str) -> None:
+        if problem and problem != self._problem:
+            _log.warning("%s", problem)
+        self._problem = problem

@@ -1,0 +1,229 @@
+"""The processes of a node: hosts, aggregators and proxies of what the record places on it.
+
+The processes are those of `slackwater up` on one machine, without the broker, and are kept running
+in the same way. What a fragment needs of a deployment file the node writes from the record. An
+aggregator runs also while it has no fragment: a JVM takes seconds to start, and a node that takes
+over the fragments of another one is awaited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from slackwater.deployment.stored import SUFFIX, to_text
+from slackwater.model.deployment import Deployment
+from slackwater.model.errors import SUPERSEDED_CODE, DeploymentError
+from slackwater.model.names import ProxyName, kind_of, own_name
+from slackwater.node.recorded import Assignment
+from slackwater.runtime.host.placements import Placements
+from slackwater.runtime.local.changes import AGGREGATOR, Fragments, fragments_to_hosts
+from slackwater.runtime.local.datadir import DataDirectory, keep_prefix
+from slackwater.runtime.local.draining import Draining
+from slackwater.runtime.local.layout import HOST, PROXY, Launch, proxy_spec
+from slackwater.runtime.local.ownhosts import OwnHosts
+from slackwater.runtime.local.supervisor import ProcessEvent, Supervisor
+from slackwater.runtime.logs.cluster import Cluster
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.security.private import write_atomically
+from slackwater.runtime.service.heartbeats import HeartbeatListener
+from slackwater.runtime.service.parts import FAILED_CODE, LEARN
+
+FILE: Final = f"node{SUFFIX}"
+PLACEMENTS_FILE: Final = "node-placements.json"
+
+
+@dataclass(slots=True)
+class _Processes:
+    """What exists once the node knows the names of topics."""
+
+    supervisor: Supervisor
+    transport: KafkaTransport
+    listener: HeartbeatListener
+    launch: Launch
+
+
+class Machine:
+    """The processes of one node; for one event loop. ``close`` in every case.
+
+    Args:
+        name: the node's name.
+        cluster: Kafka.
+        data_dir: directory of spools, logs and what the node writes for its processes.
+    """
+
+    def __init__(self, name: str, cluster: Cluster, data_dir: Path) -> None:
+        self._name, self._cluster = name, cluster
+        self._directory = DataDirectory(data_dir)
+        self._processes: _Processes | None = None
+        self._deployment = Deployment("wall", {}, {})
+        self._assigned = Assignment()
+        self._proxies: dict[str, list[str]] = {}
+        self._proxies_count = 0
+        self._aggregated: dict[str, list[str]] = {}
+        self._background: list[asyncio.Task[None]] = []
+
+    def open(self) -> None:
+        """Lock the directory; ``EnvironmentProblem`` if another process has it."""
+        self._directory.acquire()
+
+    @property
+    def file(self) -> Path:
+        """The file in which the node's processes find the deployment."""
+        return self._directory.path / FILE
+
+    @property
+    def transport(self) -> KafkaTransport | None:
+        """The transport to the logs; None before the first query is known."""
+        return None if self._processes is None else self._processes.transport
+
+    def numbers_seen(self) -> dict[str, int]:
+        """The placement numbers that this node has been given last, by name."""
+        return Placements(self._directory.path / PLACEMENTS_FILE).read()
+
+    def events(self) -> list[ProcessEvent]:
+        """All events of processes so far, in order."""
+        return [] if self._processes is None else list(self._processes.supervisor.events)
+
+    async def settle(self, assigned: Assignment, deployment: Deployment) -> None:
+        """Start what is assigned, and end what is not; idempotent.
+
+        Args:
+            assigned: what this node is to run.
+            deployment: all recorded queries.
+        """
+        if self._processes is None:
+            if not deployment.queries:
+                return
+            self._processes = self._begin(deployment)
+        if deployment.queries and deployment.names != self._deployment.names:
+            raise DeploymentError(
+                f"the recorded queries have prefix {deployment.names.prefix!r}, and this node runs"
+                f" with {self._deployment.names.prefix!r}: start it again with another --data-dir"
+            )
+        if deployment.queries and deployment != self._deployment:
+            write_atomically(self.file, to_text(deployment))
+            self._deployment = deployment
+        if assigned.numbers() != self._assigned.numbers():
+            given = Placements(self._directory.path / PLACEMENTS_FILE)
+            given.write(assigned.numbers())
+        self._assigned = assigned
+        processes = self._processes
+        await self._settle_proxies(processes, assigned.proxies)
+        fragments = Fragments(processes.supervisor, processes.launch)
+        await fragments.settle_aggregators(self._aggregators(assigned.fragments))
+        await fragments.settle_hosts(assigned.fragments)
+
+    def learn(self, streams: Iterable[str]) -> None:
+        """Make the proxies of these streams that run here read the registry."""
+        wanted = {*streams}
+        if self._processes is not None:
+            for part in self._assigned.proxies:
+                if ProxyName.parse(own_name(part)).stream in wanted:
+                    self._processes.supervisor.command(part, LEARN)
+
+    def ready(self) -> frozenset[str]:
+        """The names of fragments and proxies that run here and follow their input."""
+        return frozenset(
+            name
+            for name in (*self._assigned.fragments, *self._assigned.proxies)
+            if self._is_ready(name)
+        )
+
+    def superseded(self) -> frozenset[str]:
+        """The names of fragments that stay down, since another copy has a greater number."""
+        return frozenset(
+            name
+            for name in self._assigned.fragments
+            if self._code_of(name) == SUPERSEDED_CODE and not self._is_ready(name)
+        )
+
+    async def close(self) -> None:
+        """End all processes; allowed at any time."""
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        if self._processes is not None:
+            await self._processes.supervisor.stop_all()
+            await asyncio.to_thread(self._processes.listener.stop)
+        self._directory.release()
+
+    def _begin(self, deployment: Deployment) -> _Processes:
+        path = self._directory.path
+        keep_prefix(path, deployment.names)
+        supervisor = Supervisor(path)
+        transport = KafkaTransport(self._cluster, deployment.names)
+        launch = Launch(
+            self.file,
+            self._cluster.bootstrap,
+            path,
+            kafka_config=self._cluster.security.given,
+            host_options=("--placements", str(path / PLACEMENTS_FILE)),
+        )
+        listener = HeartbeatListener(transport).start()
+        write_atomically(self.file, to_text(deployment))
+        self._deployment = deployment
+        self._in_background(supervisor.watch_logs())
+        self._in_background(OwnHosts(supervisor, listener, launch).run())
+        self._in_background(Draining(supervisor, listener, launch).run())
+        return _Processes(supervisor, transport, listener, launch)
+
+    def _aggregators(self, fragments: Mapping[str, int]) -> dict[str, list[str]]:
+        """The aggregated fragments of each aggregator; replicas of a child are kept apart."""
+        queries = self._deployment.queries
+        orderers = [
+            name
+            for name in fragments
+            if kind_of(name) == "orderer"
+            and queries[own_name(name).partition(".")[0]].window is not None
+        ]
+        placed = fragments_to_hosts(orderers, self._aggregated)
+        first = next(iter(placed), f"{HOST}/0")
+        self._aggregated = {at: has for at, has in placed.items() if has} or {first: []}
+        return {
+            f"{AGGREGATOR}/{self._name}-{own_name(at)}": [own_name(each) for each in has]
+            for at, has in self._aggregated.items()
+        }
+
+    async def _settle_proxies(self, processes: _Processes, wanted: Mapping[str, int]) -> None:
+        for process, parts in list(self._proxies.items()):
+            kept = [part for part in parts if part in wanted]
+            if kept == parts:
+                continue
+            await processes.supervisor.end(process)
+            del self._proxies[process]
+            if kept:
+                await self._start_proxy(processes, process, kept)
+        served = {part for parts in self._proxies.values() for part in parts}
+        if added := [part for part in wanted if part not in served]:
+            process = f"{PROXY}/{self._name}-{self._proxies_count}"
+            self._proxies_count += 1
+            await self._start_proxy(processes, process, added)
+
+    async def _start_proxy(self, processes: _Processes, process: str, parts: list[str]) -> None:
+        names = [ProxyName.parse(own_name(part)) for part in parts]
+        await processes.supervisor.start(proxy_spec(process, names, processes.launch))
+        self._proxies[process] = parts
+
+    def _is_ready(self, name: str) -> bool:
+        processes = self._processes
+        assert processes is not None, "nothing is assigned before the first query is known"
+        beat, of = processes.listener.latest(name), processes.supervisor.process_of(name)
+        pid = None if of is None else processes.supervisor.pids().get(of)
+        return beat is not None and beat.ready and beat.pid == pid
+
+    def _code_of(self, name: str) -> int | None:
+        processes = self._processes
+        beat = None if processes is None else processes.listener.latest(name)
+        return None if beat is None else beat.detail.get(FAILED_CODE)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        async def run() -> None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await work
+
+        self._background.append(asyncio.create_task(run()))

@@ -1,0 +1,216 @@
+"""What the replicated record says of queries, in terms of fragments. Pure.
+
+The record's placement is keyed by query and by the rest of a fragment's name: ``orderer.0.a`` and
+``root.0`` of a query. Two kinds of fragments are there beside them. ``registration`` of a query
+stands for the duty to create its topics and to register it in Kafka. The proxies of streams serve
+all queries, so they have a name of their own in place of the query (``STREAMS``).
+
+The aggregator's part of a child's replica runs where its orderer runs, and has no placement of its
+own: the orderer's log would otherwise cross the network twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Final
+
+from slackwater.model.deployment import Deployment, QuerySpec, StreamSpec
+from slackwater.model.errors import UsageError
+from slackwater.model.names import OrdererName, ProxyName, RootName, kind_of, own_name
+from slackwater.node.applied import AppliedQuery, from_text
+from slackwater.protocols.iads.control_state import STREAMS, ControlState, PlacementEntry, Wanted
+from slackwater.protocols.iads.placement import FragmentSpec
+
+REGISTRATION: Final = "registration"
+PARSED_MAX: Final = 2_048
+"""Definitions that are kept parsed."""
+
+
+@lru_cache(PARSED_MAX)
+def _parsed(name: str, text: str) -> AppliedQuery | str:
+    """The query of a definition, or why it cannot be read."""
+    try:
+        return from_text(name, text)
+    except ValueError as error:
+        return str(error)
+
+
+def applied_queries(state: ControlState) -> dict[str, AppliedQuery]:
+    """The recorded queries that this version can read and that fit together, by name.
+
+    Two halves of a split network may have recorded queries that differ in a stream of one name, or
+    a query and the deletion of what it reads. The first by name keeps the stream; the others, and
+    those whose source is not there, are left out.
+    """
+    return _sorted_out(state)[0]
+
+
+def not_applied(state: ControlState) -> dict[str, str]:
+    """Why recorded queries do not run, by name."""
+    return _sorted_out(state)[1]
+
+
+def _sorted_out(state: ControlState) -> tuple[dict[str, AppliedQuery], dict[str, str]]:
+    found: dict[str, AppliedQuery] = {}
+    reasons: dict[str, str] = {}
+    streams: dict[str, StreamSpec] = {}
+    for name in state.live_queries():
+        query = _parsed(name, state.queries[name].definition)
+        if isinstance(query, str):
+            reasons[name] = f"its definition cannot be read: {query}"
+            continue
+        needed = query.deployment.streams
+        names = next((each.deployment.names for each in found.values()), query.deployment.names)
+        differing = [s for s, spec in needed.items() if streams.get(s, spec) != spec]
+        if differing:
+            reasons[name] = f"another query has stream {differing[0]} with another definition"
+        elif query.deployment.names != names:
+            reasons[name] = "other queries have another prefix"
+        else:
+            streams |= needed
+            found[name] = query
+    while lacking := [name for name, query in found.items() if _lacks(query, found)]:
+        for name in lacking:
+            reasons[name] = "a query that it reads is not there"
+            del found[name]
+    return found, reasons
+
+
+def _lacks(query: AppliedQuery, found: Mapping[str, AppliedQuery]) -> bool:
+    """Whether it reads a query that is not there."""
+    sources = query.deployment.queries[query.query].sources
+    return not {*sources} <= query.deployment.streams.keys() | found.keys()
+
+
+def deployment_of(applied: Mapping[str, AppliedQuery]) -> Deployment:
+    """All recorded queries with their streams; ``clock: wall`` if there are none."""
+    deployment = Deployment("wall", {}, {})
+    for name, query in applied.items():
+        part = query.deployment
+        deployment = replace(
+            deployment,
+            clock=part.clock,
+            names=part.names,
+            http=part.http,
+            streams={**deployment.streams, **part.streams},
+            queries={**deployment.queries, name: part.queries[name]},
+        )
+    return deployment
+
+
+def fragment_specs(state: ControlState) -> list[FragmentSpec]:
+    """What is to run, for the planner; nothing of a paused query."""
+    applied = applied_queries(state)
+    specs = [
+        spec
+        for name, query in applied.items()
+        if state.queries[name].wanted == Wanted.RUNNING.value
+        for spec in _of_query(query.deployment.queries[name])
+    ]
+    specs += [FragmentSpec(name, REGISTRATION, REGISTRATION) for name in applied]
+    specs += _proxies(deployment_of(applied), state.placement)
+    return specs
+
+
+def _of_query(query: QuerySpec) -> Iterator[FragmentSpec]:
+    for child in range(query.children):
+        for replica in range(query.replicas):
+            name = OrdererName(query.name, child, replica).process
+            yield FragmentSpec(query.name, _rest(name, query.name), f"orderer.{child}")
+    for part in range(query.parts):
+        name = RootName(query.name, part).process
+        yield FragmentSpec(query.name, _rest(name, query.name), f"root.{part}")
+
+
+def _proxies(
+    deployment: Deployment, placement: Mapping[tuple[str, str], PlacementEntry]
+) -> Iterator[FragmentSpec]:
+    """The proxies; one with a spool stays where it was placed first, since its data are there."""
+    for stream in deployment.streams.values():
+        for name in stream.proxy_names:
+            entry = placement.get((STREAMS, str(name)))
+            has_spool = stream.topic is None and entry is not None
+            bound = entry.node if has_spool and entry is not None else ""
+            yield FragmentSpec(STREAMS, str(name), f"{stream.name}/{name.share}", bound_node=bound)
+
+
+def _rest(process: str, query: str) -> str:
+    kind = kind_of(process)
+    return f"{kind}.{process.removeprefix(f'{kind}/{query}.')}"
+
+
+def process_of(query: str, fragment: str) -> str:
+    """The name that ``status`` prints of a placed fragment: ``root/climate.0``."""
+    if query == STREAMS:
+        return ProxyName.parse(fragment).process
+    if fragment == REGISTRATION:
+        return f"{REGISTRATION}/{query}"
+    kind, _, rest = fragment.partition(".")
+    return f"{kind}/{query}.{rest}"
+
+
+def key_of(process: str) -> tuple[str, str]:
+    """The key of a fragment in the record; the inverse of ``process_of``.
+
+    Raises:
+        UsageError: it is no name of a fragment.
+    """
+    kind, name = kind_of(process), own_name(process)
+    if kind == "proxy":
+        return STREAMS, str(ProxyName.parse(name))
+    if kind == REGISTRATION:
+        return name, REGISTRATION
+    if kind == "orderer":
+        return OrdererName.parse(name).query, f"orderer.{name.partition('.')[2]}"
+    if kind == "root":
+        return RootName.parse(name).query, f"root.{name.partition('.')[2]}"
+    raise UsageError(f"{process}: not a fragment, such as root/climate.0; see `node list`")
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What one node is to run: placement numbers, by the names of fragments (``process_of``).
+
+    ``registered`` has the queries that the node registers, deleted ones too, with the state that is
+    wanted.
+    """
+
+    fragments: Mapping[str, int] = field(default_factory=dict)
+    proxies: Mapping[str, int] = field(default_factory=dict)
+    registered: Mapping[str, Wanted] = field(default_factory=dict)
+    registrations: Mapping[str, int] = field(default_factory=dict)
+
+    def numbers(self) -> dict[str, int]:
+        """The placement number of everything, by name."""
+        named = {f"{REGISTRATION}/{query}": n for query, n in self.registrations.items()}
+        return {**self.fragments, **self.proxies, **named}
+
+
+def assignment(state: ControlState, node: str) -> Assignment:
+    """What the record says that a node is to run."""
+    applied = applied_queries(state)
+    wanted = {process_of(s.query, s.fragment) for s in fragment_specs(state)}
+    fragments: dict[str, int] = {}
+    proxies: dict[str, int] = {}
+    registered: dict[str, Wanted] = {}
+    registrations: dict[str, int] = {}
+    for (query, fragment), entry in _placed_on(state, node):
+        name = process_of(query, fragment)
+        if fragment == REGISTRATION:
+            state_wanted = Wanted(state.queries[query].wanted)
+            if state_wanted is Wanted.DELETED or query in applied:
+                registered[query] = state_wanted
+                registrations[query] = entry.number
+        elif name in wanted:
+            (proxies if query == STREAMS else fragments)[name] = entry.number
+    return Assignment(fragments, proxies, registered, registrations)
+
+
+def _placed_on(state: ControlState, node: str) -> Iterable[tuple[tuple[str, str], PlacementEntry]]:
+    for key, entry in sorted(state.placement.items()):
+        query = state.queries.get(key[0])
+        is_known = key[0] == STREAMS or (query is not None and entry.generation <= query.generation)
+        if entry.node == node and is_known:
+            yield key, entry

@@ -1,0 +1,126 @@
+"""A controller's part in placement: it hears the nodes, suspects them, and plans.
+
+All controllers hear all nodes that reach them. In a view only its first member by name plans, so
+that two controllers that hear different nodes do not move a fragment to and fro. Nobody chooses it:
+the members of a view are known to all of them, and with the next view another one plans. Each half
+of a split network has a first member.
+
+A controller that has just started has heard nobody. It plans when it has heard all recorded nodes,
+or after ``HEAR_US_MAX``: else its start would move everything.
+
+A node's connection that is closed is a sign that its process has ended; the node has
+``RECONNECT_US_MAX`` to connect again. A silent one is suspected by the detector, but not before
+``SILENCE_US_MIN``: moving its fragments is dearer than a moment of waiting, and a loaded machine
+delays its node for longer than a controller.
+
+Pure: times come in as arguments. Times are monotonic us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from slackwater.protocols.iads.control_object import MoveFragment
+from slackwater.protocols.iads.control_state import ControlState
+from slackwater.protocols.iads.detector import PhiAccrual
+from slackwater.protocols.iads.node_watch import NodeWatch
+from slackwater.protocols.iads.placement import FragmentSpec, NodeReports, Unplaced, plan_moves
+
+HEAR_US_MAX: Final = 5_000_000
+SILENCE_US_MIN: Final = 2_000_000
+RECONNECT_US_MAX: Final = 500_000
+
+Specs = Callable[[ControlState], Iterable[FragmentSpec]]
+"""What is to run by a state of the record."""
+
+
+@dataclass(slots=True)
+class _Heard:
+    detector: PhiAccrual
+    latest: int
+    closed_at: int | None = None
+    suspected: bool = False
+
+    def suspect_at(self) -> int:
+        """The time of suspicion, unless a heartbeat arrives before."""
+        silent = max(self.detector.suspect_at(), self.latest + SILENCE_US_MIN)
+        return silent if self.closed_at is None else min(silent, self.closed_at + RECONNECT_US_MAX)
+
+
+@dataclass(slots=True)
+class Placing:
+    """Nodes and moves, at controller ``name``, which started at ``started``."""
+
+    name: str
+    specs_of: Specs
+    started: int
+    unplaced: tuple[Unplaced, ...] = ()
+    """What the last plan could not place."""
+    _view_number: int = 0
+    _members: frozenset[str] = frozenset()
+    _nodes: dict[str, _Heard] = field(default_factory=dict)
+    _watch: NodeWatch = field(default_factory=lambda: NodeWatch(0))
+
+    def heartbeat(self, node: str, ready: Iterable[int], fenced: Iterable[int], now: int) -> None:
+        """A node reports the placements that are ready there, and those that were fenced."""
+        heard = self._nodes.get(node)
+        if heard is None or heard.suspected:
+            self._nodes[node] = _Heard(PhiAccrual(now), now)
+        else:
+            heard.detector.heartbeat(now)
+            heard.latest, heard.closed_at = now, None
+        self._watch.heartbeat(node, frozenset(ready), frozenset(fenced), now)
+
+    def closed(self, node: str, now: int) -> None:
+        """A node's connection was closed."""
+        if node in self._nodes:
+            self._nodes[node].closed_at = now
+
+    def is_heard(self, node: str, now: int) -> bool:
+        """Whether a node of this name is connected and not suspected."""
+        heard = self._nodes.get(node)
+        return heard is not None and heard.closed_at is None and now < heard.suspect_at()
+
+    def view(self, number: int, members: Iterable[str]) -> None:
+        """The controllers have a new view."""
+        if number > self._view_number:
+            self._watch.view(number)
+        self._view_number, self._members = number, frozenset(members)
+
+    def moves(self, state: ControlState, now: int) -> tuple[MoveFragment, ...]:
+        """The moves that this controller is to request now."""
+        for node, heard in self._nodes.items():
+            if not heard.suspected and now >= heard.suspect_at():
+                heard.suspected = True
+                self._watch.suspect(node, now)
+        live = frozenset(state.live_nodes())
+        numbers = frozenset(entry.number for entry in state.placement.values())
+        self._watch.keep(live, numbers, now)
+        self._nodes = {
+            n: heard for n, heard in self._nodes.items() if n in live or not heard.suspected
+        }
+        if not live or not self._plans(live, now):
+            self.unplaced = ()
+            return ()
+        plan = plan_moves(state, self.specs_of(state), self._watch.reports(now))
+        self.unplaced = plan.unplaced
+        return plan.moves
+
+    def _plans(self, live: frozenset[str], now: int) -> bool:
+        if not self._members or self.name != min(self._members):
+            return False
+        return live <= self._nodes.keys() or now >= self.started + HEAR_US_MAX
+
+    def reports(self, now: int) -> NodeReports:
+        """What is known of the nodes."""
+        return self._watch.reports(now)
+
+    def next_deadline(self, now: int) -> int | None:
+        """When ``moves`` may have another result although nothing arrives; None if never."""
+        found = [h.suspect_at() for h in self._nodes.values() if not h.suspected]
+        found += [self.started + HEAR_US_MAX]
+        if (settled := self._watch.next_deadline(now)) is not None:
+            found.append(settled)
+        return min((at for at in found if at > now), default=None)
