@@ -27,7 +27,7 @@ def print_nodes(reach: Reach) -> None:
     """
     frame = asyncio.run(_state(reach))
     emit(
-        f"controllers: {', '.join(frame.members)} (view {frame.view_number}, as {frame.controller} sees it)"
+        f"controllers: {', '.join(frame.members)} (view {frame.view_number} at {frame.controller})"
     )
     standings = dict(frame.nodes.standings)
     by_node: defaultdict[str, list[str]] = defaultdict(list)
@@ -56,6 +56,7 @@ def print_nodes(reach: Reach) -> None:
     reasons = [f"query {name}: {reason}" for name, reason in not_applied(frame.state).items()]
     reasons += [f"node {name}: {reason}" for name, reason in frame.nodes.problems]
     reasons += [f"{process_of(q, f)}: {reason}" for q, f, reason in frame.nodes.unplaced]
+    reasons += [frame.nodes.refusal] if frame.nodes.refusal else []
     if reasons or missing:
         raise CheckFailed("; ".join([*missing, *reasons]))
 

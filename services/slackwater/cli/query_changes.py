@@ -142,7 +142,9 @@ def wait_ready(cluster: Cluster, topics: Names, names: Sequence[str]) -> None:
 
     def all_ready() -> bool:
         found.update({n: q for n, q in registered(cluster, topics).items() if n in names})
-        expected = expected_names({name: query.spec for name, query in found.items()})
+        expected = expected_names(
+            {name: query.spec for name, query in found.items()}, listener.all()
+        )
         ready.update(name for name in expected if listener.ready(name))
         fragments = {name for name in expected if kind_of(name) != "proxy"}
         return found.keys() >= {*names} and ready >= fragments

@@ -140,8 +140,11 @@ class _Looking:
         # Unexpected processes are not announced, so wait for the whole time.
         self._listener.wait_for(lambda view: False, LISTEN_S)
         self._queries = self._registered()
-        expected = set(expected_names({n: query.spec for n, query in self._queries.items()}))
-        self._listener.wait_for(lambda view: expected <= view.all().keys(), LISTEN_S_MAX - LISTEN_S)
+        specs = {name: query.spec for name, query in self._queries.items()}
+        self._listener.wait_for(
+            lambda view: {*expected_names(specs, view.all())} <= view.all().keys(),
+            LISTEN_S_MAX - LISTEN_S,
+        )
         while True:
             beats = self._listener.all()
             latest = {

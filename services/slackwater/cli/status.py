@@ -23,6 +23,7 @@ from typing import Any, Final
 from slackwater.model.names import (
     ProxyName,
     RootName,
+    aggregator_process,
     is_orderer_of,
     is_proxy_of,
     kind_of,
@@ -30,7 +31,7 @@ from slackwater.model.names import (
 )
 from slackwater.model.records import Heartbeat
 from slackwater.runtime.local.datadir import Life
-from slackwater.runtime.local.layout import HOST, expected_names, stages
+from slackwater.runtime.local.layout import HOST, expected_names, node_aggregators, stages
 from slackwater.runtime.local.supervisor import BROKER
 from slackwater.runtime.service.beat import cpu_share
 from slackwater.runtime.service.cpu import is_starved
@@ -150,7 +151,9 @@ def look_at(
     now_us: int,
 ) -> Picture:
     """Make a snapshot. ``lives`` is the supervisor's record; None where there is none."""
-    expected = dict.fromkeys(expected_names({n: query.spec for n, query in queries.items()}))
+    specs = {name: query.spec for name, query in queries.items()}
+    fresh = [name for name, each in latest.items() if each.is_fresh]
+    expected = dict.fromkeys(expected_names(specs, fresh))
     expected |= dict.fromkeys(_other_proxies(latest))
     expected |= dict.fromkeys(name for name in lives or {} if name != BROKER)
     shared_by = _shared_by(queries)
@@ -163,6 +166,9 @@ def look_at(
         if not name.startswith(f"{HOST}/")  # its fragments are shown
     )
     at_work = {row.process for row in rows if row.last_heartbeat is not None and not row.failing}
+    if node_aggregators(at_work):  # which replica's they are depends on the placement
+        replicas = max((spec.replicas for spec in specs.values()), default=0)
+        at_work |= {aggregator_process(replica) for replica in range(replicas)}
     late = {
         name: why
         for name, query in queries.items()

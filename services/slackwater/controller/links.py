@@ -120,7 +120,7 @@ class NodeReport:
     """What one controller knows of the nodes: (name, standing), and placement numbers.
 
     ``unplaced`` has query, fragment and reason; only the controller that plans has them.
-    ``problems`` has (node, reason).
+    ``problems`` has (node, reason); ``refusal`` is why this controller could not place a fragment.
     """
 
     standings: tuple[tuple[str, str], ...] = ()
@@ -128,6 +128,7 @@ class NodeReport:
     fenced: tuple[int, ...] = ()
     unplaced: tuple[tuple[str, str, str], ...] = ()
     problems: tuple[tuple[str, str], ...] = ()
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,10 @@ class LinkError(Exception):
     """The other end sent what is not of this protocol, refused, or is gone."""
 
 
+class LinkClosedError(LinkError):
+    """The other end closed the connection."""
+
+
 class FrameLink:
     """One connection."""
 
@@ -197,7 +202,7 @@ class FrameLink:
         except WireError as error:
             raise LinkError(f"not a frame of this protocol: {error}") from None
         except asyncio.IncompleteReadError:
-            raise LinkError("the connection was closed") from None
+            raise LinkClosedError("the connection was closed") from None
         except OSError as error:
             raise LinkError(f"the connection failed: {error}") from None
 

@@ -7,6 +7,7 @@ it the state after each change, at most one in ``GATHER_S``.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -15,6 +16,8 @@ from slackwater.controller.links import FrameLink, LinkError, NodeBeat, NodeRepo
 from slackwater.protocols.iads.control_object import MoveFragment
 from slackwater.protocols.iads.control_state import ControlState
 from slackwater.protocols.iads.placing import Placing, Specs
+
+_log = logging.getLogger(__name__)
 
 GATHER_S: Final = 0.02
 PLAN_S_MIN: Final = 0.1
@@ -47,6 +50,7 @@ class ConnectedNodes:
         self._links: dict[str, FrameLink] = {}
         self._sending: asyncio.TimerHandle | None = None
         self._reported: dict[str, NodeBeat] = {}
+        self._refusal = ""
         self._wake = asyncio.Event()
 
     def report(self) -> NodeReport:
@@ -58,6 +62,7 @@ class ConnectedNodes:
             tuple(sorted(reports.fenced)),
             tuple((u.query, u.fragment, u.reason) for u in self._placing.unplaced),
             tuple(sorted((n, b.problem) for n, b in self._reported.items() if b.problem)),
+            self._refusal,
         )
 
     def beat(self, link: FrameLink, beat: NodeBeat) -> None:
@@ -88,8 +93,18 @@ class ConnectedNodes:
                 self._placing.closed(node, self._now())
                 self._wake.set()
 
+    def refused(self, reason: str) -> None:
+        """A move that this controller has requested was refused, as one that another one has made.
+
+        The next plan is made with what is recorded then.
+        """
+        if reason != self._refusal:
+            self._refusal = reason
+            _log.info("a move is refused: %s", reason)
+
     def changed(self) -> None:
         """The record has changed."""
+        self._refusal = ""
         self._wake.set()
         if self._sending is None and self._links:
             self._sending = self._loop.call_later(GATHER_S, self._send)

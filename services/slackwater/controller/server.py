@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 from slackwater.controller.links import (
     FrameLink,
     Hello,
+    LinkClosedError,
     LinkError,
     NodeBeat,
     NodeReport,
@@ -221,6 +222,8 @@ class Controller:
         if request_id != _OWN:
             link, frame_id = self._requested.pop(request_id)
             link.send(ResponseFrame(frame_id, response, stamp))
+        elif self._nodes is not None and response.refusal:
+            self._nodes.refused(response.refusal)
 
     def _refresh(self) -> list[MemberEffect]:
         view = self._member.endpoint.myview
@@ -310,6 +313,8 @@ class Controller:
                 await self._serve_peer(link, hello)
             else:
                 await self._serve_client(link)
+        except LinkClosedError:
+            pass  # a client has what it wanted
         except LinkError as error:
             _log.info("a connection ends: %s", error)
             link.refuse(str(error))

@@ -12,7 +12,6 @@ import asyncio
 import logging
 import signal
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -39,7 +38,9 @@ from slackwater.runtime.service.settings import settings
 
 _log = logging.getLogger(__name__)
 
-RETRY_S: Final = 1.0
+RETRY_S_MIN: Final = 0.5
+RETRY_S_MAX: Final = 8.0
+"""Pause before what is left is tried again, such as queries that another node registers."""
 DIAL_S_MIN: Final = 0.1
 DIAL_S_MAX: Final = 2.0
 PROBLEM_CHARS_MAX: Final = 500
@@ -82,7 +83,8 @@ class Node:
         self._registering: Registering | None = None
         self._registered: frozenset[str] = frozenset()
         self._known: set[str] = set()
-        """Queries of which the proxies here know that they are registered."""
+        """Queries that are registered: the proxies here have been told, and aggregators may get
+        their fragments."""
         self._problem = ""
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -188,20 +190,25 @@ class Node:
     # What is placed here
 
     async def _carry_out_all(self) -> None:
+        retry_s = RETRY_S_MIN
         while True:
             await self._changed.wait()
             self._changed.clear()
             try:
                 is_done = await self._carry_out()
-                self._report("; ".join(f"query {n}: {r}" for n, r in self._left_out().items()))
             except (SlackwaterError, OSError) as error:
                 is_done = False
                 self._report(str(error))
-            if not is_done:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(RETRY_S):
-                        await self._changed.wait()
-                self._changed.set()
+            if is_done:
+                retry_s = RETRY_S_MIN
+                continue
+            try:
+                async with asyncio.timeout(retry_s):
+                    await self._changed.wait()
+                retry_s = RETRY_S_MIN
+            except TimeoutError:
+                retry_s = min(2 * retry_s, RETRY_S_MAX)
+            self._changed.set()
 
     async def _carry_out(self) -> bool:
         """Make what runs equal to what is placed here; False if something is left to be done."""
@@ -209,7 +216,8 @@ class Node:
         applied = applied_queries(state)
         all_ = deployment_of(applied)
         assigned = assignment(state, self._config.name)
-        await self._machine.settle(assigned, all_)
+        self._known &= applied.keys()
+        await self._machine.settle(assigned, all_, self._known)
         self._assigned = assigned
         transport = self._machine.transport
         if transport is None:
@@ -217,29 +225,18 @@ class Node:
         if self._registering is None:
             self._registering = Registering(transport, self._machine.file)
             self._start(self._registering.truncate(settings().truncate_every_s))
-        if assigned.registered:
-            wanted = assigned.registered
-            self._registered = await self._registering.carry_out(wanted, applied, all_)
-        return await self._tell_proxies(self._registering) and (
-            self._registered >= assigned.registered.keys()
-        )
-
-    async def _tell_proxies(self, registering: Registering) -> bool:
-        """Tell the proxies here of queries that have been registered; False if some are not yet."""
-        queries = {name: q.deployment for name, q in applied_queries(self._state).items()}
-        self._known &= queries.keys()
-        unknown = queries.keys() - self._known
-        if not unknown or not self._assigned.proxies:
-            return True
-        registered = {*await asyncio.to_thread(registering.registered)} & unknown
-        for name in registered:
-            sources = queries[name].queries[name].sources
-            self._machine.learn(queries[name].streams.keys() & {*sources})
-        self._known |= registered
-        return not unknown - registered
-
-    def _left_out(self) -> dict[str, str]:
-        return not_applied(self._state)
+        wanted = assigned.registered
+        self._registered, problem = await self._registering.carry_out(wanted, applied, all_)
+        if applied.keys() - self._known:
+            found = {*await asyncio.to_thread(self._registering.registered)} & applied.keys()
+            for name in found - self._known:
+                query = applied[name].deployment
+                self._machine.learn(query.streams.keys() & {*query.queries[name].sources})
+            self._known |= found
+            await self._machine.settle(assigned, all_, self._known)
+        left_out = [f"query {name}: {reason}" for name, reason in not_applied(state).items()]
+        self._report("; ".join([*left_out, *filter(None, [problem])]))
+        return applied.keys() <= self._known and self._registered >= assigned.registered.keys()
 
     def _report(self, problem: str) -> None:
         if problem and problem != self._problem:

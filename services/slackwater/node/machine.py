@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,7 @@ from typing import Any, Final
 from slackwater.deployment.stored import SUFFIX, to_text
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import SUPERSEDED_CODE, DeploymentError
-from slackwater.model.names import ProxyName, kind_of, own_name
+from slackwater.model.names import OrdererName, ProxyName, kind_of, own_name
 from slackwater.node.recorded import Assignment
 from slackwater.runtime.host.placements import Placements
 from slackwater.runtime.local.changes import AGGREGATOR, Fragments, fragments_to_hosts
@@ -89,12 +89,16 @@ class Machine:
         """All events of processes so far, in order."""
         return [] if self._processes is None else list(self._processes.supervisor.events)
 
-    async def settle(self, assigned: Assignment, deployment: Deployment) -> None:
+    async def settle(
+        self, assigned: Assignment, deployment: Deployment, registered: Collection[str]
+    ) -> None:
         """Start what is assigned, and end what is not; idempotent.
 
         Args:
             assigned: what this node is to run.
             deployment: all recorded queries.
+            registered: those that are known to be registered. An aggregator gets fragments of these
+                only: it would wait for the first one that is not, and the others with it.
         """
         if self._processes is None:
             if not deployment.queries:
@@ -115,7 +119,7 @@ class Machine:
         processes = self._processes
         await self._settle_proxies(processes, assigned.proxies)
         fragments = Fragments(processes.supervisor, processes.launch)
-        await fragments.settle_aggregators(self._aggregators(assigned.fragments))
+        await fragments.settle_aggregators(self._aggregators(assigned.fragments, registered))
         await fragments.settle_hosts(assigned.fragments)
 
     def learn(self, streams: Iterable[str]) -> None:
@@ -172,14 +176,17 @@ class Machine:
         self._in_background(Draining(supervisor, listener, launch).run())
         return _Processes(supervisor, transport, listener, launch)
 
-    def _aggregators(self, fragments: Mapping[str, int]) -> dict[str, list[str]]:
+    def _aggregators(
+        self, fragments: Mapping[str, int], registered: Collection[str]
+    ) -> dict[str, list[str]]:
         """The aggregated fragments of each aggregator; replicas of a child are kept apart."""
         queries = self._deployment.queries
         orderers = [
             name
             for name in fragments
             if kind_of(name) == "orderer"
-            and queries[own_name(name).partition(".")[0]].window is not None
+            and (query := OrdererName.parse(own_name(name)).query) in registered
+            and queries[query].window is not None
         ]
         placed = fragments_to_hosts(orderers, self._aggregated)
         first = next(iter(placed), f"{HOST}/0")

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Final
 
 from slackwater.model.deployment import Deployment
+from slackwater.model.errors import EnvironmentProblem, SlackwaterError
 from slackwater.node.applied import AppliedQuery
 from slackwater.node.plan import SetState, State, changes
 from slackwater.protocols.iads.control_state import Wanted
 from slackwater.runtime.local.registration import Registration
 from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.logs.topics import partition_counts
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 from slackwater.runtime.service.truncation import Truncation
 
@@ -41,7 +43,7 @@ class Registering:
 
     async def carry_out(
         self, wanted: Mapping[str, Wanted], applied: Mapping[str, AppliedQuery], all_: Deployment
-    ) -> frozenset[str]:
+    ) -> tuple[frozenset[str], str]:
         """Bring the registry to what is wanted.
 
         Args:
@@ -50,15 +52,15 @@ class Registering:
             all_: all recorded queries.
 
         Returns:
-            The queries that are registered as they are wanted. The others wait for a reading, from
-            which their start follows.
+            The queries that are registered as they are wanted, and why others are not. One waits
+            without a reason for a reading, from which its start follows.
 
         Raises:
-            SlackwaterError: Kafka does not answer, or a query cannot be registered.
+            SlackwaterError: Kafka does not answer.
         """
-        done = await asyncio.to_thread(self._carry_out, wanted, applied, all_)
+        done, why = await asyncio.to_thread(self._carry_out, wanted, applied, all_)
         self._truncation.read_by(all_.queries[name] for name in done if name in all_.queries)
-        return done
+        return done, why
 
     async def truncate(self, every_s: float) -> None:
         """Truncate the logs of the queries that are registered here, until cancelled."""
@@ -70,11 +72,12 @@ class Registering:
 
     def _carry_out(
         self, wanted: Mapping[str, Wanted], applied: Mapping[str, AppliedQuery], all_: Deployment
-    ) -> frozenset[str]:
+    ) -> tuple[frozenset[str], str]:
         registry = Registry(self._transport)
         stages = {name: each.deployment.stages(name) for name, each in applied.items()}
         states = {name: _NAMES[of] for name, of in wanted.items()}
         waiting: set[str] = set()
+        problems: list[str] = []
         while True:
             found = registry.all_queries()
             to_do = [
@@ -86,15 +89,29 @@ class Registering:
                 if isinstance(change, SetState):
                     changed = replace(found[change.query], state=change.state)
                     registry.publish_queries(changed)
-                elif (definition := self._define(applied[change.query], all_)) is not None:
+                    continue
+                waiting.add(change.query)
+                try:
+                    definition = self._define(applied[change.query], all_)
+                except SlackwaterError as error:  # the other queries do not wait
+                    problems.append(str(error))
+                    continue
+                if definition is not None:
                     registry.publish_queries(definition)
+                    waiting.discard(change.query)
                     _log.info("registered query %s", change.query)
-                else:
-                    waiting.add(change.query)
             if not to_do:
-                return frozenset(wanted) - waiting
+                return frozenset(wanted) - waiting, "; ".join(problems)
 
     def _define(self, query: AppliedQuery, all_: Deployment) -> QueryDefinition | None:
-        registration = Registration(self._transport, all_, self._path)
+        needed = all_.connected(query.query)
+        topics = {s.topic.name for s in needed.streams.values() if s.topic is not None}
+        found = partition_counts(self._transport.cluster, topics)
+        if missing := sorted(topics - found.keys()):
+            raise EnvironmentProblem(
+                f"query {query.query} waits for topic {', '.join(missing)}, which does not exist on"
+                f" {self._transport.bootstrap}: create it"
+            )
+        registration = Registration(self._transport, needed, self._path)
         registration.make_topics()
         return registration.define(query.query, registration.publish_clock(), query.start)

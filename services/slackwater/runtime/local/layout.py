@@ -28,6 +28,7 @@ from slackwater.model.names import (
     ProxyName,
     RootName,
     aggregator_process,
+    kind_of,
     own_name,
 )
 from slackwater.runtime.local.launchers import ProcessSpec
@@ -81,14 +82,24 @@ def host_names(deployment: Deployment) -> tuple[str, ...]:
     return tuple(_hosts(deployment.queries.values()))
 
 
-def expected_names(queries: Mapping[str, QuerySpec]) -> tuple[str, ...]:
+def expected_names(queries: Mapping[str, QuerySpec], heard: Iterable[str] = ()) -> tuple[str, ...]:
     """Return the processes that registered queries need; omits streams that no query reads.
 
-    Of a stream with several proxies only the first is known: the registry has no streams.
+    Of a stream with several proxies only the first is known: the registry has no streams. If one of
+    the processes ``heard`` is the aggregator of a node, aggregators are omitted: which ones there
+    are depends on the placement.
     """
     read = (name for query in queries.values() for name in query.sources)
     streams = dict.fromkeys(name for name in read if name not in queries)
-    return _names(map(ProxyName, streams), queries.values())
+    names = _names(map(ProxyName, streams), queries.values())
+    if node_aggregators(heard):
+        names = tuple(name for name in names if kind_of(name) != "aggregator")
+    return names
+
+
+def node_aggregators(names: Iterable[str]) -> list[str]:
+    """Return the aggregators of nodes among these processes; those of `up` are numbered."""
+    return [n for n in names if kind_of(n) == "aggregator" and not own_name(n).isdigit()]
 
 
 def stages(query: QuerySpec) -> tuple[tuple[str, ...], ...]:
