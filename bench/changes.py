@@ -29,7 +29,8 @@ from typing import Final
 from bench.live import STREAMS, LiveAnswers, Up
 from confluent_kafka import Producer
 
-from slackwater.cli.query_changes import apply_file, request
+from slackwater.cli.controls import reach_controllers
+from slackwater.cli.query_changes import apply_queries, queries_of, request
 from slackwater.protocols.iads.control_object import DeleteQuery, PauseQuery, ResumeQuery
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.service.heartbeats import HeartbeatListener
@@ -112,7 +113,8 @@ class Bench:
         self._file.write_text(
             self._text + ADDED.format(name=name, sources=", ".join(STREAMS), above=number / 1e6)
         )
-        apply_file(self.data, self._file, [name], "now")
+        reach = reach_controllers(None, None, self.data)
+        apply_queries(reach, *queries_of(self._file, [name]), "now")
         accepted_s = time.time()
         answers = LiveAnswers(self._up.bootstrap, query=name)
         answers.start()
@@ -121,7 +123,7 @@ class Bench:
 
     def delete(self, number: int) -> float:
         """Delete a query; return the time until its fragments are gone (s)."""
-        request(self.data, DeleteQuery(f"added-{number}"))
+        request(reach_controllers(None, None, self.data), DeleteQuery(f"added-{number}"))
         begun_s = time.monotonic()
         names = [f"orderer/added-{number}.0.a", f"root/added-{number}.0"]
         wait(lambda: not any(map(self._listener.ready, names)), "it is gone")
@@ -130,11 +132,11 @@ class Bench:
     def pause(self, number: int, for_s: float) -> float:
         """Pause and resume; return the time from then to answers within a second (s)."""
         name = f"added-{number}"
-        request(self.data, PauseQuery(name))
+        request(reach_controllers(None, None, self.data), PauseQuery(name))
         time.sleep(for_s)
         answers = LiveAnswers(self._up.bootstrap, query=name)
         answers.start()
-        request(self.data, ResumeQuery(name))
+        request(reach_controllers(None, None, self.data), ResumeQuery(name))
         begun_s = time.time()
         wait(
             lambda: (

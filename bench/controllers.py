@@ -17,7 +17,7 @@ import psutil
 from tests.controllers import Cluster, controllers
 
 from slackwater.controller.client import ControlClient, connect
-from slackwater.protocols.iads.control_object import ApplyQuery
+from slackwater.protocols.iads.control_object import JoinNode
 
 OPERATIONS = 500
 KILLS = 5
@@ -31,7 +31,7 @@ def cpu_s(cluster: Cluster) -> float:
 
 async def timed_ms(client: ControlClient, n: int) -> float:
     began = time.perf_counter()
-    frame = await client.request(ApplyQuery("climate", str(n)))
+    frame = await client.request(JoinNode("n1", n))
     assert not frame.response.refusal
     return (time.perf_counter() - began) * 1000
 

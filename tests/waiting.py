@@ -7,8 +7,9 @@ times as slow, or shared, passes. Claims about time are judged in ``bench/``.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 WAIT_S_MAX: Final = 300.0
@@ -28,10 +29,17 @@ def eventually(
 
 
 async def eventually_async(
-    holds: Callable[[], bool], what: str = "it comes to hold", within_s: float = WAIT_S_MAX
+    holds: Callable[[], bool | Awaitable[bool]],
+    what: str = "it comes to hold",
+    within_s: float = WAIT_S_MAX,
 ) -> None:
-    """Wait until the condition holds, while the event loop runs."""
+    """Wait until the condition holds, while the event loop runs; it may be a coroutine."""
     deadline = time.monotonic() + within_s
-    while not holds():
+
+    async def is_so() -> bool:
+        found = holds()
+        return await found if inspect.isawaitable(found) else bool(found)
+
+    while not await is_so():
         assert time.monotonic() < deadline, f"waited {within_s:g} s in vain until {what}"
         await asyncio.sleep(_LOOK_S)

@@ -6,12 +6,12 @@ import asyncio
 from pathlib import Path
 
 from tests.controllers import Cluster, controllers
+from tests.definitions import apply
 
 from slackwater.controller.client import connect
 from slackwater.controller.links import ResponseFrame
 from slackwater.controller.store import open_store
 from slackwater.protocols.iads.control_object import (
-    ApplyQuery,
     ControlResponse,
     DeleteQuery,
     JoinNode,
@@ -28,7 +28,7 @@ async def request(cluster: Cluster, name: str, operation: Operation) -> Response
 
 async def test_an_operation_at_one_controller_is_in_the_state_of_all(tmp_path: Path) -> None:
     async with controllers(tmp_path, "a", "b", "c") as cluster:
-        assert (await request(cluster, "a", ApplyQuery("climate", "x"))).response.refusal == ""
+        assert (await request(cluster, "a", apply("climate"))).response.refusal == ""
         assert (await request(cluster, "b", PauseQuery("climate"))).response.refusal == ""
         assert (await request(cluster, "c", PauseQuery("door"))).response.known == ("climate",)
         state = (await cluster.agreed("a", "b", "c")).state
@@ -39,7 +39,7 @@ async def test_killed_controllers_leave_the_others_answering_and_come_back_with_
     tmp_path: Path,
 ) -> None:
     async with controllers(tmp_path, "a", "b", "c") as cluster:
-        await request(cluster, "c", ApplyQuery("climate", "x"))
+        await request(cluster, "c", apply("climate"))
         await request(cluster, "c", JoinNode("n1", 3))
         first = await request(cluster, "c", MoveFragment("climate", "0.a", "n1"))
         view_number = (await cluster.agreed("a", "b", "c")).view_number
@@ -50,7 +50,7 @@ async def test_killed_controllers_leave_the_others_answering_and_come_back_with_
             cluster.kill("b")
             answered = await client.request(DeleteQuery("climate"))
             assert answered.response == ControlResponse()
-            await client.request(ApplyQuery("doors", "y"))
+            await client.request(apply("doors"))
         cluster.kill("a")
         for name in ("a", "b", "c"):
             cluster.start(name)
@@ -84,10 +84,10 @@ async def test_a_split_network_diverges_and_merges_and_names_what_is_overridden(
             stamps = {}
             for client in (one, other):
                 for n in range(20):
-                    operation = ApplyQuery(f"{client.controller}-{n}", "x")
+                    operation = apply(f"{client.controller}-{n}")
                     assert not (await client.request(operation)).response.refusal
                 stamps[client.controller] = (
-                    await client.request(ApplyQuery("climate", client.controller))
+                    await client.request(apply("climate", "x > 1" if client is one else "x > 2"))
                 ).stamp
             moves = [
                 await client.request(MoveFragment("climate", "0.a", "n1"))
@@ -99,8 +99,10 @@ async def test_a_split_network_diverges_and_merges_and_names_what_is_overridden(
             queries = merged.state.queries
             assert {f"{c}-{n}" for c in "ab" for n in range(20)} <= queries.keys()
             winner = queries["climate"].definition
-            loser = one if winner == "b" else other
+            loser, won = (
+                (one, "b") if winner == apply("climate", "x > 2").definition else (other, "a")
+            )
             await loser.state()  # frames are in order: its refresh is here
             named = {s for refresh in loser.refreshes for s in refresh.overridden}
             assert stamps[loser.controller] in named
-            assert queries["climate"].stamp == stamps[winner]
+            assert queries["climate"].stamp == stamps[won]

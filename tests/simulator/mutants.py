@@ -241,6 +241,16 @@ MUTANTS = (
         f"{_root_session}:test_a_copy_that_was_placed_no_later_stays_down_and_fences_nobody", (5,),
     ),
     Mutant(
+        "a root whose placement is recorded does not start again", "trace-17",
+        (Edit(f"{_soutput}.config:stays_down", "state.placement == placement", "False"),),
+        f"{_root_session}:test_a_start_with_a_recorded_number_continues_what_an_earlier_start_answered",
+    ),
+    Mutant(
+        "a root whose placement is recorded starts after a later placement", "trace-17",
+        (Edit(f"{_soutput}.config:stays_down", "state.placement == placement", "True"),),
+        f"{_root_session}:test_a_recorded_number_that_is_smaller_stays_down",
+    ),
+    Mutant(
         "a second transaction begins during another", "trace-3",
         (Edit(f"{_soutput}.core:RootCore.step", "if self.awaits_commit:", "if False:"),),
         f"{_root_session}:test_a_transaction_waits_for_the_one_before",

@@ -88,16 +88,16 @@ def query_apply(
 
     Example: slackwater query apply rooms.yaml --wait
     """
-    from slackwater.cli.query_changes import apply_file, parse_start, wait_ready
-    from slackwater.deployment.parse import load_deployment
+    from slackwater.cli.query_changes import apply_queries, parse_start, queries_of, wait_ready
 
-    directory = data_dir(data_dir_)
+    deployment, wanted = queries_of(file, query or [])
+    start, directory = parse_start(from_), data_dir(data_dir_)
     reach = reach_controllers(controllers, secret_file, directory)
-    accepted = apply_file(reach, file, query or [], parse_start(from_))
+    accepted = apply_queries(reach, deployment, wanted, start)
     if wait and accepted:
         cluster = reach_kafka(bootstrap, kafka_config, directory)
-        names = load_deployment(file).names if reach.has_nodes else None
-        wait_ready(cluster, names or find_names(None, None, directory), accepted)
+        names = deployment.names if reach.has_nodes else find_names(None, None, directory)
+        wait_ready(cluster, names, accepted)
 
 
 @query_app.command("delete")

@@ -50,8 +50,8 @@ def parse_start(text: str) -> Start:
     return round(aware.timestamp() * 1_000_000)
 
 
-def apply_file(reach: Reach, file: Path, only: Sequence[str], start: Start) -> list[str]:
-    """Request the queries of a file that do not run yet; returns their names."""
+def queries_of(file: Path, only: Sequence[str]) -> tuple[Deployment, list[str]]:
+    """Return the deployment of a file, and the names of the queries to apply in their order."""
     micro_batch = settings().aggregator_mode == "micro-batch"
     checked = check_deployment(file, micro_batch=micro_batch)
     for warning in checked.warnings:
@@ -60,7 +60,13 @@ def apply_file(reach: Reach, file: Path, only: Sequence[str], start: Start) -> l
     if unknown := [name for name in only if name not in deployment.queries]:
         there = ", ".join(deployment.queries)
         raise UsageError(f"{file} has no query {unknown[0]}, only {there}")
-    names = [q.name for q in deployment.in_order() if not only or q.name in only]
+    return deployment, [q.name for q in deployment.in_order() if not only or q.name in only]
+
+
+def apply_queries(
+    reach: Reach, deployment: Deployment, names: Sequence[str], start: Start
+) -> list[str]:
+    """Request those of the queries that do not run yet; returns their names."""
     return asyncio.run(_apply(reach, deployment, names, start))
 
 

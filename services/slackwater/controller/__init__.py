@@ -2,5 +2,5 @@
 
 ``wire`` encodes values, ``store`` keeps them on disk, ``links`` are authenticated TCP connections,
 ``server`` runs the protocol's core over both, ``client`` requests operations. ``slackwater.node``
-carries out the queries that are recorded; nothing carries out nodes and placement yet.
+carries out what is recorded; ``nodes`` places fragments on the machines that are connected.
 """

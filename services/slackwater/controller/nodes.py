@@ -73,7 +73,7 @@ class ConnectedNodes:
         """
         other = self._links.get(beat.node)
         if other is not link:
-            if other is not None and self._placing.is_heard(beat.node, self._now()):
+            if other is not None and self._placing.is_connected(beat.node, self._now()):
                 raise LinkError(
                     f"node {beat.node} is connected already: give this one another name"
                 )

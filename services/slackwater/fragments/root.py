@@ -57,6 +57,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         start_time=definition.e0_us,
         bound_us=deployment.bound_us(spec),
         children_of=spec.children_of,
+        is_recorded=known.has_recorded_placements,
         **({} if spec.window is not None else _of_rows(deployment, spec, of.part)),
     )
     session = RootSession(config, windowed=spec.window is not None)

@@ -65,7 +65,7 @@ def why_refused(operation: Operation, known: RunningQueries) -> str:
 def why_refused_on_nodes(operation: Operation, state: ControlState) -> str:
     """Return why controllers of nodes refuse an operation; empty if they admit it.
 
-    The object itself refuses what names an unknown node.
+    The object itself refuses what names an unknown query or node.
     """
     if not isinstance(operation, ApplyQuery | DeleteQuery | PauseQuery | ResumeQuery):
         return ""
@@ -77,6 +77,8 @@ def why_refused_on_nodes(operation: Operation, state: ControlState) -> str:
         except ValueError as error:
             return f"query {operation.query}: the definition cannot be read: {error}"
         deployment = Deployment(first.deployment.clock, {}, {}, first.deployment.names)
+    elif operation.query not in deployment.queries and not isinstance(operation, ApplyQuery):
+        return ""
     known = RunningQueries(
         deployment,
         {name: query.deployment.deadline_us(name, 1) for name, query in applied.items()},

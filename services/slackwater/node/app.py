@@ -20,7 +20,7 @@ from slackwater.controller.client import ControlClient, connect
 from slackwater.controller.links import LinkError, NodeBeat, StateFrame
 from slackwater.controller.server import Address
 from slackwater.model.errors import SlackwaterError
-from slackwater.node.machine import Machine
+from slackwater.node.machine import NodeMachine
 from slackwater.node.recorded import (
     REGISTRATION,
     Assignment,
@@ -74,7 +74,7 @@ class Node:
 
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
-        self._machine = Machine(config.name, config.cluster, config.data_dir)
+        self._machine = NodeMachine(config.name, config.cluster, config.data_dir)
         self._states: dict[Address, ControlState] = {}
         self._state = ControlState()
         self._changed = asyncio.Event()

@@ -47,7 +47,7 @@ class _Processes:
     launch: Launch
 
 
-class Machine:
+class NodeMachine:
     """The processes of one node; for one event loop. ``close`` in every case.
 
     Args:

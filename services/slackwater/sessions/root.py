@@ -153,7 +153,8 @@ class RootSession:
         """Fence earlier copies of this part, then read the progress of its answers."""
         config, logs = self._config, tuple(self._log_at)
         found: RootState | None = yield self._newest()
-        if found is not None and stays_down(found, config.placement):
+        is_recorded = config.is_recorded
+        if found is not None and stays_down(found, config.placement, is_recorded=is_recorded):
             raise SupersededRootError(
                 f"{self.fragment} has placement {found.placement}; "
                 f"this copy has placement {config.placement} and stays down"

@@ -178,7 +178,8 @@ def test_commands_in_blocks_of_code_exist_with_their_options(document: Path) -> 
             name, *more = call[1].split()
             command = tree.commands.get(name)
             if hasattr(command, "commands"):
-                command = command.commands.get(more[0])
+                runs_alone = getattr(command, "invoke_without_command", False)
+                command = command.commands.get(more[0], command if runs_alone else None)
             options = {"--help"}.union(*(p.opts for p in command.params)) if command else set()
             given = {word for word in more if word.startswith("--")}
             if command is None or given - options:

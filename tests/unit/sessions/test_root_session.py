@@ -52,11 +52,17 @@ class AwayError(SlackwaterError):
 class Host:
     """The logs for a root of one child and one replica."""
 
-    def __init__(self, state: RootState | None = None, *, placement: int = PLACEMENT) -> None:
+    def __init__(
+        self,
+        state: RootState | None = None,
+        *,
+        placement: int = PLACEMENT,
+        is_recorded: bool = False,
+    ) -> None:
         self.config = RootConfig(
             "root/q.0", "q", 0, placement, (("s1",),), 1, ("v",), SETTINGS.grid,
             SETTINGS.schedule(2), start_time=0, bound_us=SETTINGS.bound_ms * MS,
-            contents=RowContents,
+            contents=RowContents, is_recorded=is_recorded,
         )  # fmt: skip
         self.session = RootSession(self.config, windowed=False)
         self.state = state
@@ -154,6 +160,21 @@ def test_a_copy_that_was_placed_no_later_stays_down_and_fences_nobody(placement:
         raise AssertionError("the copy that was placed later can commit no more")
 
     host.before[Fence] = fences
+    with pytest.raises(SupersededRootError, match="stays down"):
+        host.perform(host.session.start())
+
+
+@pytest.mark.parametrize("last", [PLACEMENT, PLACEMENT - 1])
+def test_a_start_with_a_recorded_number_continues_what_an_earlier_start_answered(
+    last: int,
+) -> None:
+    host = Host(answered(100, last), is_recorded=True)
+    host.perform(host.session.start())
+    assert host.session.core.answers.state.stable_from == 100 * MS
+
+
+def test_a_recorded_number_that_is_smaller_stays_down() -> None:
+    host = Host(answered(100, PLACEMENT + 1), is_recorded=True)
     with pytest.raises(SupersededRootError, match="stays down"):
         host.perform(host.session.start())
 

@@ -6,7 +6,7 @@ the members of a view are known to all of them, and with the next view another o
 of a split network has a first member.
 
 A controller that has just started has heard nobody. It plans when it has heard all recorded nodes,
-or after ``HEAR_US_MAX``: else its start would move everything.
+or after ``FIRST_HEARTBEATS_US_MAX``: else its start would move everything.
 
 A node's connection that is closed is a sign that its process has ended; the node has
 ``RECONNECT_US_MAX`` to connect again. A silent one is suspected by the detector, but not before
@@ -28,7 +28,7 @@ from slackwater.protocols.iads.detector import PhiAccrual
 from slackwater.protocols.iads.node_watch import NodeWatch
 from slackwater.protocols.iads.placement import FragmentSpec, NodeReports, Unplaced, plan_moves
 
-HEAR_US_MAX: Final = 5_000_000
+FIRST_HEARTBEATS_US_MAX: Final = 5_000_000
 SILENCE_US_MIN: Final = 2_000_000
 RECONNECT_US_MAX: Final = 500_000
 
@@ -37,7 +37,7 @@ Specs = Callable[[ControlState], Iterable[FragmentSpec]]
 
 
 @dataclass(slots=True)
-class _Heard:
+class _Observed:
     detector: PhiAccrual
     latest: int
     closed_at: int | None = None
@@ -60,17 +60,17 @@ class Placing:
     """What the last plan could not place."""
     _view_number: int = 0
     _members: frozenset[str] = frozenset()
-    _nodes: dict[str, _Heard] = field(default_factory=dict)
+    _nodes: dict[str, _Observed] = field(default_factory=dict)
     _watch: NodeWatch = field(default_factory=lambda: NodeWatch(0))
 
     def heartbeat(self, node: str, ready: Iterable[int], fenced: Iterable[int], now: int) -> None:
         """A node reports the placements that are ready there, and those that were fenced."""
-        heard = self._nodes.get(node)
-        if heard is None or heard.suspected:
-            self._nodes[node] = _Heard(PhiAccrual(now), now)
+        observed = self._nodes.get(node)
+        if observed is None or observed.suspected:
+            self._nodes[node] = _Observed(PhiAccrual(now), now)
         else:
-            heard.detector.heartbeat(now)
-            heard.latest, heard.closed_at = now, None
+            observed.detector.heartbeat(now)
+            observed.latest, observed.closed_at = now, None
         self._watch.heartbeat(node, frozenset(ready), frozenset(fenced), now)
 
     def closed(self, node: str, now: int) -> None:
@@ -78,10 +78,10 @@ class Placing:
         if node in self._nodes:
             self._nodes[node].closed_at = now
 
-    def is_heard(self, node: str, now: int) -> bool:
+    def is_connected(self, node: str, now: int) -> bool:
         """Whether a node of this name is connected and not suspected."""
-        heard = self._nodes.get(node)
-        return heard is not None and heard.closed_at is None and now < heard.suspect_at()
+        observed = self._nodes.get(node)
+        return observed is not None and observed.closed_at is None and now < observed.suspect_at()
 
     def view(self, number: int, members: Iterable[str]) -> None:
         """The controllers have a new view."""
@@ -91,15 +91,17 @@ class Placing:
 
     def moves(self, state: ControlState, now: int) -> tuple[MoveFragment, ...]:
         """The moves that this controller is to request now."""
-        for node, heard in self._nodes.items():
-            if not heard.suspected and now >= heard.suspect_at():
-                heard.suspected = True
+        for node, observed in self._nodes.items():
+            if not observed.suspected and now >= observed.suspect_at():
+                observed.suspected = True
                 self._watch.suspect(node, now)
         live = frozenset(state.live_nodes())
         numbers = frozenset(entry.number for entry in state.placement.values())
         self._watch.keep(live, numbers, now)
         self._nodes = {
-            n: heard for n, heard in self._nodes.items() if n in live or not heard.suspected
+            n: observed
+            for n, observed in self._nodes.items()
+            if n in live or not observed.suspected
         }
         if not live or not self._plans(live, now):
             self.unplaced = ()
@@ -111,7 +113,7 @@ class Placing:
     def _plans(self, live: frozenset[str], now: int) -> bool:
         if not self._members or self.name != min(self._members):
             return False
-        return live <= self._nodes.keys() or now >= self.started + HEAR_US_MAX
+        return live <= self._nodes.keys() or now >= self.started + FIRST_HEARTBEATS_US_MAX
 
     def reports(self, now: int) -> NodeReports:
         """What is known of the nodes."""
@@ -120,7 +122,7 @@ class Placing:
     def next_deadline(self, now: int) -> int | None:
         """When ``moves`` may have another result although nothing arrives; None if never."""
         found = [h.suspect_at() for h in self._nodes.values() if not h.suspected]
-        found += [self.started + HEAR_US_MAX]
+        found += [self.started + FIRST_HEARTBEATS_US_MAX]
         if (settled := self._watch.next_deadline(now)) is not None:
             found.append(settled)
         return min((at for at in found if at > now), default=None)

@@ -55,6 +55,11 @@ class RegistryView:
             return self.deployment
         return self.query(name).deployment or self.deployment
 
+    @property
+    def has_recorded_placements(self) -> bool:
+        """Whether placement numbers are those of the replicated record."""
+        return self._placements is not None
+
     def placement(self, root: str, above: int) -> int:
         """Return the placement number of a root that starts.
 

@@ -82,17 +82,17 @@ def host_names(deployment: Deployment) -> tuple[str, ...]:
     return tuple(_hosts(deployment.queries.values()))
 
 
-def expected_names(queries: Mapping[str, QuerySpec], heard: Iterable[str] = ()) -> tuple[str, ...]:
+def expected_names(queries: Mapping[str, QuerySpec], latest: Iterable[str] = ()) -> tuple[str, ...]:
     """Return the processes that registered queries need; omits streams that no query reads.
 
     Of a stream with several proxies only the first is known: the registry has no streams. If one of
-    the processes ``heard`` is the aggregator of a node, aggregators are omitted: which ones there
+    the ``latest`` processes is the aggregator of a node, aggregators are omitted: which ones there
     are depends on the placement.
     """
     read = (name for query in queries.values() for name in query.sources)
     streams = dict.fromkeys(name for name in read if name not in queries)
     names = _names(map(ProxyName, streams), queries.values())
-    if node_aggregators(heard):
+    if node_aggregators(latest):
         names = tuple(name for name in names if kind_of(name) != "aggregator")
     return names
 

@@ -550,7 +550,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "a stale generation runs on", "_find",
-        "or entry.generation != table.state.queries[spec.query].generation", "",
+        "or entry.generation != _generation(table.state, spec)", "",
         test_what_runs_nowhere_is_placed_or_no_node_can_take_it,
     ),
     _mutant(

@@ -89,6 +89,8 @@ class RootConfig:
     """Topic names, for reporting holes."""
     children_of: str = ""
     """The query whose children it reads; empty: its own."""
+    is_recorded: bool = False
+    """Whether controllers have recorded the placement: all starts on a node have one number."""
 
     @property
     def child_query(self) -> str:
@@ -150,9 +152,15 @@ def fits(config: RootConfig, state: object) -> bool:
     )
 
 
-def stays_down(state: RootState | None, placement: int) -> bool:
-    """True if the log's state forbids a start: only a greater placement may fence (trace-17)."""
-    return state is not None and state.placement >= placement
+def stays_down(state: RootState | None, placement: int, *, is_recorded: bool = False) -> bool:
+    """True if the log's state forbids a start: only a greater placement may fence (trace-17).
+
+    A number that controllers have recorded is that of all starts on one node; of these the last one
+    fences the others.
+    """
+    if state is None or (is_recorded and state.placement == placement):
+        return False
+    return state.placement >= placement
 
 
 def answered_by_all(states: Iterable[RootState | None]) -> int | None:

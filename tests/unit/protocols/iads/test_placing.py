@@ -1,0 +1,145 @@
+"""When a controller suspects a node, when it plans, and which controller does."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from slackwater.protocols.iads.control_object import ControlObject, JoinNode, MoveFragment
+from slackwater.protocols.iads.control_state import STREAMS, ControlState
+from slackwater.protocols.iads.messages import Stamp
+from slackwater.protocols.iads.placement import FragmentSpec
+from slackwater.protocols.iads.placing import (
+    FIRST_HEARTBEATS_US_MAX,
+    RECONNECT_US_MAX,
+    SILENCE_US_MIN,
+    Placing,
+)
+
+PERIOD: Final = 100_000
+SPECS: Final = (FragmentSpec(STREAMS, "lab", "lab"), FragmentSpec(STREAMS, "hall", "hall"))
+
+
+class Record:
+    """The object of one controller, with nodes and moves."""
+
+    def __init__(self, *nodes: str) -> None:
+        self.object = ControlObject(frozenset("ab"), ControlState())
+        self._time = 0
+        for node in nodes:
+            self.do(JoinNode(node, 9))
+
+    def do(self, operation: object) -> str:
+        self._time += 1
+        return self.object.apply(operation, Stamp(1, self._time, "a")).refusal
+
+    def carry_out(self, moves: tuple[MoveFragment, ...]) -> None:
+        assert [self.do(move) for move in moves] == [""] * len(moves)
+
+    def places(self) -> dict[str, str]:
+        return {name: entry.node for (_, name), entry in self.object.state.placement.items()}
+
+    @property
+    def numbers(self) -> set[int]:
+        return {entry.number for entry in self.object.state.placement.values()}
+
+
+def placing(name: str = "a", *members: str, specs: tuple[FragmentSpec, ...] = SPECS) -> Placing:
+    made = Placing(name, lambda _: specs, 0)
+    made.view(1, members or ("a", "b"))
+    return made
+
+
+def beat(of: Placing, record: Record, *nodes: str, start: int, end: int) -> int:
+    """Heartbeats of these nodes, with all that is placed on each ready; returns the last time."""
+    now = start
+    while now <= end:
+        for node in nodes:
+            on = record.object.state.placement.values()
+            of.heartbeat(node, {e.number for e in on if e.node == node}, (), now)
+        now += PERIOD
+    return now - PERIOD
+
+
+def test_what_is_to_run_is_placed_when_all_recorded_nodes_are_connected() -> None:
+    record, one = Record("n1", "n2"), placing()
+    now = beat(one, record, "n1", start=0, end=PERIOD)
+    assert one.moves(record.object.state, now) == ()
+    now = beat(one, record, "n1", "n2", start=now, end=now)
+    record.carry_out(one.moves(record.object.state, now))
+    assert sorted(record.places().values()) == ["n1", "n2"]
+
+
+def test_a_node_that_never_connects_is_awaited_for_a_bounded_time() -> None:
+    record, one = Record("n1", "n2"), placing()
+    now = beat(one, record, "n1", start=0, end=FIRST_HEARTBEATS_US_MAX - PERIOD)
+    assert one.moves(record.object.state, now) == ()
+    assert one.next_deadline(now) is not None
+    now = beat(one, record, "n1", start=now, end=FIRST_HEARTBEATS_US_MAX)
+    record.carry_out(one.moves(record.object.state, now))
+    assert set(record.places().values()) == {"n1"}
+
+
+def test_only_the_first_member_of_the_view_plans() -> None:
+    record, other = Record("n1"), placing("b")
+    now = beat(other, record, "n1", start=0, end=PERIOD)
+    assert other.moves(record.object.state, now) == ()
+    other.view(2, ("b",))
+    assert len(other.moves(record.object.state, now)) == len(SPECS)
+
+
+def running() -> tuple[Record, Placing, int]:
+    """Two nodes, each with one fragment."""
+    record, one = Record("n1", "n2"), placing()
+    now = beat(one, record, "n1", "n2", start=0, end=0)
+    record.carry_out(one.moves(record.object.state, now))
+    return record, one, beat(one, record, "n1", "n2", start=now, end=now + 20 * PERIOD)
+
+
+def test_a_silent_node_loses_its_fragments_after_the_least_silence() -> None:
+    record, one, silent_since = running()
+    now = beat(one, record, "n1", start=silent_since, end=silent_since + SILENCE_US_MIN - 1)
+    assert one.moves(record.object.state, now) == ()
+    assert one.is_connected("n2", now)
+    due = one.next_deadline(now)
+    assert due is not None
+    assert due <= silent_since + SILENCE_US_MIN
+    record.carry_out(one.moves(record.object.state, silent_since + SILENCE_US_MIN))
+    assert set(record.places().values()) == {"n1"}
+    assert not one.is_connected("n2", silent_since + SILENCE_US_MIN)
+
+
+def test_a_closed_connection_is_a_failure_unless_the_node_is_back_soon() -> None:
+    record, one, now = running()
+    one.closed("n2", now)
+    beat(one, record, "n2", start=now + RECONNECT_US_MAX - 1, end=now + RECONNECT_US_MAX - 1)
+    assert one.moves(record.object.state, now + RECONNECT_US_MAX) == ()
+    now += RECONNECT_US_MAX
+    one.closed("n2", now)
+    assert one.moves(record.object.state, now + RECONNECT_US_MAX - 1) == ()
+    assert len(one.moves(record.object.state, now + RECONNECT_US_MAX)) == 1
+
+
+def test_what_a_copy_elsewhere_has_fenced_is_placed_again_when_a_node_comes_back() -> None:
+    record, one, now = running()
+    of = {entry.node: entry.number for entry in record.object.state.placement.values()}
+    one.heartbeat("n1", (), {of["n1"]}, now)
+    assert one.moves(record.object.state, now) == ()
+    one.closed("n2", now)
+    now += RECONNECT_US_MAX
+    record.carry_out(one.moves(record.object.state, now))
+    moved = record.numbers - {*of.values()}
+    assert len(moved) == 1
+    one.heartbeat("n2", (), (), now)
+    again = one.moves(record.object.state, now)
+    assert [move.replaces for move in again] == [of["n1"]]
+
+
+def test_a_node_that_has_left_is_forgotten() -> None:
+    record, one, now = running()
+    one.closed("n2", now)
+    one.moves(record.object.state, now + RECONNECT_US_MAX)
+    left = ControlState(
+        nodes={"n1": record.object.state.nodes["n1"]}, placement=record.object.state.placement
+    )
+    one.moves(left, now + RECONNECT_US_MAX + 1)
+    assert one.reports(now).standings.keys() == {"n1"}
