@@ -173,6 +173,12 @@ def test_a_start_with_a_recorded_number_continues_what_an_earlier_start_answered
     assert host.session.core.answers.state.stable_from == 100 * MS
 
 
+def test_a_number_that_no_log_counts_to_is_not_a_placement_unless_controllers_recorded_it() -> None:
+    recorded = answered(100, COUNTED_PLACEMENT_MAX)
+    assert not fits(Host().config, recorded)
+    assert fits(Host(is_recorded=True).config, recorded)
+
+
 def test_a_recorded_number_that_is_smaller_stays_down() -> None:
     host = Host(answered(100, PLACEMENT + 1), is_recorded=True)
     with pytest.raises(SupersededRootError, match="stays down"):

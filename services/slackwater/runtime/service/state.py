@@ -35,8 +35,8 @@ Fits: TypeAlias = Callable[[State], bool]
 
 OFFSET_MAX: Final = 2**48
 """Bound on offsets, ids, seqs and incarnations: 9 years at a million each millisecond."""
-PLACEMENT_MAX: Final = 2**63 - 1
-"""Bound on placement numbers, which controllers give with 63 bits."""
+PLACEMENT_MAX: Final = 2**58
+"""Bound on placement numbers that controllers have recorded: those of a million views."""
 
 
 def write_orderer_state(writer: Writer, names: Names, query: str, state: OrdererState) -> None:
@@ -150,7 +150,7 @@ def _is_possible_orderer(state: OrdererState) -> bool:
 def _is_possible_root(state: RootState) -> bool:
     positions = [p for log in state.logs for p in (log.stable, log.live)]
     return (
-        -1 <= state.placement <= PLACEMENT_MAX
+        -1 <= state.placement < PLACEMENT_MAX
         and _are_counts(state.next_seq, state.epoch)
         and _are_counts(*(p.offset for p in positions), *(log.contiguous_seq for log in state.logs))
         and _are_counts(*(n + 1 for p in positions for n in (p.next_seq, p.inc)))

@@ -53,6 +53,10 @@ class FetchOrdered:
 Effect = Commit | ProbeEnds[DeltaLog] | FetchOrdered | Switched
 
 
+COUNTED_PLACEMENT_MAX: Final = 2**48
+"""Bound on placement numbers that are offsets."""
+
+
 @dataclass(frozen=True, slots=True)
 class RootConfig:
     """Configuration of a root copy; ``children`` are the stream names of each child (trace-31).
@@ -143,9 +147,14 @@ def state_after(config: RootConfig, after: Answered, logs: Iterable[LogState]) -
 
 
 def fits(config: RootConfig, state: object) -> bool:
-    """True if the state record fits this part: it has a position in each of the part's logs."""
+    """True if the state record fits this part: it has a position in each of the part's logs.
+
+    A placement number that is counted in a log cannot be as large as one of controllers.
+    """
     if not isinstance(state, RootState) or state.fragment != config.fragment:
         return True  # of another fragment, not checked here
+    if not config.is_recorded and state.placement >= COUNTED_PLACEMENT_MAX:
+        return False
     logs = [(log.child, log.replica, log.line) for log in state.logs]
     return len(state.child_frontiers) == len(config.children) and sorted(logs) == sorted(
         (log.child, log.replica, int(log.line)) for log in config.logs
