@@ -27,7 +27,14 @@ from slackwater.model.records import (
 from slackwater.primitives.deltas import Aggregates
 from slackwater.primitives.rows import RowContents
 from slackwater.protocols.common.line import LineName
-from slackwater.protocols.dpc.soutput.config import Commit, DeltaLog, RootConfig, initial_state
+from slackwater.protocols.dpc.soutput.config import (
+    COUNTED_PLACEMENT_MAX,
+    Commit,
+    DeltaLog,
+    RootConfig,
+    fits,
+    initial_state,
+)
 from slackwater.sessions.effects import Effect, Fail, FetchEnds, LogLine, Perform, Refute, Skipped
 from slackwater.sessions.requests import (
     Beginnings,
@@ -173,7 +180,7 @@ def test_a_start_with_a_recorded_number_continues_what_an_earlier_start_answered
     assert host.session.core.answers.state.stable_from == 100 * MS
 
 
-def test_a_number_that_no_log_counts_to_is_not_a_placement_unless_controllers_recorded_it() -> None:
+def test_a_number_that_no_log_counts_to_is_a_placement_only_if_controllers_recorded_it() -> None:
     recorded = answered(100, COUNTED_PLACEMENT_MAX)
     assert not fits(Host().config, recorded)
     assert fits(Host(is_recorded=True).config, recorded)
