@@ -1,11 +1,13 @@
 """Two nodes and two controllers as processes: a node is killed, comes back and is drained.
 
-A sender writes readings all the time, and every window is compared with the sum of what was sent.
+A sender writes readings all the time. Every window is compared with the sum of what was sent; of a
+query without a window every reading is compared. The first test is short, since it needs no Spark.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -24,6 +26,7 @@ from slackwater.controller.links import StateFrame
 from slackwater.node.recorded import REGISTRATION, fragment_specs, process_of
 from slackwater.runtime.local.broker import EmbeddedBroker
 from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.logs.transport import Transport, read_to_end
 
 FILE = """\
 apiVersion: slackwater/v1
@@ -50,8 +53,7 @@ ABSENT = """\
     expect_every: 1s
 queries:
 """
-BACK_S_MAX = 8.0
-"""From the kill of a node until its fragments are ready elsewhere (measured: bench/README.md)."""
+ROWS = "  rows: {from: [lab], where: x > 0, bound: 2s}\n"
 
 
 @pytest.fixture(name="broker")
@@ -144,6 +146,49 @@ class Nodes:
         await eventually_async(are_more, f"{count} more windows of {query}", 60)
 
 
+def readings(transport: Transport, query: str) -> list[float]:
+    """The readings of a query without a window, in the order of its stable results."""
+    log = (f"sw.results.{query}.stable", 0)
+    rows = (
+        json.loads(raw.value) for raw in read_to_end(transport, log, isolation="read_committed")
+    )
+    return [row["fields"]["x"] for row in rows if row["kind"] == "stable"]
+
+
+async def test_the_fragments_of_a_killed_node_run_on_the_other_one(
+    tmp_path: Path, broker: str
+) -> None:
+    async with controllers(tmp_path, "a", "b", relayed=False) as cluster:
+        nodes, sender = Nodes(tmp_path, broker, cluster), Sender(broker)
+
+        async def answers_more() -> None:
+            before = len(readings(nodes.transport, "rows"))
+            await eventually_async(
+                lambda: len(readings(nodes.transport, "rows")) > before + 50, "it answers on"
+            )
+
+        try:
+            file = tmp_path / "d.yaml"
+            file.write_text(FILE[: FILE.index("  each")] + ROWS)
+            for name in ("n1", "n2"):
+                nodes.start(name)
+            await nodes.command("query", "apply", str(file))
+            placed = await nodes.run_on("n1", "n2")
+            assert placed["orderer/rows.0.a"] != placed["orderer/rows.0.b"]
+            await answers_more()
+            victim = placed["root/rows.0"]
+            nodes.kill(victim)
+            await nodes.run_on("n2" if victim == "n1" else "n1")
+            nodes.cluster.kill("a")
+            await answers_more()
+        finally:
+            nodes.stop_all()
+            sender.stop()
+        found = [int(x) for x in readings(nodes.transport, "rows")]
+        assert found == [*range(found[0], found[-1] + 1)]
+
+
+@pytest.mark.drill
 async def test_what_controllers_place_runs_on_the_nodes_that_are_there(
     tmp_path: Path, broker: str
 ) -> None:

@@ -2,8 +2,8 @@
 
 The processes are those of `slackwater up` on one machine, without the broker, and are kept running
 in the same way. What a fragment needs of a deployment file the node writes from the record. An
-aggregator runs also while it has no fragment: a JVM takes seconds to start, and a node that takes
-over the fragments of another one is awaited.
+aggregator runs also while it has no fragment, if any query has a window: a JVM takes seconds to
+start, and a node that takes over the fragments of another one is awaited.
 """
 
 from __future__ import annotations
@@ -189,8 +189,9 @@ class NodeMachine:
             and queries[query].window is not None
         ]
         placed = fragments_to_hosts(orderers, self._aggregated)
-        first = next(iter(placed), f"{HOST}/0")
-        self._aggregated = {at: has for at, has in placed.items() if has} or {first: []}
+        self._aggregated = {at: has for at, has in placed.items() if has}
+        if not self._aggregated and any(query.window is not None for query in queries.values()):
+            self._aggregated = {next(iter(placed), f"{HOST}/0"): []}
         return {
             f"{AGGREGATOR}/{self._name}-{own_name(at)}": [own_name(each) for each in has]
             for at, has in self._aggregated.items()

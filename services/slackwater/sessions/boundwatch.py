@@ -4,7 +4,9 @@ The root has both times of each window: when it was due, and when the transactio
 was committed. It runs in every deployment, with or without an exporter. It logs one line when
 answers begin to be late and one when they are in time again, with the number of late windows and
 the worst delay. Heartbeats carry the same figures for ``slackwater status``. An overdue window
-without an answer counts as late, so a root that does not answer at all is reported too.
+without an answer counts as late, so a root that does not answer at all is reported too. Windows
+whose bound had passed before the part began do not count: a query that starts in the past answers
+them as fast as it can.
 
 Pure: transactions and times are arguments, log lines are results.
 """
@@ -45,11 +47,16 @@ class BoundWatch:
         self._bound_us = bound_us
         self._grid = grid
         self._normal_time = normal_time
+        self._begun_at: int | None = None
         self._spell: Spell | None = None
         self._late_windows, self._late_at = 0, 0
         self._overdue_us = 0
         self._committing_since: int | None = None
         self._commit_us, self._commit_at = 0, 0
+
+    def began(self, now: int) -> None:
+        """Note the first start of the part, which has no answer yet."""
+        self._begun_at = now
 
     def committing(self, now: int) -> None:
         """Note the start of a transaction."""
@@ -73,7 +80,10 @@ class BoundWatch:
         ``next_window`` is the start of the first window without an answer.
         """
         due = self._normal_time(self._grid.window_end(next_window))
-        self._overdue_us = 0 if due is None else max(0, now - due - self._bound_us)
+        if due is None or not self._counts(due):
+            self._overdue_us = 0
+        else:
+            self._overdue_us = max(0, now - due - self._bound_us)
         if self._overdue_us:
             self._late(0, self._bound_us + self._overdue_us, now)
         spell, bound = self._spell, _seconds(self._bound_us)
@@ -112,8 +122,21 @@ class BoundWatch:
         # Normal times are linear in event time, except with a clock that follows the data.
         spacing = (last - first) // (windows - 1) if windows > 1 else 0
         late = min(windows, -(-excess // spacing)) if spacing > 0 else windows
+        if not self._counts(first):
+            early = self._begun_after(first)
+            before = -(-early // spacing) if spacing > 0 else windows
+            if before >= late:
+                return
+            late, first = late - before, first + before * spacing
         self._late_windows, self._late_at = self._late_windows + late, now
         self._late(late, now - first, now)
+
+    def _begun_after(self, due: int) -> int:
+        """How long after the bound of a window the part began; at most 0 if the window counts."""
+        return 0 if self._begun_at is None else self._begun_at - self._bound_us - due
+
+    def _counts(self, due: int) -> bool:
+        return self._begun_after(due) <= 0
 
     def _late(self, windows: int, worst_us: int, now: int) -> None:
         spell = self._spell = self._spell or Spell(now, now)

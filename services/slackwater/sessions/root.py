@@ -329,6 +329,8 @@ class RootSession:
         if not self._is_open:
             if not self._opens:
                 self._opens = True
+                if self._restored is None:
+                    self._watch.began(now)
                 effects.append(Perform(self._open()))
             return effects
         effects += [self._effect(effect) for effect in self.core.step(now)]

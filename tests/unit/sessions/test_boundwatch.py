@@ -49,6 +49,20 @@ def late_windows(of: BoundWatch, now: int) -> int:
     return of.detail(now)["beyond_bound"]
 
 
+def test_a_window_whose_bound_had_passed_when_the_part_began_is_not_late() -> None:
+    """A query that was applied with a start in the past answers all windows since then."""
+    mine = watch()
+    now = due(10) + 2 * S
+    mine.began(now)
+    assert mine.look(3 * S, now) is None
+    mine.committed([stable(3), run(4, 6, is_stable=True)], now + 3 * S)
+    assert late_windows(mine, 0) == 0
+    assert mine.detail(now)["overdue_ms"] == 0
+    mine.committed([run(9, 4, is_stable=True)], now + 3 * S)
+    assert late_windows(mine, 0) == 3, "10 to 12 were due when it had begun"
+    assert mine.look(13 * S, now + 3 * S) is not None
+
+
 def test_a_first_answer_at_its_bound_is_in_time_and_one_after_it_is_not() -> None:
     mine = watch()
     mine.committed([stable(0)], due(0) + 2 * S)

@@ -243,6 +243,20 @@ def test_it_is_mute_until_the_ends_that_it_saw() -> None:
     assert not host.session.core.suppress_tentative
 
 
+@pytest.mark.parametrize(("restored", "late"), [(None, 0), (answered(0, PLACEMENT - 1), 1)])
+def test_what_was_overdue_before_the_first_start_is_not_late(
+    restored: RootState | None, late: int
+) -> None:
+    """A query that starts in the past is not overloaded; what a failure delays is late."""
+    host = Host(restored)
+    host.perform(host.session.start())
+    host.do(host.session.step(100_000 * MS))
+    host.begun().boundary(0, 100)
+    assert len(host.commits(100_001 * MS)) == 1
+    host.session.committed(100_002 * MS)
+    assert (host.session.report().detail["beyond_bound"] > 0) == bool(late)
+
+
 # --- transactions: rule-24 ------------------------------------------------------------------------
 
 
