@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -77,7 +77,7 @@ class Node:
         self._machine = NodeMachine(config.name, config.cluster, config.data_dir)
         self._states: dict[Address, ControlState] = {}
         self._state = ControlState()
-        self._changed = asyncio.Event()
+        self._changed, self._duties_changed = asyncio.Event(), asyncio.Event()
         self._is_joined = False
         self._assigned = Assignment()
         self._registering: Registering | None = None
@@ -97,7 +97,8 @@ class Node:
         try:
             for address in self._config.controllers:
                 self._start(self._hold(address))
-            self._start(self._carry_out_all())
+            self._start(self._settle_always())
+            self._start(self._register_always())
             ending = asyncio.create_task(stopping.wait())
             done, _ = await asyncio.wait({ending, *self._tasks}, return_when="FIRST_COMPLETED")
             for task in done - {ending}:
@@ -187,15 +188,60 @@ class Node:
             self._problem[:PROBLEM_CHARS_MAX],
         )
 
-    # What is placed here
+    # What is placed here. Registering waits for Kafka, and processes start and end meanwhile.
 
-    async def _carry_out_all(self) -> None:
+    async def _settle(self) -> None:
+        """Run what is placed here."""
+        state = self._state
+        applied = applied_queries(state)
+        assigned = assignment(state, self._config.name)
+        self._known &= applied.keys()
+        await self._machine.settle(assigned, deployment_of(applied), self._known)
+        self._assigned = assigned
+
+    async def _register(self) -> bool:
+        """Register queries, and look which are registered; False if some are not yet."""
+        transport, assigned = self._machine.transport, self._assigned
+        if transport is None:
+            return True
+        if self._registering is None:
+            self._registering = Registering(transport, self._machine.file)
+            self._start(self._registering.truncate(settings().truncate_every_s))
+        applied = applied_queries(self._state)
+        self._registered, problem = await self._registering.carry_out(
+            assigned.registered, applied, deployment_of(applied)
+        )
+        if applied.keys() - self._known:
+            found = {*await asyncio.to_thread(self._registering.registered)} & applied.keys()
+            for name in found - self._known:
+                query = applied[name].deployment
+                self._machine.learn(query.streams.keys() & {*query.queries[name].sources})
+            if found - self._known:
+                self._known |= found
+                self._changed.set()
+        reasons = [f"query {name}: {why}" for name, why in not_applied(self._state).items()]
+        self._report("; ".join([*reasons, *filter(None, [problem])]))
+        return applied.keys() <= self._known and self._registered >= assigned.registered.keys()
+
+    async def _settle_always(self) -> None:
+        async def settle() -> bool:
+            await self._settle()
+            self._duties_changed.set()
+            return True
+
+        await self._repeat(self._changed, settle)
+
+    async def _register_always(self) -> None:
+        await self._repeat(self._duties_changed, self._register)
+
+    async def _repeat(self, due: asyncio.Event, work: Callable[[], Awaitable[bool]]) -> None:
+        """Work after each change, and again later while something is left to be done."""
         retry_s = RETRY_S_MIN
         while True:
-            await self._changed.wait()
-            self._changed.clear()
+            await due.wait()
+            due.clear()
             try:
-                is_done = await self._carry_out()
+                is_done = await work()
             except (SlackwaterError, OSError) as error:
                 is_done = False
                 self._report(str(error))
@@ -204,39 +250,11 @@ class Node:
                 continue
             try:
                 async with asyncio.timeout(retry_s):
-                    await self._changed.wait()
+                    await due.wait()
                 retry_s = RETRY_S_MIN
             except TimeoutError:
                 retry_s = min(2 * retry_s, RETRY_S_MAX)
-            self._changed.set()
-
-    async def _carry_out(self) -> bool:
-        """Make what runs equal to what is placed here; False if something is left to be done."""
-        state = self._state
-        applied = applied_queries(state)
-        all_ = deployment_of(applied)
-        assigned = assignment(state, self._config.name)
-        self._known &= applied.keys()
-        await self._machine.settle(assigned, all_, self._known)
-        self._assigned = assigned
-        transport = self._machine.transport
-        if transport is None:
-            return True
-        if self._registering is None:
-            self._registering = Registering(transport, self._machine.file)
-            self._start(self._registering.truncate(settings().truncate_every_s))
-        wanted = assigned.registered
-        self._registered, problem = await self._registering.carry_out(wanted, applied, all_)
-        if applied.keys() - self._known:
-            found = {*await asyncio.to_thread(self._registering.registered)} & applied.keys()
-            for name in found - self._known:
-                query = applied[name].deployment
-                self._machine.learn(query.streams.keys() & {*query.queries[name].sources})
-            self._known |= found
-            await self._machine.settle(assigned, all_, self._known)
-        left_out = [f"query {name}: {reason}" for name, reason in not_applied(state).items()]
-        self._report("; ".join([*left_out, *filter(None, [problem])]))
-        return applied.keys() <= self._known and self._registered >= assigned.registered.keys()
+            due.set()
 
     def _report(self, problem: str) -> None:
         if problem and problem != self._problem:

@@ -68,7 +68,14 @@ class Registering:
 
     def registered(self) -> Collection[str]:
         """The names of all registered queries; asks Kafka."""
-        return Registry(self._transport).all_queries().keys()
+        return self._all_queries().keys()
+
+    def _all_queries(self) -> Mapping[str, QueryDefinition]:
+        """All registered queries; none before the first one, when there is no registry yet."""
+        topic = self._transport.names.registry
+        if not partition_counts(self._transport.cluster, {topic}):
+            return {}
+        return Registry(self._transport).all_queries()
 
     def _carry_out(
         self, wanted: Mapping[str, Wanted], applied: Mapping[str, AppliedQuery], all_: Deployment
@@ -79,7 +86,7 @@ class Registering:
         waiting: set[str] = set()
         problems: list[str] = []
         while True:
-            found = registry.all_queries()
+            found = self._all_queries()
             to_do = [
                 change
                 for change in changes(states, {n: q.state for n, q in found.items()}, stages)
