@@ -39,7 +39,7 @@ from slackwater.runtime.service.settings import settings
 _log = logging.getLogger(__name__)
 
 RETRY_S_MIN: Final = 0.5
-RETRY_S_MAX: Final = 8.0
+RETRY_S_MAX: Final = 4.0
 """Pause before what is left is tried again, such as queries that another node registers."""
 DIAL_S_MIN: Final = 0.1
 DIAL_S_MAX: Final = 2.0
