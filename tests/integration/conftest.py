@@ -14,7 +14,6 @@ HERE = Path(__file__).parent
 LONGEST_FIRST = (
     "test_drills.py",
     "test_readme.py",
-    "test_overload.py",
     "test_rehearse_files.py",
     "test_rehearse.py",
     "test_rehearse_forms.py",

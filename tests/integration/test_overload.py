@@ -1,7 +1,9 @@
 """A rehearsal on an overloaded machine: it fails with the reason; nothing is wrong or lost.
 
 Processes that only compute take nearly all of every core for some seconds of the replay. They end
-by themselves, since the process that started them gets no core meanwhile either.
+by themselves, since the process that started them gets no core meanwhile either. This is a drill,
+since it takes the cores from the tests beside it; how the reason is found is tested in
+``unit/cli/test_rehearse_load.py``, too.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from tests.waiting import WAIT_S_MAX
 
 from slackwater.codec.results import format_time, parse_time
 
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.drill]
 
 QUERY = """\
 queries:
@@ -146,7 +148,6 @@ def test_what_is_late_is_exact_all_the_same(overloaded: Overloaded) -> None:
     assert others == []
 
 
-@pytest.mark.drill
 def test_first_answers_are_in_time_again_soon_after_the_load(
     overloaded: Overloaded, capsys: pytest.CaptureFixture[str]
 ) -> None:
