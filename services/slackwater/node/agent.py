@@ -47,6 +47,10 @@ class QueryRunner(Protocol):
         """Pause, resume or delete a query."""
         ...
 
+    async def settle(self) -> None:
+        """Do what is left of a change that was registered and then failed."""
+        ...
+
 
 class Agent:
     """Carries out a record on one machine; for one event loop."""
@@ -56,6 +60,7 @@ class Agent:
         self._state = ControlState()
         self._registered: Mapping[str, QueryDefinition] = {}
         self._changed = asyncio.Event()
+        self._reported = ""
 
     async def begin(self) -> None:
         """Read what is registered; before the first request is admitted."""
@@ -102,8 +107,8 @@ class Agent:
 
     async def _carry_out(self) -> bool:
         """Make all changes; False if something is left to be done."""
-        reported = ""
         try:
+            await self._machine.settle()
             while True:
                 self._registered = await asyncio.to_thread(self._machine.registered)
                 applied = self._recorded()
@@ -111,10 +116,13 @@ class Agent:
                 waiting = [change for change in found if not await self._make(change, applied)]
                 if not found or waiting:
                     return not waiting
-        except SlackwaterError as error:
-            if error.message != reported:
-                reported = error.message
-                _log.warning("a change of queries waits: %s", reported)
+        except Exception as error:  # noqa: BLE001 -- it is tried again, and the queries go on
+            is_foreseen = isinstance(error, SlackwaterError | OSError)
+            if str(error) != self._reported:
+                self._reported = str(error)
+                _log.warning(
+                    "a change of queries waits: %s", error, exc_info=None if is_foreseen else error
+                )
             return False
 
     async def _make(self, change: Apply | SetState, applied: Mapping[str, AppliedQuery]) -> bool:

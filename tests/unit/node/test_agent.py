@@ -38,7 +38,8 @@ class FakeMachine:
         self.known = {
             name: QueryDefinition(name, 0, 0, 1, spec) for name, spec in deployment.queries.items()
         }
-        self.is_away = self.is_empty = False
+        self.is_away = self.is_empty = self.is_settled = False
+        self.fails_with: Exception | None = None
         self.starts: dict[str, Start] = {}
         self.tries_in_vain = 0
 
@@ -47,6 +48,12 @@ class FakeMachine:
             self.tries_in_vain += 1
             raise EnvironmentProblem("no broker answers")
         return dict(self.known)
+
+    async def settle(self) -> None:
+        if self.fails_with is not None:
+            self.tries_in_vain += 1
+            raise self.fails_with
+        self.is_settled = True
 
     async def apply(self, added: Deployment, name: str, start: Start) -> bool:
         await asyncio.sleep(0)
@@ -184,3 +191,20 @@ async def test_a_query_that_the_file_no_longer_has_is_left_stopped(world: World)
     world.request(PauseQuery("one"), admitted=False)
     await world.reaches(one="running")
     assert world.machine.starts == {}
+
+
+@pytest.mark.parametrize("error", [OSError("no space"), EnvironmentProblem("away"), KeyError("x")])
+async def test_what_is_left_of_a_failed_change_is_tried_again_whatever_failed(
+    world: World, error: Exception
+) -> None:
+    """The change is registered, so nothing is found to be done but this."""
+    world.machine.fails_with = error
+    running = asyncio.create_task(world.agent.run())
+    try:
+        await eventually_async(lambda: world.machine.tries_in_vain > 2, "it is tried again", 20)
+        assert not world.machine.is_settled
+        world.machine.fails_with = None
+        await eventually_async(lambda: world.machine.is_settled, "it is settled", 20)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

@@ -28,6 +28,9 @@ class QueryChanges:
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
         self._changing = asyncio.Lock()
+        self._is_settled = True
+        self._to_tell: set[str] = set()
+        """Streams whose proxies are to read the registry."""
 
     @property
     def deployment(self) -> Deployment:
@@ -57,9 +60,8 @@ class QueryChanges:
             if definition is None:
                 return False
             stack.set_queries(changed, stack.paused)
-            fragments = await self._settle()
-            streams = changed.streams.keys() & {*definition.spec.sources}
-            fragments.learn(sorted(streams), changed)
+            self._to_tell |= changed.streams.keys() & {*definition.spec.sources}
+            await self._settle()
             return True
 
     def _register(
@@ -89,7 +91,16 @@ class QueryChanges:
             stack.set_queries(deployment, paused)
             await self._settle()
 
-    async def _settle(self) -> Fragments:
+    async def settle(self) -> None:
+        """Do what is left of a change that was registered and then failed, as on a full disk."""
+        async with self._changing:
+            if not self._is_settled:
+                await self._settle()
+
+    async def _settle(self) -> None:
+        self._is_settled = False
         fragments = Fragments(self._stack.supervisor, self._stack.launch)
         await fragments.settle(self._stack.running)
-        return fragments
+        fragments.learn(sorted(self._to_tell), self._stack.deployment)
+        self._to_tell.clear()
+        self._is_settled = True
