@@ -38,9 +38,15 @@ def print_nodes(reach: Reach) -> None:
         if entry is None:
             missing.append(f"{name} is placed nowhere")
             continue
-        is_ready = entry.number in frame.nodes.ready
-        by_node[entry.node].append(name if is_ready else f"{name} (starts)")
-        if not is_ready:
+        if entry.number in frame.nodes.ready:
+            by_node[entry.node].append(name)
+        elif entry.number in frame.nodes.fenced:
+            by_node[entry.node].append(f"{name} (down)")
+            missing.append(
+                f"{name} stays down on {entry.node}: another copy has a greater placement number"
+            )
+        else:
+            by_node[entry.node].append(f"{name} (starts)")
             missing.append(f"{name} is not ready on {entry.node}")
     for name in frame.state.live_nodes():
         node = frame.state.nodes[name]

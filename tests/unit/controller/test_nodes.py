@@ -1,0 +1,138 @@
+"""Nodes that connect to one controller: who is refused, what is sent to them, what is planned."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.waiting import eventually_async
+
+from slackwater.controller.client import ControlClient, connect
+from slackwater.controller.links import LinkError, NodeBeat, StateFrame
+from slackwater.controller.server import Address, Controller, ControllerConfig
+from slackwater.controller.store import open_store
+from slackwater.protocols.iads.control_object import DrainNode, JoinNode
+from slackwater.protocols.iads.control_state import STREAMS, ControlState
+from slackwater.protocols.iads.placement import FragmentSpec
+from slackwater.protocols.iads.placing import RECONNECT_US_MAX
+
+LAB = (STREAMS, "lab")
+
+
+def specs(_state: ControlState) -> list[FragmentSpec]:
+    return [FragmentSpec(*LAB, "lab")]
+
+
+@asynccontextmanager
+async def controller(folder: Path, *, has_nodes: bool = True) -> AsyncIterator[Address]:
+    store, stopping = open_store(folder, "a"), asyncio.Event()
+    config = ControllerConfig("a", Address("127.0.0.1", 0), {})
+    made = Controller(config, store, specs_of=specs if has_nodes else None)
+    running = asyncio.create_task(made.run(stopping))
+    try:
+        yield await made.started()
+    finally:
+        stopping.set()
+        await running
+        store.close()
+
+
+class Node:
+    """A connected node, which sends heartbeats until it is closed."""
+
+    def __init__(self, client: ControlClient, name: str, states: list[StateFrame]) -> None:
+        self.client, self.states, self._name = client, states, name
+        self.ready: set[int] = set()
+
+    async def run(self) -> None:
+        while True:
+            self.client.beat(NodeBeat(self._name, tuple(sorted(self.ready)), ()))
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def node(address: Address, name: str) -> AsyncIterator[Node]:
+    states: list[StateFrame] = []
+    async with connect([address], b"", name, states.append) as client:
+        made = Node(client, name, states)
+        running = asyncio.create_task(made.run())
+        try:
+            yield made
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_node_is_sent_the_record_and_what_is_placed_on_it(tmp_path: Path) -> None:
+    async with controller(tmp_path) as address, node(address, "n1") as mine:
+        await eventually_async(lambda: bool(mine.states), "the record arrives")
+        assert not (await mine.client.request(JoinNode("n1", 5))).response.refusal
+        await eventually_async(lambda: LAB in mine.states[-1].state.placement, "it is placed")
+        entry = mine.states[-1].state.placement[LAB]
+        assert entry.node == "n1"
+        assert entry.number not in (await mine.client.state()).nodes.ready
+        mine.ready.add(entry.number)
+
+        async def is_ready() -> bool:
+            return entry.number in (await mine.client.state()).nodes.ready
+
+        await eventually_async(is_ready, "the report is there")
+        count = len(mine.states)
+        await mine.client.state()
+        assert len(mine.states) == count, "nothing is sent while nothing changes"
+
+
+async def test_a_second_node_of_the_name_is_refused_while_the_first_is_connected(
+    tmp_path: Path,
+) -> None:
+    async with controller(tmp_path) as address:
+        async with node(address, "n1") as first:
+            await eventually_async(lambda: bool(first.states), "it is connected")
+            async with connect([address]) as second:
+                second.beat(NodeBeat("n1", (), ()))
+                with pytest.raises(LinkError, match="n1 is connected already"):
+                    await second.state()
+            await first.client.state()
+        async with node(address, "n1") as again:
+            await eventually_async(lambda: bool(again.states), "the name is free")
+
+
+async def test_what_was_on_a_node_that_is_gone_is_placed_on_another_one(tmp_path: Path) -> None:
+    async with controller(tmp_path) as address, node(address, "n1") as mine:
+        async with node(address, "n2") as other:
+            await other.client.request(JoinNode("n2", 5))
+            await eventually_async(
+                lambda: bool(other.states) and LAB in other.states[-1].state.placement, "placed"
+            )
+            await mine.client.request(JoinNode("n1", 5))
+            first = mine.states[-1].state.placement[LAB]
+            assert first.node == "n2"
+        began = asyncio.get_running_loop().time()
+        await eventually_async(lambda: mine.states[-1].state.placement[LAB].node == "n1", "moved")
+        assert asyncio.get_running_loop().time() - began >= RECONNECT_US_MAX / 1e6 - 0.1
+        assert mine.states[-1].state.placement[LAB].number > first.number
+        report = dict((await mine.client.state()).nodes.standings)
+        assert report == {"n1": "steady", "n2": "suspected"}
+
+
+async def test_what_cannot_be_placed_is_reported_with_the_reason(tmp_path: Path) -> None:
+    async with controller(tmp_path) as address, node(address, "n1") as mine:
+        await mine.client.request(JoinNode("n1", 5))
+        await mine.client.request(DrainNode("n1"))
+
+        async def is_reported() -> bool:
+            return bool((await mine.client.state()).nodes.unplaced)
+
+        await eventually_async(is_reported, "it is reported")
+        (unplaced,) = (await mine.client.state()).nodes.unplaced
+        assert unplaced[:2] == LAB
+
+
+async def test_a_controller_that_is_part_of_up_takes_no_nodes(tmp_path: Path) -> None:
+    async with controller(tmp_path, has_nodes=False) as address, connect([address]) as client:
+        client.beat(NodeBeat("n1", (), ()))
+        with pytest.raises(LinkError, match="part of `slackwater up`"):
+            await client.state()
