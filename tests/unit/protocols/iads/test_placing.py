@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
 from typing import Final
+
+import pytest
+from tests.simulator.mutation import Edit, Mutant, applied
 
 from slackwater.protocols.iads.control_object import ControlObject, JoinNode, MoveFragment
 from slackwater.protocols.iads.control_state import STREAMS, ControlState
@@ -143,3 +148,59 @@ def test_a_node_that_has_left_is_forgotten() -> None:
     )
     one.moves(left, now + RECONNECT_US_MAX + 1)
     assert one.reports(now).standings.keys() == {"n1"}
+
+
+_PLACING: Final = "slackwater.protocols.iads.placing"
+_WATCH: Final = "slackwater.protocols.iads.node_watch"
+
+
+def _mutant(name: str, target: str, old: str, new: str, scenario: Callable[[], None]) -> Mutant:
+    here = f"{__name__}:{getattr(scenario, '__name__', '')}"
+    return Mutant(name, "placement", (Edit(target, old, new),), here)
+
+
+MUTANTS: Final = (
+    _mutant(
+        "every controller plans", f"{_PLACING}:Placing._plans",
+        "self.name != min(self._members)", "False",
+        test_only_the_first_member_of_the_view_plans,
+    ),
+    _mutant(
+        "a controller plans before the nodes are connected", f"{_PLACING}:Placing._plans",
+        "return live <= self._nodes.keys() or", "return True or",
+        test_what_is_to_run_is_placed_when_all_recorded_nodes_are_connected,
+    ),
+    _mutant(
+        "a node that never connects is awaited for ever", f"{_PLACING}:Placing._plans",
+        "or now >= self.started + FIRST_HEARTBEATS_US_MAX", "",
+        test_a_node_that_never_connects_is_awaited_for_a_bounded_time,
+    ),
+    _mutant(
+        "a node is suspected by the detector alone", f"{_PLACING}:_Observed.suspect_at",
+        "max(self.detector.suspect_at(), self.latest + SILENCE_US_MIN)",
+        "self.detector.suspect_at()",
+        test_a_silent_node_loses_its_fragments_after_the_least_silence,
+    ),
+    _mutant(
+        "a closed connection does not count", f"{_PLACING}:Placing.closed",
+        "self._nodes[node].closed_at = now", "pass",
+        test_a_closed_connection_is_a_failure_unless_the_node_is_back_soon,
+    ),
+    _mutant(
+        "a node that has connected again is suspected", f"{_PLACING}:Placing.heartbeat",
+        "observed.latest, observed.closed_at = now, None", "observed.latest = now",
+        test_a_closed_connection_is_a_failure_unless_the_node_is_back_soon,
+    ),
+    _mutant(
+        "what was fenced waits for a view", f"{_WATCH}:NodeWatch.heartbeat",
+        "self._fenced_in = dict.fromkeys(self._fenced_in, NO_VIEW)", "pass",
+        test_what_a_copy_elsewhere_has_fenced_is_placed_again_when_a_node_comes_back,
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
+def test_each_mutant_is_noticed(mutant: Mutant) -> None:
+    scenario = getattr(importlib.import_module(__name__), mutant.scenario.partition(":")[2])
+    with applied(mutant), pytest.raises(AssertionError):
+        scenario()
