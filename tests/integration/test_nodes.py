@@ -6,26 +6,19 @@ query without a window every reading is compared. The first test is short, since
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
-from tests.controllers import Cluster, controllers
-from tests.counted import TOPIC, Sender, check_sums, sums
+from tests.controllers import controllers
+from tests.counted import TOPIC, Sender, check_sums
 from tests.making import make_topics
+from tests.nodes import Nodes
 from tests.waiting import eventually_async
 
-from slackwater.controller.links import StateFrame
-from slackwater.node.recorded import REGISTRATION, fragment_specs, process_of
+from slackwater.node.recorded import REGISTRATION
 from slackwater.runtime.local.broker import EmbeddedBroker
-from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.transport import Transport, read_to_end
 
 FILE = """\
@@ -61,89 +54,6 @@ def _broker(tmp_path: Path) -> Iterator[str]:
     with EmbeddedBroker(tmp_path / "broker") as broker:
         make_topics(broker.bootstrap, [TOPIC])
         yield broker.bootstrap
-
-
-class Nodes:
-    """Node processes by name."""
-
-    def __init__(self, folder: Path, bootstrap: str, cluster: Cluster) -> None:
-        self._folder, self._bootstrap, self.cluster = folder, bootstrap, cluster
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.transport = KafkaTransport(bootstrap)
-
-    @property
-    def controllers(self) -> str:
-        return ",".join(str(self.cluster.address(name)) for name in self.cluster.ports)
-
-    def start(self, name: str) -> None:
-        command = [
-            *(sys.executable, "-m", "slackwater.cli.app", "node", "--name", name),
-            *("--controllers", self.controllers, "--bootstrap", self._bootstrap),
-            *("--data-dir", str(self._folder / name)),
-        ]
-        with (self._folder / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(command, stdout=log, stderr=log)
-
-    def kill(self, name: str) -> None:
-        """Kill -9 of the agent and all that it has started."""
-        process = self.processes.pop(name)
-        for each in psutil.Process(process.pid).children(recursive=True):
-            each.kill()
-        process.kill()
-        process.wait()
-
-    def stop_all(self) -> None:
-        for process in self.processes.values():
-            process.send_signal(signal.SIGTERM)
-        for process in self.processes.values():
-            process.wait()
-
-    async def command(self, *words: str, code: int = 0) -> str:
-        """The output of a command that asks the controllers."""
-        command = [sys.executable, "-m", "slackwater.cli.app", *words]
-        env = os.environ | {"SLACKWATER_CONTROLLERS": self.controllers}
-        done = await asyncio.to_thread(
-            subprocess.run, command, env=env, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    async def frame(self) -> StateFrame:
-        return await self.cluster.state(next(iter(self.cluster.processes)))
-
-    async def places(self, *ignored: str) -> dict[str, str]:
-        """Where each fragment is ready; empty while one is not. ``ignored``: queries."""
-        frame, found = await self.frame(), {}
-        for spec in fragment_specs(frame.state):
-            if spec.query in ignored or spec.fragment == "absent":
-                continue
-            entry = frame.state.placement.get((spec.query, spec.fragment))
-            if entry is None or entry.number not in frame.nodes.ready:
-                return {}
-            found[process_of(spec.query, spec.fragment)] = entry.node
-        return found
-
-    async def run_on(self, *nodes: str, ignored: str = "") -> dict[str, str]:
-        """Wait until everything is ready, and each of these nodes has something; returns where."""
-        found: dict[str, str] = {}
-
-        async def are_right() -> bool:
-            found.clear()
-            found.update(await self.places(ignored))
-            return set(found.values()) == {*nodes}
-
-        await eventually_async(are_right, f"everything runs on {', '.join(nodes)}", 60)
-        return found
-
-    async def answers_after(self, query: str, size_s: int, count: int = 3) -> None:
-        """Wait for so many more windows."""
-        before = len(sums(self.transport, query, size_s))
-
-        async def are_more() -> bool:
-            found = await asyncio.to_thread(sums, self.transport, query, size_s)
-            return len(found) >= before + count
-
-        await eventually_async(are_more, f"{count} more windows of {query}", 60)
 
 
 def readings(transport: Transport, query: str) -> list[float]:
