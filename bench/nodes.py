@@ -1,6 +1,6 @@
 """Three nodes and three controllers under load: a node is killed, and each is drained in turn.
 
-Four topics get readings as columns; one query runs, with windows of a second, two replicas, X = 2 s.
+Four topics get readings as columns; one query runs, with windows of a second, 2 replicas, X = 2 s.
 The node of the root is killed with all its processes (kill -9), started again, and then every node
 is drained, stopped and started again, one after the other.
 

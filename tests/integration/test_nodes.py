@@ -87,9 +87,15 @@ async def test_the_fragments_of_a_killed_node_run_on_the_other_one(
             assert placed["orderer/rows.0.a"] != placed["orderer/rows.0.b"]
             await answers_more()
             victim = placed["root/rows.0"]
+            other = "n2" if victim == "n1" else "n1"
             nodes.kill(victim)
-            await nodes.run_on("n2" if victim == "n1" else "n1")
+            await nodes.run_on(other)
             nodes.cluster.kill("a")
+            await answers_more()
+            nodes.start(victim)
+            await nodes.run_on(victim, other)
+            await nodes.command("node", "leave", other)
+            await nodes.run_on(victim)  # the one that has left is connected, and stays idle
             await answers_more()
         finally:
             nodes.stop_all()

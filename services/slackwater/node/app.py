@@ -78,7 +78,7 @@ class Node:
         self._states: dict[Address, ControlState] = {}
         self._state = ControlState()
         self._changed, self._duties_changed = asyncio.Event(), asyncio.Event()
-        self._is_joined = False
+        self._is_joined = self._has_left = False
         self._assigned = Assignment()
         self._registering: Registering | None = None
         self._registered: frozenset[str] = frozenset()
@@ -146,11 +146,18 @@ class Node:
             await asyncio.sleep(HEARTBEAT_PERIOD_US / 1e6)
 
     def _must_join(self, state: ControlState) -> bool:
+        """Whether this node is to join: at its start, and if a controller does not know it.
+
+        After an operator has removed it, it joins again only when it is started again.
+        """
         entry, config = state.nodes.get(self._config.name), self._config
-        labels = tuple(sorted(config.labels.items()))
-        if entry is None or entry.left or not self._is_joined:
+        if not self._is_joined:
             return True
-        return (entry.room, entry.labels) != (config.room, labels)
+        self._has_left |= entry is not None and entry.left
+        if self._has_left:
+            return False
+        wanted = (config.room, tuple(sorted(config.labels.items())))
+        return entry is None or (entry.room, entry.labels) != wanted
 
     async def _request_join(self, client: ControlClient) -> None:
         config = self._config
