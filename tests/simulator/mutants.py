@@ -244,6 +244,7 @@ MUTANTS = (
         "a root whose placement is recorded does not start again", "trace-17",
         (Edit(f"{_soutput}.config:stays_down", "state.placement == placement", "False"),),
         f"{_root_session}:test_a_start_with_a_recorded_number_continues_what_an_earlier_start_answered",
+        (5,),
     ),
     Mutant(
         "a root whose placement is recorded starts after a later placement", "trace-17",
