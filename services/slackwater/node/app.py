@@ -19,7 +19,7 @@ from typing import Any, Final
 from slackwater.controller.client import ControlClient, connect
 from slackwater.controller.links import LinkError, NodeBeat, StateFrame
 from slackwater.controller.server import Address
-from slackwater.model.errors import SlackwaterError
+from slackwater.model.errors import SlackwaterError, UsageError
 from slackwater.node.machine import NodeMachine
 from slackwater.node.recorded import (
     REGISTRATION,
@@ -64,6 +64,7 @@ def run_node(config: NodeConfig) -> None:
 
     Raises:
         EnvironmentProblem: the data directory cannot be used.
+        UsageError: the controllers refuse the node.
     """
     logging.getLogger("slackwater.node").setLevel(logging.INFO)
     asyncio.run(Node(config).run())
@@ -125,15 +126,15 @@ class Node:
                     self._config.name,
                     lambda frame: self._receive(address, frame),
                 ) as client:
-                    _log.info("connected to controller %s", client.controller)
-                    pause_s, reason = DIAL_S_MIN, ""
                     await self._report_to(client, address)
             except LinkError as error:
-                if str(error) != reason:
+                if address in self._states or str(error) != reason:
                     reason = str(error)
                     _log.warning("%s", reason)
-            if self._states.pop(address, None) is not None and self._states:
-                self._join()
+            if self._states.pop(address, None) is not None:
+                pause_s = DIAL_S_MIN
+                if self._states:
+                    self._join()
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, DIAL_S_MAX)
 
@@ -169,14 +170,20 @@ class Node:
             max(numbers.values(), default=0),
         )
         asking = asyncio.create_task(client.request(operation))
-        while not asking.done():  # heartbeats go on while the controllers do not agree
-            client.beat(self._beat())
-            await asyncio.wait({asking}, timeout=HEARTBEAT_PERIOD_US / 1e6)
+        try:
+            while not asking.done():  # heartbeats go on while the controllers do not agree
+                client.beat(self._beat())
+                await asyncio.wait({asking}, timeout=HEARTBEAT_PERIOD_US / 1e6)
+        except LinkError:
+            asking.cancel()
+            raise
         if refusal := asking.result().response.refusal:
-            raise LinkError(f"controller {client.controller} refuses this node: {refusal}")
+            raise UsageError(f"controller {client.controller} refuses this node: {refusal}")
         self._is_joined = True
 
     def _receive(self, address: Address, frame: StateFrame) -> None:
+        if address not in self._states:
+            _log.info("connected to controller %s", frame.controller)
         self._states[address] = frame.state
         self._join()
 

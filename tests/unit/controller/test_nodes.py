@@ -14,10 +14,14 @@ from slackwater.controller.client import ControlClient, connect
 from slackwater.controller.links import LinkError, NodeBeat, StateFrame
 from slackwater.controller.server import Address, Controller, ControllerConfig
 from slackwater.controller.store import open_store
+from slackwater.model.errors import UsageError
+from slackwater.node.app import Node, NodeConfig
 from slackwater.protocols.iads.control_object import DrainNode, JoinNode
 from slackwater.protocols.iads.control_state import STREAMS, ControlState
 from slackwater.protocols.iads.placement import FragmentSpec
 from slackwater.protocols.iads.placing import RECONNECT_US_MAX
+from slackwater.runtime.logs.cluster import find_cluster
+from slackwater.runtime.security.credentials import Role
 
 LAB = (STREAMS, "lab")
 
@@ -40,7 +44,7 @@ async def controller(folder: Path, *, has_nodes: bool = True) -> AsyncIterator[A
         store.close()
 
 
-class Node:
+class Connected:
     """A connected node, which sends heartbeats until it is closed."""
 
     def __init__(self, client: ControlClient, name: str, states: list[StateFrame]) -> None:
@@ -54,10 +58,10 @@ class Node:
 
 
 @asynccontextmanager
-async def node(address: Address, name: str) -> AsyncIterator[Node]:
+async def node(address: Address, name: str) -> AsyncIterator[Connected]:
     states: list[StateFrame] = []
     async with connect([address], b"", name, states.append) as client:
-        made = Node(client, name, states)
+        made = Connected(client, name, states)
         running = asyncio.create_task(made.run())
         try:
             yield made
@@ -136,3 +140,15 @@ async def test_a_controller_that_is_part_of_up_takes_no_nodes(tmp_path: Path) ->
         client.beat(NodeBeat("n1", (), ()))
         with pytest.raises(LinkError, match="part of `slackwater up`"):
             await client.state()
+
+
+@pytest.mark.parametrize(
+    ("name", "room", "text"), [("a b", 5, "'a b' is no name"), ("n1", -1, "room -1")]
+)
+async def test_a_node_that_the_record_cannot_have_ends_with_the_reason(
+    tmp_path: Path, name: str, room: int, text: str
+) -> None:
+    async with controller(tmp_path / "a") as address:
+        cluster = find_cluster("127.0.0.1:9", None, Role.ADMIN)
+        with pytest.raises(UsageError, match=text):
+            await Node(NodeConfig(name, [address], cluster, tmp_path / "n", room, {})).run()
