@@ -119,7 +119,7 @@ class ConnectedNodes:
         while True:
             now = self._now()
             self._wake.clear()
-            for move in self._placing.moves(self._state(), now):
+            for move in self._plan(now):
                 self._request(move)
             await asyncio.sleep(PLAN_S_MIN)
             due = self._placing.next_deadline(now)
@@ -128,6 +128,16 @@ class ConnectedNodes:
                     None if due is None else max(0, due - self._now()) / 1e6
                 ):
                     await self._wake.wait()
+
+    def _plan(self, now: int) -> tuple[MoveFragment, ...]:
+        """The next moves; none if they cannot be computed, since a controller has other tasks."""
+        try:
+            return self._placing.moves(self._state(), now)
+        except Exception as error:  # noqa: BLE001 -- it is logged, and tried again
+            if repr(error) != self._refusal:
+                _log.exception("nothing can be placed")
+            self._refusal = repr(error)
+            return ()
 
     def _send(self) -> None:
         self._sending = None

@@ -351,7 +351,7 @@ class Controller:
             while True:
                 match await link.receive():
                     case RequestFrame(frame_id, operation):
-                        if refusal := self._admit(operation):
+                        if refusal := self._why_refused(operation):
                             no_stamp = Stamp(0, 0, "")
                             link.send(ResponseFrame(frame_id, ControlResponse(refusal), no_stamp))
                             continue
@@ -371,6 +371,13 @@ class Controller:
             self._clients.discard(link)
             if self._nodes is not None:
                 self._nodes.closed(link)
+
+    def _why_refused(self, operation: Operation) -> str:
+        try:
+            return self._admit(operation)
+        except Exception as error:  # noqa: BLE001 -- no definition may end a controller
+            _log.exception("an operation is refused, since it cannot be checked")
+            return f"the operation cannot be checked: {error!r}"
 
     def _state_frame(self, frame_id: int) -> StateFrame:
         view = self._member.endpoint.myview

@@ -13,7 +13,7 @@ from slackwater.deployment.deadlines import brought_forward
 from slackwater.deployment.sharing import without_sharing
 from slackwater.model.deployment import Deployment
 from slackwater.node.applied import AppliedQuery, from_text
-from slackwater.node.recorded import applied_queries, deployment_of
+from slackwater.node.recorded import applied_queries, deployment_of, why_unreadable
 from slackwater.protocols.iads.control_object import (
     AcknowledgeView,
     ApplyQuery,
@@ -69,13 +69,12 @@ def why_refused_on_nodes(operation: Operation, state: ControlState) -> str:
     """
     if not isinstance(operation, ApplyQuery | DeleteQuery | PauseQuery | ResumeQuery):
         return ""
+    if isinstance(operation, ApplyQuery) and (why := why_unreadable(operation)):
+        return f"query {operation.query}: the definition cannot be read: {why}"
     applied = applied_queries(state)
     deployment = deployment_of(applied)
     if isinstance(operation, ApplyQuery) and not applied:
-        try:
-            first = from_text(operation.query, operation.definition)
-        except ValueError as error:
-            return f"query {operation.query}: the definition cannot be read: {error}"
+        first = from_text(operation.query, operation.definition)
         deployment = Deployment(first.deployment.clock, {}, {}, first.deployment.names)
     elif operation.query not in deployment.queries and not isinstance(operation, ApplyQuery):
         return ""

@@ -16,12 +16,15 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
+from slackwater.deployment.sharing import without_sharing
 from slackwater.model.deployment import Deployment, QuerySpec, StreamSpec
 from slackwater.model.errors import UsageError
 from slackwater.model.names import OrdererName, ProxyName, RootName, kind_of, own_name
 from slackwater.node.applied import AppliedQuery, from_text
+from slackwater.protocols.iads.control_object import ApplyQuery
 from slackwater.protocols.iads.control_state import STREAMS, ControlState, PlacementEntry, Wanted
 from slackwater.protocols.iads.placement import FragmentSpec
+from slackwater.runtime.service.registry import QueryDefinition, check_ranges
 
 REGISTRATION: Final = "registration"
 PARSED_MAX: Final = 2_048
@@ -32,9 +35,26 @@ PARSED_MAX: Final = 2_048
 def _parsed(name: str, text: str) -> AppliedQuery | str:
     """The query of a definition, or why it cannot be read."""
     try:
-        return from_text(name, text)
+        query = from_text(name, text)
     except ValueError as error:
         return str(error)
+    try:
+        deployment = query.deployment
+        spec = deployment.queries[name]
+        check_ranges(QueryDefinition(name, 0, 0, spec.bucket_us(), spec))
+        deployment.stages(name)
+        deployment.deadline_us(name, 1)
+        list(_of_query(spec))
+        list(_proxies(deployment, {}))
+    except Exception as error:  # noqa: BLE001 -- whatever a client has made of it
+        return f"it is inconsistent: {type(error).__name__} {error}".rstrip()
+    return query
+
+
+def why_unreadable(operation: ApplyQuery) -> str:
+    """Why the definition of an operation is none; empty if it is one."""
+    found = _parsed(operation.query, operation.definition)
+    return found if isinstance(found, str) else ""
 
 
 def applied_queries(state: ControlState) -> dict[str, AppliedQuery]:
@@ -73,15 +93,20 @@ def _sorted_out(state: ControlState) -> tuple[dict[str, AppliedQuery], dict[str,
             found[name] = query
     while lacking := [name for name, query in found.items() if _lacks(query, found)]:
         for name in lacking:
-            reasons[name] = "a query that it reads is not there"
+            reasons[name] = "a query that it reads is not there, or has another definition"
             del found[name]
     return found, reasons
 
 
 def _lacks(query: AppliedQuery, found: Mapping[str, AppliedQuery]) -> bool:
-    """Whether it reads a query that is not there."""
-    sources = query.deployment.queries[query.query].sources
-    return not {*sources} <= query.deployment.streams.keys() | found.keys()
+    """Whether it reads a query that is not there, or is there with another definition."""
+    queries = query.deployment.queries
+    read = [name for name in queries[query.query].sources if name in queries]
+    return any(
+        name not in found
+        or without_sharing(found[name].deployment.queries[name]) != without_sharing(queries[name])
+        for name in read
+    )
 
 
 def deployment_of(applied: Mapping[str, AppliedQuery]) -> Deployment:

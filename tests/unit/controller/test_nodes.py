@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from slackwater.controller.server import Address, Controller, ControllerConfig
 from slackwater.controller.store import open_store
 from slackwater.model.errors import UsageError
 from slackwater.node.app import Node, NodeConfig
-from slackwater.protocols.iads.control_object import DrainNode, JoinNode
+from slackwater.protocols.iads.control_object import DrainNode, JoinNode, Operation
 from slackwater.protocols.iads.control_state import STREAMS, ControlState
 from slackwater.protocols.iads.placement import FragmentSpec
 from slackwater.protocols.iads.placing import RECONNECT_US_MAX
@@ -31,10 +31,12 @@ def specs(_state: ControlState) -> list[FragmentSpec]:
 
 
 @asynccontextmanager
-async def controller(folder: Path, *, has_nodes: bool = True) -> AsyncIterator[Address]:
+async def controller(
+    folder: Path, *, has_nodes: bool = True, admit: Callable[[Operation], str] = lambda _: ""
+) -> AsyncIterator[Address]:
     store, stopping = open_store(folder, "a"), asyncio.Event()
     config = ControllerConfig("a", Address("127.0.0.1", 0), {})
-    made = Controller(config, store, specs_of=specs if has_nodes else None)
+    made = Controller(config, store, admit=admit, specs_of=specs if has_nodes else None)
     running = asyncio.create_task(made.run(stopping))
     try:
         yield await made.started()
@@ -152,3 +154,15 @@ async def test_a_node_that_the_record_cannot_have_ends_with_the_reason(
         cluster = find_cluster("127.0.0.1:9", None, Role.ADMIN)
         with pytest.raises(UsageError, match=text):
             await Node(NodeConfig(name, [address], cluster, tmp_path / "n", room, {})).run()
+
+
+async def test_an_operation_whose_check_fails_is_refused_and_the_controller_goes_on(
+    tmp_path: Path,
+) -> None:
+    def admit(_operation: Operation) -> str:
+        raise RecursionError("a circle")
+
+    async with controller(tmp_path, admit=admit) as address, connect([address]) as client:
+        response = (await client.request(JoinNode("n1", 1))).response
+        assert "cannot be checked: RecursionError" in response.refusal
+        await client.state()

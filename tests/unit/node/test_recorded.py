@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -150,6 +151,38 @@ def test_the_deployment_of_the_record_is_that_of_all_its_queries() -> None:
     state = recorded(apply("one", ONE), apply("two", ONE, TWO))
     assert deployment_of(applied_queries(state)) == parsed(ONE, TWO)
     assert deployment_of({}) == Deployment("wall", {}, {})
+
+
+def hostile(name: str, **changed: object) -> ApplyQuery:
+    """A definition of the right types that no deployment file can have."""
+    text = json.loads(to_text(AppliedQuery(name, parsed(ONE if name == "one" else THREE))))
+    text["deployment"]["queries"][name] |= changed
+    return ApplyQuery(name, json.dumps(text))
+
+
+HOSTILE = [
+    hostile("three", replicas=27),
+    hostile("three", replicas=10**6),
+    hostile("three", sources=["three"]),
+    hostile("three", sources=[]),
+    hostile("three", sources=["nowhere"]),
+]
+
+
+@pytest.mark.parametrize("operation", HOSTILE)
+def test_a_definition_that_nothing_can_run_is_refused_and_left_out(operation: ApplyQuery) -> None:
+    assert "cannot be read" in why_refused_on_nodes(operation, ControlState())
+    state = recorded(operation, apply("one", ONE))
+    assert applied_queries(state).keys() == {"one"}
+    assert "three" in not_applied(state)
+    assert {spec.query for spec in fragment_specs(state)} == {"one", control_state.STREAMS}
+
+
+def test_two_halves_cannot_make_a_circle_of_queries() -> None:
+    circle = ONE.replace("[a, b]", "[two]")
+    state = recorded(apply("one", circle, TWO.replace("[one]", "[a]")), apply("two", ONE, TWO))
+    assert applied_queries(state) == {}
+    assert not_applied(state).keys() == {"one", "two"}
 
 
 # --- what controllers of nodes refuse -------------------------------------------------------------

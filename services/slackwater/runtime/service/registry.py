@@ -114,7 +114,7 @@ class QueryDefinition:
                 made = replace(made, deployment=_DEPLOYMENT.validate_json(text, strict=True))
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a definition: {error}") from error
-        _check_ranges(made)
+        check_ranges(made)
         return made
 
 
@@ -122,8 +122,8 @@ _DEFINITION: Final = TypeAdapter(QueryDefinition)
 _DEPLOYMENT: Final = TypeAdapter(Deployment)
 
 
-def _check_ranges(query: QueryDefinition) -> None:
-    """Check what types cannot; the checks of the deployment file have run before."""
+def check_ranges(query: QueryDefinition) -> None:
+    """Check what types cannot; ``ValueError`` if no deployment file can have it."""
     spec, window = query.spec, query.spec.window
     times = (spec.bound_us, spec.margin_us, query.generation, query.deadline_us or 0)
     if query.name != spec.name or not spec.sources:
