@@ -29,7 +29,7 @@ def print_nodes(reach: Reach) -> None:
     emit(
         f"controllers: {', '.join(frame.members)} (view {frame.view_number} at {frame.controller})"
     )
-    standings = dict(frame.nodes.standings)
+    standings, clocks = dict(frame.nodes.standings), dict(frame.nodes.clocks)
     by_node: defaultdict[str, list[str]] = defaultdict(list)
     missing = []
     for spec in fragment_specs(frame.state):
@@ -53,7 +53,8 @@ def print_nodes(reach: Reach) -> None:
         standing = standings.get(name, Standing.SUSPECTED.value)
         draining = ", drains" if node.draining else ""
         labels = "".join(f" {key}={value}" for key, value in node.labels)
-        emit(f"node {name}: {standing}{draining}, room for {node.room}{labels}")
+        clock = f", clock {clocks[name]}" if name in clocks else ""
+        emit(f"node {name}: {standing}{draining}, room for {node.room}{labels}{clock}")
         for fragment in sorted(by_node[name]):
             emit(f"  {fragment}")
     for query in frame.state.live_queries():

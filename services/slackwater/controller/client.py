@@ -23,6 +23,8 @@ from slackwater.controller.links import (
     ResponseFrame,
     StateFrame,
     StateRequest,
+    TimeFrame,
+    TimeRequest,
     introduce,
 )
 from slackwater.controller.server import Address
@@ -32,6 +34,8 @@ CONNECT_S_MAX: Final = 2.0
 RESPONSE_S_MAX: Final = 10.0
 REFRESHES_MAX: Final = 100
 """Refreshes that are kept; older ones are forgotten."""
+
+_Answer = ResponseFrame | StateFrame | TimeFrame
 
 
 class ControlClient:
@@ -48,7 +52,7 @@ class ControlClient:
         self.refreshes: deque[RefreshFrame] = deque(maxlen=REFRESHES_MAX)
         """The newest is last; ``overridden`` has the stamps of responses."""
         self._link = link
-        self._waiting: dict[int, asyncio.Future[ResponseFrame | StateFrame]] = {}
+        self._waiting: dict[int, asyncio.Future[_Answer]] = {}
         self._count = 0
         self._broken = ""
 
@@ -76,6 +80,17 @@ class ControlClient:
         assert isinstance(frame, StateFrame)
         return frame
 
+    async def wall_us(self, within_s: float = RESPONSE_S_MAX) -> int:
+        """The controller's wall clock, us since 1970.
+
+        Raises:
+            LinkError: no answer came.
+        """
+        self._count += 1
+        frame = await self._exchange(TimeRequest(self._count), within_s)
+        assert isinstance(frame, TimeFrame)
+        return frame.wall_us
+
     def beat(self, beat: NodeBeat) -> None:
         """Send a node's heartbeat; states arrive at ``on_state`` from then on.
 
@@ -86,9 +101,9 @@ class ControlClient:
             raise LinkError(self._broken or f"controller {self.controller} is gone")
 
     async def _exchange(
-        self, frame: RequestFrame | StateRequest, within_s: float
-    ) -> ResponseFrame | StateFrame:
-        coming: asyncio.Future[ResponseFrame | StateFrame]
+        self, frame: RequestFrame | StateRequest | TimeRequest, within_s: float
+    ) -> _Answer:
+        coming: asyncio.Future[_Answer]
         coming = asyncio.get_running_loop().create_future()
         self._waiting[frame.id] = coming
         try:
@@ -107,7 +122,7 @@ class ControlClient:
                 match await self._link.receive():
                     case StateFrame(id=0) as frame:
                         self._on_state(frame)
-                    case ResponseFrame() | StateFrame() as frame:
+                    case ResponseFrame() | StateFrame() | TimeFrame() as frame:
                         if frame.id in self._waiting and not self._waiting[frame.id].done():
                             self._waiting[frame.id].set_result(frame)
                     case RefreshFrame() as refresh:

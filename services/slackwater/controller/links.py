@@ -103,16 +103,33 @@ class StateRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeRequest:
+    """A node asks for the controller's wall clock."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimeFrame:
+    """The controller's wall clock (us since 1970) when it answered."""
+
+    id: int
+    wall_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class NodeBeat:
     """A node's heartbeat, with the placements that are ready there and those that were fenced.
 
-    ``problem`` is why the node cannot carry out what is recorded; empty if it can.
+    ``problem`` is why the node cannot carry out what is recorded, or endangers its bounds; empty if
+    there is none. ``clock`` is the node's wall clock against this controller's, as text.
     """
 
     node: str
     ready: tuple[int, ...]
     fenced: tuple[int, ...]
     problem: str = ""
+    clock: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +138,7 @@ class NodeReport:
 
     ``unplaced`` has query, fragment and reason; only the controller that plans has them.
     ``problems`` has (node, reason); ``refusal`` is why this controller could not place a fragment.
+    ``clocks`` has (node, offset from this controller's clock).
     """
 
     standings: tuple[tuple[str, str], ...] = ()
@@ -129,6 +147,7 @@ class NodeReport:
     unplaced: tuple[tuple[str, str, str], ...] = ()
     problems: tuple[tuple[str, str], ...] = ()
     refusal: str = ""
+    clocks: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +176,7 @@ class RefreshFrame:
 
 Frame = (
     Challenge | Hello | Welcome | RefusedFrame | PeerFrame | RequestFrame | ResponseFrame
-    | StateRequest | StateFrame | RefreshFrame | NodeBeat
+    | StateRequest | StateFrame | RefreshFrame | NodeBeat | TimeRequest | TimeFrame
 )  # fmt: skip
 
 

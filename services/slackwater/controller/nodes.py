@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from slackwater.controller.links import FrameLink, LinkError, NodeBeat, NodeReport, StateFrame
@@ -63,6 +64,7 @@ class ConnectedNodes:
             tuple((u.query, u.fragment, u.reason) for u in self._placing.unplaced),
             tuple(sorted((n, b.problem) for n, b in self._reported.items() if b.problem)),
             self._refusal,
+            tuple(sorted((n, b.clock) for n, b in self._reported.items() if b.clock)),
         )
 
     def beat(self, link: FrameLink, beat: NodeBeat) -> None:
@@ -80,8 +82,9 @@ class ConnectedNodes:
             self._links[beat.node] = link
             link.send(self._frame())
         self._placing.heartbeat(beat.node, beat.ready, beat.fenced, self._now())
-        if self._reported.get(beat.node) != beat or other is not link:
-            self._reported[beat.node] = beat
+        last = self._reported.get(beat.node)
+        self._reported[beat.node] = beat
+        if other is not link or last is None or replace(last, clock=beat.clock) != beat:
             self._wake.set()
 
     def closed(self, link: FrameLink) -> None:

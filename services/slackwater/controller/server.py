@@ -31,6 +31,8 @@ from slackwater.controller.links import (
     ResponseFrame,
     StateFrame,
     StateRequest,
+    TimeFrame,
+    TimeRequest,
     accept,
     introduce,
 )
@@ -57,6 +59,7 @@ from slackwater.protocols.iads.messages import (
 )
 from slackwater.protocols.iads.placing import Specs
 from slackwater.protocols.iads.topology import Process
+from slackwater.runtime.service.clock import SystemClock
 
 CLIENTS_MAX: Final = 256
 DIAL_S_MAX: Final = 2.0
@@ -105,6 +108,7 @@ class Controller:
         admit: Callable[[Operation], str] = lambda _: "",
         on_state: Callable[[ControlState], None] = lambda _: None,
         specs_of: Specs | None = None,
+        clock: Callable[[], SystemClock] = SystemClock,
     ) -> None:
         """Prepare a controller.
 
@@ -114,10 +118,11 @@ class Controller:
             admit: returns why a client's operation is refused; empty if it is not.
             on_state: called with the object's state after each change.
             specs_of: what is to run on nodes by a state; None: no node may connect.
+            clock: returns a clock with the machine's present time, with which nodes compare theirs.
         """
         self._config: Final = config
         self._admit, self._on_state = admit, on_state
-        self._specs_of = specs_of
+        self._specs_of, self._clock = specs_of, clock
         self._nodes: ConnectedNodes | None = None
         self._reported: ControlState | None = None
         self._is_started = asyncio.Event()
@@ -361,6 +366,8 @@ class Controller:
                         self._step(self._member.request(request_id, operation, self._now()))
                     case StateRequest(frame_id):
                         link.send(self._state_frame(frame_id))
+                    case TimeRequest(frame_id):
+                        link.send(TimeFrame(frame_id, self._clock().now_us()))
                     case NodeBeat() as beat:
                         if self._nodes is None:
                             raise LinkError("this controller is part of `slackwater up`")

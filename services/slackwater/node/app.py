@@ -20,6 +20,14 @@ from slackwater.controller.client import ControlClient, connect
 from slackwater.controller.links import LinkError, NodeBeat, StateFrame
 from slackwater.controller.server import Address
 from slackwater.model.errors import SlackwaterError, UsageError
+from slackwater.node.clock_offset import (
+    CLOCK_PERIOD_S,
+    EXCHANGES,
+    ClockExchange,
+    ClockOffset,
+    measured,
+    why_too_far,
+)
 from slackwater.node.machine import NodeMachine
 from slackwater.node.recorded import (
     REGISTRATION,
@@ -34,6 +42,7 @@ from slackwater.protocols.iads.control_object import JoinNode
 from slackwater.protocols.iads.control_state import ControlState, join_all
 from slackwater.protocols.iads.detector import HEARTBEAT_PERIOD_US
 from slackwater.runtime.logs.cluster import Cluster
+from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.settings import settings
 
 _log = logging.getLogger(__name__)
@@ -86,7 +95,8 @@ class Node:
         self._known: set[str] = set()
         """Queries that are registered: the proxies here have been told, and aggregators may get
         their fragments."""
-        self._problem = ""
+        self._problem = self._clock_problem = ""
+        self._clocks: dict[str, ClockOffset] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -126,7 +136,13 @@ class Node:
                     self._config.name,
                     lambda frame: self._receive(address, frame),
                 ) as client:
-                    await self._report_to(client, address)
+                    measuring = asyncio.create_task(self._compare_clocks(client))
+                    try:
+                        await self._report_to(client, address)
+                    finally:
+                        measuring.cancel()
+                        await asyncio.gather(measuring, return_exceptions=True)
+                        self._clocks.pop(client.controller, None)
             except LinkError as error:
                 if address in self._states or str(error) != reason:
                     reason = str(error)
@@ -141,10 +157,32 @@ class Node:
     async def _report_to(self, client: ControlClient, address: Address) -> None:
         """Send heartbeats until the connection breaks."""
         while True:
-            client.beat(self._beat())
+            client.beat(self._beat(client.controller))
             if (state := self._states.get(address)) is not None and self._must_join(state):
                 await self._request_join(client)
             await asyncio.sleep(HEARTBEAT_PERIOD_US / 1e6)
+
+    async def _compare_clocks(self, client: ControlClient) -> None:
+        """Measure this machine's clock against a controller's until the connection breaks."""
+        while True:
+            exchanges = []
+            for _ in range(EXCHANGES):
+                # A clock that has run for longer would still slew towards the machine's time.
+                clock = SystemClock()
+                sent_us, began_us = clock.now_us(), clock.monotonic_us()
+                answered_us = await client.wall_us()
+                round_trip_us = clock.monotonic_us() - began_us
+                exchanges.append(ClockExchange(sent_us, answered_us, round_trip_us))
+            self._clocks[client.controller] = measured(exchanges)
+            queries = {
+                name: query.deployment.queries[name]
+                for name, query in applied_queries(self._state).items()
+            }
+            problem = why_too_far(self._clocks, queries)
+            if problem and not self._clock_problem:
+                _log.warning("%s", problem)
+            self._clock_problem = problem
+            await asyncio.sleep(CLOCK_PERIOD_S)
 
     def _must_join(self, state: ControlState) -> bool:
         """Whether this node is to join: at its start, and if a controller does not know it.
@@ -172,7 +210,7 @@ class Node:
         asking = asyncio.create_task(client.request(operation))
         try:
             while not asking.done():  # heartbeats go on while the controllers do not agree
-                client.beat(self._beat())
+                client.beat(self._beat(client.controller))
                 await asyncio.wait({asking}, timeout=HEARTBEAT_PERIOD_US / 1e6)
         except LinkError:
             asking.cancel()
@@ -191,7 +229,7 @@ class Node:
         self._state = join_all(self._states.values())
         self._changed.set()
 
-    def _beat(self) -> NodeBeat:
+    def _beat(self, controller: str) -> NodeBeat:
         numbers = self._assigned.numbers()
         ready = {*self._machine.ready()}
         ready |= {f"{REGISTRATION}/{name}" for name in self._registered}
@@ -199,7 +237,8 @@ class Node:
             self._config.name,
             tuple(sorted(numbers[name] for name in ready if name in numbers)),
             tuple(sorted(numbers[name] for name in self._machine.superseded())),
-            self._problem[:PROBLEM_CHARS_MAX],
+            "; ".join(filter(None, [self._problem, self._clock_problem]))[:PROBLEM_CHARS_MAX],
+            str(self._clocks.get(controller, "")),
         )
 
     # What is placed here. Registering waits for Kafka, and processes start and end meanwhile.

@@ -6,22 +6,26 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
+from tests.definitions import apply
 from tests.waiting import eventually_async
 
 from slackwater.controller.client import ControlClient, connect
-from slackwater.controller.links import LinkError, NodeBeat, StateFrame
+from slackwater.controller.links import LinkError, NodeBeat, NodeReport, StateFrame
 from slackwater.controller.server import Address, Controller, ControllerConfig
 from slackwater.controller.store import open_store
 from slackwater.model.errors import UsageError
 from slackwater.node.app import Node, NodeConfig
+from slackwater.node.machine import NodeMachine
 from slackwater.protocols.iads.control_object import DrainNode, JoinNode, Operation
 from slackwater.protocols.iads.control_state import STREAMS, ControlState
 from slackwater.protocols.iads.placement import FragmentSpec
-from slackwater.protocols.iads.placing import RECONNECT_US_MAX
+from slackwater.protocols.iads.placing import RECONNECT_US_MAX, Specs
 from slackwater.runtime.logs.cluster import find_cluster
 from slackwater.runtime.security.credentials import Role
+from slackwater.runtime.service.clock import SystemClock
 
 LAB = (STREAMS, "lab")
 
@@ -32,11 +36,21 @@ def specs(_state: ControlState) -> list[FragmentSpec]:
 
 @asynccontextmanager
 async def controller(
-    folder: Path, *, has_nodes: bool = True, admit: Callable[[Operation], str] = lambda _: ""
+    folder: Path,
+    *,
+    specs_of: Specs | None = specs,
+    admit: Callable[[Operation], str] = lambda _: "",
+    ahead_us: int = 0,
 ) -> AsyncIterator[Address]:
     store, stopping = open_store(folder, "a"), asyncio.Event()
     config = ControllerConfig("a", Address("127.0.0.1", 0), {})
-    made = Controller(config, store, admit=admit, specs_of=specs if has_nodes else None)
+    made = Controller(
+        config,
+        store,
+        admit=admit,
+        specs_of=specs_of,
+        clock=lambda: SystemClock(wall_us=lambda: SystemClock().now_us() + ahead_us),
+    )
     running = asyncio.create_task(made.run(stopping))
     try:
         yield await made.started()
@@ -138,7 +152,7 @@ async def test_what_cannot_be_placed_is_reported_with_the_reason(tmp_path: Path)
 
 
 async def test_a_controller_that_is_part_of_up_takes_no_nodes(tmp_path: Path) -> None:
-    async with controller(tmp_path, has_nodes=False) as address, connect([address]) as client:
+    async with controller(tmp_path, specs_of=None) as address, connect([address]) as client:
         client.beat(NodeBeat("n1", (), ()))
         with pytest.raises(LinkError, match="part of `slackwater up`"):
             await client.state()
@@ -166,3 +180,41 @@ async def test_an_operation_whose_check_fails_is_refused_and_the_controller_goes
         response = (await client.request(JoinNode("n1", 1))).response
         assert "cannot be checked: RecursionError" in response.refusal
         await client.state()
+
+
+@pytest.mark.parametrize("ahead_ms", [200, -200, 0])
+async def test_a_clock_that_takes_more_than_half_a_margin_is_reported(
+    tmp_path: Path, ahead_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NodeMachine, "settle", AsyncMock())  # it would wait for Kafka
+    cluster = find_cluster("127.0.0.1:9", None, Role.ADMIN)
+    async with (
+        controller(tmp_path / "a", specs_of=lambda _: (), ahead_us=1_000 * ahead_ms) as address,
+        connect([address]) as client,
+    ):
+        assert not (await client.request(apply("q"))).response.refusal
+        made = Node(NodeConfig("n1", [address], cluster, tmp_path / "n", 5, {}))
+        running = asyncio.create_task(made.run())
+
+        async def report() -> NodeReport:
+            return (await client.state()).nodes
+
+        async def is_measured() -> bool:
+            clocks = (await report()).clocks
+            return bool(clocks) and (not ahead_ms or bool((await report()).problems))
+
+        await eventually_async(is_measured, "the offset is reported")
+        (clock,), problems = (await report()).clocks, dict((await report()).problems)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    name, offset = clock
+    assert name == "n1"
+    assert float(offset.split(" ms")[0]) == pytest.approx(-ahead_ms, abs=20)
+    if not ahead_ms:
+        assert not problems
+        return
+    side = "behind" if ahead_ms > 0 else "ahead of"
+    assert (
+        f"ms {side} that of controller a; more than half the margin of query q (25ms)"
+        in (problems["n1"])
+    )

@@ -1,0 +1,90 @@
+"""A node's wall clock against that of a controller.
+
+Deadlines and the times of sources are wall time. On one machine they have one clock; on several, a
+clock that is ahead or behind takes its offset from the margin of each stage. The offset is measured
+as NTP does: the controller's time is taken to be that of the middle of the exchange, with half the
+round trip as the error. Of several exchanges the shortest counts.
+
+Nothing is corrected by it. Synchronising clocks is the task of the operating system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from slackwater.model.deployment import QuerySpec
+from slackwater.model.durations import format_duration_us
+
+CLOCK_PERIOD_S: Final = 5.0
+EXCHANGES: Final = 3
+"""Per measurement."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockOffset:
+    """Own clock less the controller's, and the largest error of it, in us."""
+
+    offset_us: int
+    error_us: int
+
+    @property
+    def least_us(self) -> int:
+        """The offset's size without the error; 0 if it may be none."""
+        return max(0, abs(self.offset_us) - self.error_us)
+
+    def __str__(self) -> str:
+        """Offset and error in ms."""
+        return f"{self.offset_us / 1e3:+.1f} ms (± {self.error_us / 1e3:.1f} ms)"
+
+
+@dataclass(frozen=True, slots=True)
+class ClockExchange:
+    """A request for a controller's time and its answer.
+
+    Args:
+        sent_us: own wall clock when the request was sent.
+        answered_us: the controller's wall clock.
+        round_trip_us: from the request to the answer by a monotonic clock.
+    """
+
+    sent_us: int
+    answered_us: int
+    round_trip_us: int
+
+    def offset(self) -> ClockOffset:
+        """What this exchange shows."""
+        half_us = (self.round_trip_us + 1) // 2
+        return ClockOffset(self.sent_us + half_us - self.answered_us, half_us)
+
+
+def measured(exchanges: Iterable[ClockExchange]) -> ClockOffset:
+    """What the shortest of the exchanges shows; there is at least one."""
+    return min(exchanges, key=lambda exchange: exchange.round_trip_us).offset()
+
+
+def why_too_far(clocks: Mapping[str, ClockOffset], queries: Mapping[str, QuerySpec]) -> str:
+    """Why a clock endangers a query's bound; empty if it does not.
+
+    Half a margin is what a clock may take: the other half is for the stage's own work.
+
+    Args:
+        clocks: offset by controller.
+        queries: what the controllers have recorded.
+    """
+    query = min(queries, key=lambda name: (queries[name].margin_us, name), default=None)
+    if query is None:
+        return ""
+    half_us = queries[query].margin_us // 2
+    for controller, clock in sorted(clocks.items()):
+        if clock.least_us > half_us:
+            offset = format_duration_us(round(abs(clock.offset_us), -3))
+            side = "ahead of" if clock.offset_us > 0 else "behind"
+            return (
+                f"the clock of this machine is {offset} {side} "
+                f"that of controller {controller}; more than half the margin of query {query} "
+                f"({format_duration_us(half_us)}) makes its answers late or needlessly tentative. "
+                "Synchronise the clocks (NTP)"
+            )
+    return ""
