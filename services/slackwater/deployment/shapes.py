@@ -235,6 +235,7 @@ class StreamShape(Shape):
     disorder: Duration = 0
     expect_every: Every | None = None
     sporadic: Flag = False
+    site: Text | None = None
 
 
 class WindowShape(Shape):

@@ -70,6 +70,7 @@ class StreamChecker:
             disorder_us=shape.disorder,
             expect_every_us=LEARNING.first_us if shape.expect_every == AUTO else shape.expect_every,
             learns_gaps=shape.expect_every == AUTO,
+            site=shape.site or "",
         )
 
     def _key(self, shape: StreamShape, place: Place) -> KeySpec | None:

@@ -137,6 +137,8 @@ class StreamSpec:
 
     ``learns_gaps``: ``expect_every: auto``. Then ``expect_every_us`` is the initial value, and
     steps recorded in the registry raise it (``primitives/lateness.py``).
+
+    ``site``: fragments that read the stream prefer nodes with this label; empty: any node.
     """
 
     name: str
@@ -150,6 +152,7 @@ class StreamSpec:
     disorder_us: int = 0
     expect_every_us: int | None = None
     learns_gaps: bool = False
+    site: str = ""
 
     @property
     def proxy_names(self) -> tuple[ProxyName, ...]:

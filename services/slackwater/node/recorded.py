@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Final
 
 from slackwater.deployment.sharing import without_sharing
-from slackwater.model.deployment import Deployment, QuerySpec, StreamSpec
+from slackwater.model.deployment import Deployment, StreamSpec
 from slackwater.model.errors import UsageError
 from slackwater.model.names import OrdererName, ProxyName, RootName, kind_of, own_name
 from slackwater.node.applied import AppliedQuery, from_text
@@ -27,6 +27,8 @@ from slackwater.protocols.iads.placement import FragmentSpec
 from slackwater.runtime.service.registry import QueryDefinition, check_ranges
 
 REGISTRATION: Final = "registration"
+SITE: Final = "site"
+"""The label of nodes that a stream's ``site`` refers to."""
 PARSED_MAX: Final = 2_048
 """Definitions that are kept parsed."""
 
@@ -44,7 +46,7 @@ def _parsed(name: str, text: str) -> AppliedQuery | str:
         check_ranges(QueryDefinition(name, 0, 0, spec.bucket_us(), spec))
         deployment.stages(name)
         deployment.deadline_us(name, 1)
-        list(_of_query(spec))
+        list(_of_query(deployment, name))
         list(_proxies(deployment, {}))
     except Exception as error:  # noqa: BLE001 -- whatever a client has made of it
         return f"it is inconsistent: {type(error).__name__} {error}".rstrip()
@@ -132,21 +134,30 @@ def fragment_specs(state: ControlState) -> list[FragmentSpec]:
         spec
         for name, query in applied.items()
         if state.queries[name].wanted == Wanted.RUNNING.value
-        for spec in _of_query(query.deployment.queries[name])
+        for spec in _of_query(query.deployment, name)
     ]
     specs += [FragmentSpec(name, REGISTRATION, REGISTRATION) for name in applied]
     specs += _proxies(deployment_of(applied), state.placement)
     return specs
 
 
-def _of_query(query: QuerySpec) -> Iterator[FragmentSpec]:
+def _sites(deployment: Deployment, sources: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """The labels of nodes that fragments prefer which read these streams, or queries."""
+    streams = [deployment.streams[name] for name in sources if name in deployment.streams]
+    return tuple(sorted({(SITE, stream.site) for stream in streams if stream.site}))
+
+
+def _of_query(deployment: Deployment, name: str) -> Iterator[FragmentSpec]:
+    """Its orderers, which prefer the sites of their streams, and its roots."""
+    query = deployment.queries[name]
     for child in range(query.children):
+        sites = _sites(deployment, deployment.child_streams(name, child))
         for replica in range(query.replicas):
-            name = OrdererName(query.name, child, replica).process
-            yield FragmentSpec(query.name, _rest(name, query.name), f"orderer.{child}")
+            process = OrdererName(name, child, replica).process
+            yield FragmentSpec(name, _rest(process, name), f"orderer.{child}", sites)
     for part in range(query.parts):
-        name = RootName(query.name, part).process
-        yield FragmentSpec(query.name, _rest(name, query.name), f"root.{part}")
+        process = RootName(name, part).process
+        yield FragmentSpec(name, _rest(process, name), f"root.{part}")
 
 
 def _proxies(
@@ -158,7 +169,8 @@ def _proxies(
             entry = placement.get((STREAMS, str(name)))
             has_spool = stream.topic is None and entry is not None
             bound = entry.node if has_spool and entry is not None else ""
-            yield FragmentSpec(STREAMS, str(name), f"{stream.name}/{name.share}", bound_node=bound)
+            group, sites = f"{stream.name}/{name.share}", _sites(deployment, [stream.name])
+            yield FragmentSpec(STREAMS, str(name), group, sites, bound)
 
 
 def _rest(process: str, query: str) -> str:

@@ -36,6 +36,7 @@ from slackwater.protocols.iads.control_object import (
 )
 from slackwater.protocols.iads.control_state import ControlState, Wanted
 from slackwater.protocols.iads.messages import Stamp
+from slackwater.protocols.iads.placement import NodeReports, Standing, plan_moves
 
 TOPICS = STREAMS.replace(
     "a: {key: {value: a}, time: {column: t",
@@ -125,6 +126,30 @@ def test_a_proxy_with_a_spool_stays_where_it_was_placed_and_one_of_a_topic_does_
     )
     bound = {s.fragment: s.bound_node for s in fragment_specs(state)}
     assert (bound["a"], bound["b"]) == ("", "n1")
+
+
+def test_what_reads_a_stream_prefers_the_nodes_of_its_site() -> None:
+    sited = STREAMS.replace("expect_every: 1s", "expect_every: 1s, site: hall")
+    one = "  one: {from: [a, b], window: {size: 1s}, aggregate: [avg], bound: 2s, children: 2}\n"
+    specs = fragment_specs(recorded(apply("one", one, streams=sited)))
+    hall, labels = (("site", "hall"),), {spec.fragment: spec.prefers for spec in specs}
+    assert labels == {
+        **dict.fromkeys(("a", "orderer.0.a", "orderer.0.b"), hall),
+        **dict.fromkeys(("b", "orderer.1.a", "orderer.1.b", "root.0", REGISTRATION), ()),
+    }
+
+
+def test_a_proxy_and_one_replica_are_placed_at_the_site_and_the_other_replica_elsewhere() -> None:
+    sited = STREAMS.replace("fields: ", "site: hall, fields: ")
+    state = recorded(
+        apply("one", ONE, streams=sited),
+        JoinNode("n1", 9),
+        JoinNode("n2", 9, (("site", "hall"),)),
+    )
+    reports = NodeReports(dict.fromkeys(("n1", "n2"), Standing.STEADY))
+    placed = {m.fragment: m.node for m in plan_moves(state, fragment_specs(state), reports).moves}
+    assert {placed["a"], placed["b"]} == {"n2"}
+    assert {placed["orderer.0.a"], placed["orderer.0.b"]} == {"n1", "n2"}
 
 
 def test_of_two_halves_the_first_query_by_name_keeps_a_stream_that_both_have() -> None:
