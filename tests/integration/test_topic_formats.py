@@ -203,9 +203,10 @@ def test_killed_proxies_log_each_reading_once_in_every_format(tmp_path: Path) ->
             for i in range(KILLS)
         ]  # fmt: skip
         before = 0
-        for part in parts:
+        for starts, part in enumerate(parts, 1):
             with proxies(path, bootstrap):
                 send(bootstrap, part)
+                eventually(_all_started(logs, starts), "each stream has its start record")
                 eventually(_grown(logs, before), "some of it is read")
             before = len(logs.readings("json-array"))
         with proxies(path, bootstrap):
@@ -223,3 +224,7 @@ def test_killed_proxies_log_each_reading_once_in_every_format(tmp_path: Path) ->
 
 def _grown(logs: SourceLogs, before: int) -> Callable[[], bool]:
     return lambda: len(logs.readings("json-array")) > before
+
+
+def _all_started(logs: SourceLogs, count: int) -> Callable[[], bool]:
+    return lambda: all(logs.starts(form) == count for form in FORMS)
