@@ -1,6 +1,6 @@
 """Print what an image installs: the lock, less what its processes never import.
 
-    python3 requirements.py services|aggregator
+    python3 requirements.py services|aggregator|node
 
 pyproject.toml stays the one list, and locks/python.txt says what each package on it needs: the
 ``# via`` below an entry names those that need it.
@@ -24,6 +24,7 @@ LEFT_OUT = {
         "prometheus-client",
         "numba",
     },
+    "node": set(),  # it runs processes of all kinds
 }
 
 

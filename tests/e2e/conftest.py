@@ -26,18 +26,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Compose:
-    """One project of compose.yaml with its own ports and volumes; ``more`` adds files."""
+    """One project of these files in compose/, with its own ports and volumes."""
 
-    def __init__(self, project: str, *more: str) -> None:
+    def __init__(self, project: str, *files: str, **variables: str) -> None:
         self.project = project
-        self._files = [
-            option for file in ("compose.yaml", *more) for option in ("-f", f"compose/{file}")
-        ]
+        self._files = [option for file in files for option in ("-f", f"compose/{file}")]
         self.port = free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
         self._env = os.environ | {
             "SLACKWATER_PROJECT": project,
             "SLACKWATER_KAFKA_PORT": str(self.port),
+            **variables,
         }
 
     def run(self, *arguments: str, timeout_s: float = 600.0) -> str:
@@ -84,17 +83,19 @@ class Compose:
 
 @pytest.fixture(scope="module", name="compose")
 def _compose() -> Iterator[Compose]:
-    yield from _project("e2e")
+    require(IMAGES, compose=True)
+    yield from project("e2e", "compose.yaml")
 
 
 @pytest.fixture(scope="module", name="secured")
 def _secured() -> Iterator[Compose]:
-    yield from _project("secured", "secured.yaml")
-
-
-def _project(name: str, *more: str) -> Iterator[Compose]:
     require(IMAGES, compose=True)
-    compose = Compose(f"slackwater-{name}-{os.getpid()}", *more)
+    yield from project("secured", "compose.yaml", "secured.yaml")
+
+
+def project(name: str, *files: str, **variables: str) -> Iterator[Compose]:
+    """A project with a name of its own, which is ended with its volumes."""
+    compose = Compose(f"slackwater-{name}-{os.getpid()}", *files, **variables)
     try:
         yield compose
     finally:

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -157,10 +158,24 @@ class Node:
     async def _report_to(self, client: ControlClient, address: Address) -> None:
         """Send heartbeats until the connection breaks."""
         while True:
-            client.beat(self._beat(client.controller))
+            beat = self._beat(client.controller)
+            client.beat(beat)
+            self._touch_health(beat)
             if (state := self._states.get(address)) is not None and self._must_join(state):
                 await self._request_join(client)
             await asyncio.sleep(HEARTBEAT_PERIOD_US / 1e6)
+
+    def _touch_health(self, beat: NodeBeat) -> None:
+        """Touch the health file if all that is placed here is ready."""
+        file = settings().health_file
+        if (
+            file is None
+            or not self._is_joined
+            or {*beat.ready} < {*self._assigned.numbers().values()}
+        ):
+            return
+        with suppress(OSError):
+            file.touch()
 
     async def _compare_clocks(self, client: ControlClient) -> None:
         """Measure this machine's clock against a controller's until the connection breaks."""

@@ -29,7 +29,7 @@ from slackwater_spark.session import CLUSTER_SECURITY, SECRET_CHARS_MIN
 
 ROOT = Path(__file__).parents[3]
 COMPOSE = ROOT / "compose"
-ONE_SHOT = {"topics", "spark-secret"}
+ONE_SHOT = {"topics", "spark-secret", "secret", "apply"}
 SPARK = {"spark-master", "spark-worker-1", "spark-worker-2"}
 
 
@@ -40,6 +40,7 @@ def load(path: Path) -> dict[str, Any]:
 
 STACK = load(COMPOSE / "compose.yaml")
 SERVICES: dict[str, dict[str, Any]] = STACK["services"]
+NODES: dict[str, dict[str, Any]] = load(COMPOSE / "nodes.yaml")["services"]
 
 
 def processes(service: dict[str, Any]) -> list[str]:
@@ -55,6 +56,30 @@ def processes(service: dict[str, Any]) -> list[str]:
 
 def _is_name(word: str) -> bool:
     return not word.startswith("-")
+
+
+EACH = [("compose", name) for name in SERVICES]
+EACH += [("nodes", name) for name, service in NODES.items() if "extends" not in service]
+
+
+def test_the_stack_of_nodes_knows_its_controllers_and_has_what_nodes_can_run() -> None:
+    deployment = load_deployment(COMPOSE / "nodes-deployment.yaml")
+    assert all(stream.topic for stream in deployment.streams.values())
+    by_service = {name: each["command"] for name, each in NODES.items() if "command" in each}
+    commands = [*by_service.values()]
+    controllers = [each for each in commands if each[:2] == ["slackwater", "controller"]]
+    peers = {
+        f"{each[each.index('--name') + 1]}={name}:7101"
+        for name, each in by_service.items()
+        if each in controllers
+    }
+    assert len(peers) == 3
+    for each in controllers:
+        assert {*each[each.index("--peers") + 1].split(",")} == peers
+    assert {*NODES["node-1"]["environment"]["SLACKWATER_CONTROLLERS"].split(",")} == peers
+    nodes = [each for each in commands if each[:2] == ["slackwater", "node"]]
+    labels = {each[each.index("--label") + 1] for each in nodes if "--label" in each}
+    assert {f"site={s.site}" for s in deployment.streams.values() if s.site} <= labels
 
 
 def test_the_options_of_a_proxy_fit_its_streams() -> None:
@@ -86,10 +111,10 @@ def test_the_services_are_the_processes_of_the_deployment(file: str) -> None:
     assert run == sorted([*process_names(deployment, broker=False), *beside])
 
 
-@pytest.mark.parametrize("name", SERVICES)
-def test_a_service_is_kept_in_bounds(name: str) -> None:
-    service = SERVICES[name]
-    ours = service["image"].startswith("${SLACKWATER_SERVICES") or "AGGREGATOR" in service["image"]
+@pytest.mark.parametrize(("stack", "name"), EACH)
+def test_a_service_is_kept_in_bounds(stack: str, name: str) -> None:
+    service = (SERVICES if stack == "compose" else NODES)[name]
+    ours = re.match(r"\$\{SLACKWATER_(SERVICES|AGGREGATOR|NODE)", service["image"])
 
     assert "container_name" not in service
     assert re.fullmatch(r"\d+[mg]", service["mem_limit"])

@@ -61,10 +61,13 @@ class Launch:
     def environment(self) -> Mapping[str, str]:
         """Environment of the processes; unlike arguments, it is not visible to other users.
 
-        The variable is also set if there is no file, so that a process does not use one that is
-        meant for another cluster.
+        The first variable is also set if there is no file, so that a process does not use one that
+        is meant for another cluster. The health file is that of the process that started these.
         """
-        return {"SLACKWATER_KAFKA_CONFIG": str(self.kafka_config or "")}
+        return {
+            "SLACKWATER_KAFKA_CONFIG": str(self.kafka_config or ""),
+            "SLACKWATER_HEALTH_FILE": "",
+        }
 
 
 def process_names(deployment: Deployment, *, broker: bool = True) -> tuple[str, ...]:

@@ -46,7 +46,8 @@ class Settings(BaseSettings):
     aggregator_mode: Literal["real-time", "micro-batch"] = "real-time"
     """Micro-batch is for clusters with fewer task slots than partitions."""
     health_file: Path | None = None
-    """Touched for each acknowledged heartbeat of a ready process, for a container's check."""
+    """Touched for each acknowledged heartbeat of a ready process, for a container's check; by a
+    node while all that is placed on it is ready."""
     truncate_every_s: float = Field(default=60.0, gt=0)
     """Seconds between truncations of the internal logs."""
 
