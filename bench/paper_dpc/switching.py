@@ -31,7 +31,7 @@ AWAY_S = 1.2
 NOTICED_S_MAX = 0.5
 """Time after which the root has detected any loss; later reports are of other events."""
 _REPORTED = re.compile(
-    r"^(\S+) INFO .* switched from replica (\d) of child 0: heard ([\d.]+) ms before .*"
+    r"^(\S+) INFO .* switched from replica (\d) of child 0: last heartbeat ([\d.]+) ms before .*"
     r" answered ([\d.]+) ms after",
     re.MULTILINE,
 )

@@ -36,7 +36,7 @@ SecretFileOption = Annotated[
 
 @dataclass(frozen=True)
 class Reach:
-    """Controllers, and what a command says if none of them answers."""
+    """Addresses of controllers, and the advice that is printed if none of them answers."""
 
     addresses: tuple[Address, ...]
     advice: str

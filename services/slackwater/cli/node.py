@@ -78,7 +78,7 @@ def _label(text: str) -> tuple[str, str]:
 
 @node_app.command("list")
 def node_list(controllers: ControllersOption = None, secret_file: SecretFileOption = None) -> None:
-    """Show the controllers that hear each other, the nodes, and where each fragment runs.
+    """Show the controllers of the present view, the nodes, and where each fragment runs.
 
     Example: slackwater node list --controllers 127.0.0.1:7101
     """

@@ -137,7 +137,7 @@ async def _request(client: ControlClient, operation: Operation) -> None:
 
 
 def wait_ready(cluster: Cluster, topics: Names, names: Sequence[str]) -> None:
-    """Wait until these queries run; says from when on they answer.
+    """Wait until these queries run, and print the start of their event time.
 
     Raises:
         CheckFailed: one is not ready in time.

@@ -58,7 +58,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The end that accepted the connection knows the secret too."""
+    """The accepting end's proof that it has the secret too."""
 
     name: str
     proof: str
@@ -97,14 +97,14 @@ class ResponseFrame:
 
 @dataclass(frozen=True, slots=True)
 class StateRequest:
-    """A client asks for the controller's view and state."""
+    """A client's request for the controller's view and state."""
 
     id: int
 
 
 @dataclass(frozen=True, slots=True)
 class TimeRequest:
-    """A node asks for the controller's wall clock."""
+    """A node's request for the controller's wall clock."""
 
     id: int
 
@@ -134,7 +134,7 @@ class NodeBeat:
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """What one controller knows of the nodes: (name, standing), and placement numbers.
+    """Nodes as seen by one controller: (name, standing), and placement numbers.
 
     ``unplaced`` has query, fragment and reason; only the controller that plans has them.
     ``problems`` has (node, reason); ``refusal`` is why this controller could not place a fragment.

@@ -55,7 +55,7 @@ class ConnectedNodes:
         self._wake = asyncio.Event()
 
     def report(self) -> NodeReport:
-        """What this controller knows of the nodes."""
+        """Standings of nodes, and their reports, at this controller."""
         reports = self._placing.reports(self._now())
         return NodeReport(
             tuple(sorted((name, of.value) for name, of in reports.standings.items())),

@@ -1,1 +1,1 @@
-"""A machine's part of the control plane: it carries out what the replicated record wants."""
+"""A machine's part of the control plane: it runs what the replicated record has placed on it."""

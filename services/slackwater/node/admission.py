@@ -1,7 +1,7 @@
-"""Whether this machine can carry out an operation: asked before it is recorded. Pure.
+"""Checks of an operation before it is recorded. Pure.
 
-An operation that is refused changes nothing, and the refusal says what to do. What is admitted may
-still fail to start (a disk is full, a topic is away); it is retried then.
+A refused operation changes nothing, and the reason names a remedy. An admitted one may still fail
+to start (a full disk, a missing topic); it is then retried.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The agent of a machine: makes its stack run what the replicated record wants.
+"""The agent of `slackwater up`: makes the running queries equal to those of the replicated record.
 
-The record says what is wanted, the registry in Kafka what has been carried out. A record that is
-new or lost is filled from what runs, so an older data directory goes on. Kafka is not needed to
-record an operation: while it is away, operations wait, and are carried out when it is back.
+The record has the wanted state of each query, the registry in Kafka the state that it has. An empty
+record, as in a data directory of an earlier version, is filled from the registry. Recording an
+operation does not need Kafka: while Kafka is unavailable, operations wait in the record.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class Node:
         self._registering: Registering | None = None
         self._registered: frozenset[str] = frozenset()
         self._known: set[str] = set()
-        """Queries that are registered: the proxies here have been told, and aggregators may get
+        """Registered queries, of which the proxies here have been notified; aggregators may get
         their fragments."""
         self._problem = self._clock_problem = ""
         self._clocks: dict[str, ClockOffset] = {}

@@ -1,9 +1,8 @@
 """The processes of a node: hosts, aggregators and proxies of what the record places on it.
 
-The processes are those of `slackwater up` on one machine, without the broker, and are kept running
-in the same way. What a fragment needs of a deployment file the node writes from the record. An
-aggregator runs also while it has no fragment, if any query has a window: a JVM takes seconds to
-start, and a node that takes over the fragments of another one is awaited.
+The processes and their supervision are those of `slackwater up`, without the broker. They read a
+deployment file that the node writes from the record. If any query has a window, the aggregator runs
+even without a fragment: a JVM takes seconds to start, which would delay a takeover.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ PLACEMENTS_FILE: Final = "node-placements.json"
 
 @dataclass(slots=True)
 class _Processes:
-    """What exists once the node knows the names of topics."""
+    """Created with the first query, whose definition has the prefix of topics."""
 
     supervisor: Supervisor
     transport: KafkaTransport

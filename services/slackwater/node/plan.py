@@ -1,9 +1,8 @@
-"""What to do so that what runs becomes what the record wants. Pure.
+"""The changes that lead from the registered queries to the recorded ones. Pure.
 
-A query is named in the record with the state that is wanted, and in the registry with the state
-that it has. Each change brings one query nearer to what is wanted, and after at most two changes a
-query (applied, then paused) there are none left. A change that has been made is not found again, so
-an agent that crashes between two of them goes on where it was.
+The record has the wanted state of a query, the registry its present state. Each query needs at most
+two changes (applied, then paused). The changes are computed from both states alone, so an agent
+that restarts between two of them continues with the second.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ def changes(
     A query is applied after those that it reads, and deleted before them.
 
     Args:
-        wanted: the state that the record wants of each query.
-        registered: the state that each registered query has.
-        stages: how many stages lie before each wanted query's results; 0 for an unknown one.
+        wanted: wanted state by query, from the record.
+        registered: present state by registered query.
+        stages: number of stages before the query's results; 0 if unknown.
     """
     by_stage = sorted(wanted, key=lambda name: (stages.get(name, 0), name))
     found: list[Apply | SetState] = [

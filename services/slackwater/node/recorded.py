@@ -1,4 +1,4 @@
-"""What the replicated record says of queries, in terms of fragments. Pure.
+"""The replicated record in terms of fragments. Pure.
 
 The record's placement is keyed by query and by the rest of a fragment's name: ``orderer.0.a`` and
 ``root.0`` of a query. Two kinds of fragments are there beside them. ``registration`` of a query
@@ -226,7 +226,7 @@ class Assignment:
 
 
 def assignment(state: ControlState, node: str) -> Assignment:
-    """What the record says that a node is to run."""
+    """What a node is to run by a state of the record."""
     applied = applied_queries(state)
     wanted = {process_of(s.query, s.fragment) for s in fragment_specs(state)}
     fragments: dict[str, int] = {}

@@ -1,8 +1,8 @@
-"""A node's duty to register queries: their topics, and their entries in the registry in Kafka.
+"""Registers queries: creates their topics, and their entries in the registry in Kafka.
 
-The record says which node has the duty for a query. It is carried out again after each change, and
-what exists is kept, so a node that takes it over goes on where the other one was. While Kafka is
-away it waits.
+Registration of a query is placed on one node, as a fragment is. It is idempotent and is repeated
+after each change of the record, so another node can take it over at any point. While Kafka is
+unavailable it waits.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Registering:
         await self._truncation.run(every_s)
 
     def registered(self) -> Collection[str]:
-        """The names of all registered queries; asks Kafka."""
+        """The names of all registered queries, read from Kafka."""
         return self._all_queries().keys()
 
     def _all_queries(self) -> Mapping[str, QueryDefinition]:

@@ -418,8 +418,9 @@ def _switch_text(switch: Switched) -> str:
 
     The DPC experiments (``bench/paper_dpc``) parse this line.
     """
+    silent_us = switch.detected_at - switch.last_seen
     return (
         f"switched from replica {switch.replica} of child {switch.child}:"
-        f" heard {(switch.detected_at - switch.last_seen) / 1000:.1f} ms before it was given up,"
+        f" last heartbeat {silent_us / 1000:.1f} ms before it was given up,"
         f" answered {(switch.answered_at - switch.detected_at) / 1000:.1f} ms after"
     )

@@ -4,7 +4,7 @@
 An operation that names what is unknown changes nothing and its response lists what there is. An
 operation that would make the state too large is refused.
 
-A placement number orders all placements of a fragment, whoever gives them. Its 63 bits are (view
+A placement number orders all placements of a fragment. Its 63 bits are (view
 number, logical time, rank of the sender). Operations are applied in the order of the first two; of
 two placements with equal times the one with the smaller rank may come second, and is refused.
 Numbers of two halves of a split network differ: a member is in one half, and its own stamps differ.

@@ -31,7 +31,7 @@ ENTRY_BYTES: Final = 160
 
 
 class Wanted(Enum):
-    """What an operator wants of a query."""
+    """The state of a query that an operator has requested."""
 
     RUNNING = "running"
     PAUSED = "paused"

@@ -3,12 +3,12 @@
 There is no leader. A member whose group (``topology``) differs from its view blocks its endpoint
 and then sends a *proposal* to the group: a round number, and how many messages of each sender it
 holds in its view. It delivers nothing more until the next view. When it holds a proposal of the
-same round from every process of the group, each of them knows the same facts: the view's number
+same round from every process of the group, all of them have the same facts: the view's number
 (the greatest known number + 1), the transitional set T (those that come from the same view), and
 the *cut*, the greatest count that a member of T holds of each sender. The one with the lowest name
 that holds the messages forwards them to those that lack them. A member installs the view when it
 has delivered all messages up to the cut. So two members of T deliver the same messages in the old
-view, whatever was lost and whoever crashed (IADS, section I; its references 7 and 8 specify the
+view, whatever was lost or crashed (IADS, section I; its references 7 and 8 specify the
 service).
 
 A member that cannot complete a round begins a greater one, which members that have already

@@ -1,9 +1,9 @@
-"""What a controller makes of the nodes' heartbeats and reports, for ``placement``.
+"""Standing of nodes by their heartbeats and reports, for ``placement``.
 
-A node that comes back is given nothing that runs elsewhere until it has been reachable for a while:
-else one whose link fails every few seconds would take and lose fragments all the time. The while
-doubles with each suspicion, and is short again after a long time without one. A node that appears
-for the first time does not wait.
+A node that comes back receives no running fragment until it has been reachable for ``SETTLE_US``.
+Otherwise a node whose link fails every few seconds would take and lose fragments all the time. The
+time doubles with each suspicion, and starts again at its first value after a long time without one.
+A new node does not wait.
 
 A fragment that was fenced has lost its log to a writer that has a greater placement number, in the
 other half of a split network. Its own half does not place it again in this view. If the next view's

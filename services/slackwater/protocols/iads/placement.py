@@ -40,7 +40,7 @@ _Group = tuple[str, str]
 
 
 class Standing(Enum):
-    """What a controller makes of a node's heartbeats."""
+    """A node's state by its heartbeats at one controller."""
 
     SUSPECTED = "suspected"
     """Silent. Its fragments are placed elsewhere."""

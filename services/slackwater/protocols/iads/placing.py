@@ -1,17 +1,17 @@
-"""A controller's part in placement: it hears the nodes, suspects them, and plans.
+"""A controller's part in placement: heartbeats of nodes, suspicion, and the plan.
 
-All controllers hear all nodes that reach them. In a view only its first member by name plans, so
-that two controllers that hear different nodes do not move a fragment to and fro. Nobody chooses it:
-the members of a view are known to all of them, and with the next view another one plans. Each half
-of a split network has a first member.
+Every controller receives the heartbeats of all nodes that reach it. In a view only its first member
+by name plans, because two controllers with heartbeats of different nodes would move a fragment to
+and fro. This is not an election: all members of a view know the others, and the next view may have
+another first member. Each half of a split network has one.
 
-A controller that has just started has heard nobody. It plans when it has heard all recorded nodes,
-or after ``FIRST_HEARTBEATS_US_MAX``: else its start would move everything.
+A controller that has just started has no heartbeats. It plans when it has one of each recorded
+node, or after ``FIRST_HEARTBEATS_US_MAX``; otherwise its start would move every fragment.
 
-A node's connection that is closed is a sign that its process has ended; the node has
-``RECONNECT_US_MAX`` to connect again. A silent one is suspected by the detector, but not before
-``SILENCE_US_MIN``: moving its fragments is dearer than a moment of waiting, and a loaded machine
-delays its node for longer than a controller.
+A closed connection means that the node's process has probably ended; the node has
+``RECONNECT_US_MAX`` to connect again. A silent node is suspected by the detector, but not before
+``SILENCE_US_MIN``: to move its fragments costs more than a short wait, and load delays a node's
+heartbeats for longer than a controller's.
 
 Pure: times come in as arguments. Times are monotonic us.
 """
@@ -33,7 +33,7 @@ SILENCE_US_MIN: Final = 2_000_000
 RECONNECT_US_MAX: Final = 500_000
 
 Specs = Callable[[ControlState], Iterable[FragmentSpec]]
-"""What is to run by a state of the record."""
+"""Returns the fragments that are to run by a state of the record."""
 
 
 @dataclass(slots=True)
