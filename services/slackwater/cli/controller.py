@@ -36,6 +36,7 @@ def controller(
         typer.Option(
             "--secret-file",
             metavar="FILE",
+            envvar="SLACKWATER_SECRET_FILE",
             help="File with a secret of at least 16 bytes that controllers and clients share.",
         ),
     ] = None,
