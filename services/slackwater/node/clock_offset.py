@@ -36,7 +36,8 @@ class ClockOffset:
 
     def __str__(self) -> str:
         """Offset and error in ms."""
-        return f"{self.offset_us / 1e3:+.1f} ms (± {self.error_us / 1e3:.1f} ms)"
+        offset_ms = round(self.offset_us / 1e3, 1) + 0.0  # no negative zero
+        return f"{offset_ms:+.1f} ms (± {self.error_us / 1e3:.1f} ms)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,3 +49,8 @@ def test_a_clock_is_too_far_off_when_it_certainly_takes_half_the_least_margin(
     assert text in found
     assert bool(found) is bool(text)
     assert not why_too_far(clocks, {})
+
+
+def test_an_offset_is_printed_in_ms_and_nothing_is_not_negative() -> None:
+    assert str(ClockOffset(-1, 40)) == "+0.0 ms (± 0.0 ms)"
+    assert str(ClockOffset(-200_040, 1_260)) == "-200.0 ms (± 1.3 ms)"
