@@ -113,7 +113,7 @@ class Bench:
         self._file.write_text(
             self._text + ADDED.format(name=name, sources=", ".join(STREAMS), above=number / 1e6)
         )
-        reach = reach_controllers(None, None, self.data)
+        reach = reach_controllers(None, None, None, self.data)
         apply_queries(reach, *queries_of(self._file, [name]), "now")
         accepted_s = time.time()
         answers = LiveAnswers(self._up.bootstrap, query=name)
@@ -123,7 +123,7 @@ class Bench:
 
     def delete(self, number: int) -> float:
         """Delete a query; return the time until its fragments are gone (s)."""
-        request(reach_controllers(None, None, self.data), DeleteQuery(f"added-{number}"))
+        request(reach_controllers(None, None, None, self.data), DeleteQuery(f"added-{number}"))
         begun_s = time.monotonic()
         names = [f"orderer/added-{number}.0.a", f"root/added-{number}.0"]
         wait(lambda: not any(map(self._listener.ready, names)), "it is gone")
@@ -132,11 +132,11 @@ class Bench:
     def pause(self, number: int, for_s: float) -> float:
         """Pause and resume; return the time from then to answers within a second (s)."""
         name = f"added-{number}"
-        request(reach_controllers(None, None, self.data), PauseQuery(name))
+        request(reach_controllers(None, None, None, self.data), PauseQuery(name))
         time.sleep(for_s)
         answers = LiveAnswers(self._up.bootstrap, query=name)
         answers.start()
-        request(reach_controllers(None, None, self.data), ResumeQuery(name))
+        request(reach_controllers(None, None, None, self.data), ResumeQuery(name))
         begun_s = time.time()
         wait(
             lambda: (

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from slackwater.cli.controls import TlsDirOption
+
 
 def controller(
     name: Annotated[str, typer.Option("--name", help="This controller's name.")],
@@ -16,7 +18,7 @@ def controller(
             "--listen",
             metavar="HOST:PORT",
             help="Where controllers and clients connect. An address that other machines can reach"
-            " needs --secret-file.",
+            " needs --tls-dir or --secret-file.",
         ),
     ],
     data: Annotated[
@@ -40,6 +42,7 @@ def controller(
             help="File with a secret of at least 16 bytes that controllers and clients share.",
         ),
     ] = None,
+    tls_dir: TlsDirOption = None,
 ) -> None:
     """Run one controller of the replicated record of queries, nodes and placement, until Ctrl-C.
 
@@ -54,4 +57,6 @@ def controller(
     from slackwater.node.admission import why_refused_on_nodes
     from slackwater.node.recorded import fragment_specs
 
-    run_controller(name, listen, peers, data, secret_file, why_refused_on_nodes, fragment_specs)
+    run_controller(
+        name, listen, peers, data, secret_file, tls_dir, why_refused_on_nodes, fragment_specs
+    )

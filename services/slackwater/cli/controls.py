@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +11,9 @@ import typer
 
 from slackwater.cli.local_control import where
 from slackwater.controller.app import parse_address, read_secret
+from slackwater.controller.client import ControlClient, connect
 from slackwater.controller.server import Address
+from slackwater.controller.tls import LinkTls, read_tls
 from slackwater.model.errors import UsageError
 
 ControllersOption = Annotated[
@@ -32,6 +35,16 @@ SecretFileOption = Annotated[
         help="File with the secret that the controllers have.",
     ),
 ]
+TlsDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-dir",
+        metavar="DIR",
+        envvar="SLACKWATER_TLS_DIR",
+        help="Directory with ca.pem, cert.pem and key.pem, for TLS between controllers, nodes and"
+        " commands.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -42,10 +55,18 @@ class Reach:
     advice: str
     has_nodes: bool
     secret: bytes = field(default=b"", repr=False)
+    tls: LinkTls | None = None
+
+    def connect(self, name: str) -> AbstractAsyncContextManager[ControlClient]:
+        """Connect to the first controller that accepts."""
+        return connect(self.addresses, self.secret, name, tls=self.tls)
 
 
 def reach_controllers(
-    controllers: str | None, secret_file: Path | None, data_dir: Path | None
+    controllers: str | None,
+    secret_file: Path | None,
+    tls_dir: Path | None,
+    data_dir: Path | None,
 ) -> Reach:
     """Return the controllers of the options; without ``--controllers`` that of `slackwater up`.
 
@@ -56,9 +77,11 @@ def reach_controllers(
     if controllers is not None:
         secret = b"" if secret_file is None else read_secret(secret_file)
         addresses = parse_addresses(controllers)
-        return Reach(addresses, "is `slackwater controller` running?", True, secret)
-    if secret_file is not None:
-        raise UsageError("--secret-file needs --controllers")
+        tls = None if tls_dir is None else read_tls(tls_dir)
+        return Reach(addresses, "is `slackwater controller` running?", True, secret, tls)
+    for option, given in (("--secret-file", secret_file), ("--tls-dir", tls_dir)):
+        if given is not None:
+            raise UsageError(f"{option} needs --controllers")
     if data_dir is None:
         raise UsageError("--controllers is missing: HOST:PORT of the controllers")
     address, secret = where(data_dir)

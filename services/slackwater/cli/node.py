@@ -16,6 +16,7 @@ from slackwater.cli.common import (
 from slackwater.cli.controls import (
     ControllersOption,
     SecretFileOption,
+    TlsDirOption,
     parse_addresses,
     reach_controllers,
 )
@@ -35,6 +36,7 @@ def node(
     kafka_config: KafkaConfigOption = None,
     data_dir_: DataDirOption = None,
     secret_file: SecretFileOption = None,
+    tls_dir: TlsDirOption = None,
     room: Annotated[
         int, typer.Option("--room", min=0, help="Fragments that this node takes at most.")
     ] = ROOM_FRAGMENTS,
@@ -57,14 +59,21 @@ def node(
 
     if name is None or controllers is None:
         raise UsageError("--name and --controllers are needed")
-    reach = reach_controllers(controllers, secret_file, None)
+    reach = reach_controllers(controllers, secret_file, tls_dir, None)
     labels = dict(_label(text) for text in label or [])
     config = kafka_config or settings().kafka_config
     cluster = find_cluster(bootstrap or settings().bootstrap, config, Role.ADMIN)
     directory = data_dir(data_dir_)
     run_node(
         NodeConfig(
-            name, parse_addresses(controllers), cluster, directory, room, labels, reach.secret
+            name,
+            parse_addresses(controllers),
+            cluster,
+            directory,
+            room,
+            labels,
+            reach.secret,
+            reach.tls,
         )
     )
 
@@ -77,14 +86,18 @@ def _label(text: str) -> tuple[str, str]:
 
 
 @node_app.command("list")
-def node_list(controllers: ControllersOption = None, secret_file: SecretFileOption = None) -> None:
+def node_list(
+    controllers: ControllersOption = None,
+    secret_file: SecretFileOption = None,
+    tls_dir: TlsDirOption = None,
+) -> None:
     """Show the controllers of the present view, the nodes, and where each fragment runs.
 
     Example: slackwater node list --controllers 127.0.0.1:7101
     """
     from slackwater.cli.node_changes import print_nodes
 
-    print_nodes(reach_controllers(controllers, secret_file, None))
+    print_nodes(reach_controllers(controllers, secret_file, tls_dir, None))
 
 
 @node_app.command("drain")
@@ -92,6 +105,7 @@ def node_drain(
     name: Annotated[str, typer.Argument(help="The node's name.")],
     controllers: ControllersOption = None,
     secret_file: SecretFileOption = None,
+    tls_dir: TlsDirOption = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until its fragments run elsewhere.")
     ] = False,
@@ -104,7 +118,7 @@ def node_drain(
     from slackwater.cli.query_changes import request
     from slackwater.protocols.iads.control_object import DrainNode
 
-    reach = reach_controllers(controllers, secret_file, None)
+    reach = reach_controllers(controllers, secret_file, tls_dir, None)
     request(reach, DrainNode(name))
     emit(f"node {name} is draining")
     if wait:
@@ -116,6 +130,7 @@ def node_leave(
     name: Annotated[str, typer.Argument(help="The node's name.")],
     controllers: ControllersOption = None,
     secret_file: SecretFileOption = None,
+    tls_dir: TlsDirOption = None,
 ) -> None:
     """Remove a node for good; its fragments are placed elsewhere.
 
@@ -124,7 +139,7 @@ def node_leave(
     from slackwater.cli.query_changes import request
     from slackwater.protocols.iads.control_object import LeaveNode
 
-    request(reach_controllers(controllers, secret_file, None), LeaveNode(name))
+    request(reach_controllers(controllers, secret_file, tls_dir, None), LeaveNode(name))
     emit(f"node {name} has left")
 
 
@@ -134,6 +149,7 @@ def node_move(
     node: Annotated[str, typer.Argument(help="The node that is to run it.")],
     controllers: ControllersOption = None,
     secret_file: SecretFileOption = None,
+    tls_dir: TlsDirOption = None,
 ) -> None:
     """Move one fragment to a node.
 
@@ -144,5 +160,7 @@ def node_move(
     from slackwater.protocols.iads.control_object import MoveFragment
 
     query, name = key_of(fragment)
-    request(reach_controllers(controllers, secret_file, None), MoveFragment(query, name, node))
+    request(
+        reach_controllers(controllers, secret_file, tls_dir, None), MoveFragment(query, name, node)
+    )
     emit(f"{fragment} is placed on {node}")

@@ -8,7 +8,6 @@ from typing import Final
 
 from slackwater.cli.common import emit
 from slackwater.cli.controls import Reach
-from slackwater.controller.client import connect
 from slackwater.controller.links import LinkError, StateFrame
 from slackwater.model.errors import CheckFailed, EnvironmentProblem
 from slackwater.node.recorded import fragment_specs, not_applied, process_of
@@ -102,7 +101,7 @@ async def _wait_drained(reach: Reach, name: str) -> None:
 
 async def _state(reach: Reach) -> StateFrame:
     try:
-        async with connect(reach.addresses, reach.secret, "node") as client:
+        async with reach.connect("node") as client:
             return await client.state()
     except LinkError as error:
         raise EnvironmentProblem(f"{error}: {reach.advice}") from None

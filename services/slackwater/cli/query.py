@@ -17,7 +17,12 @@ from slackwater.cli.common import (
     find_names,
     reach_kafka,
 )
-from slackwater.cli.controls import ControllersOption, SecretFileOption, reach_controllers
+from slackwater.cli.controls import (
+    ControllersOption,
+    SecretFileOption,
+    TlsDirOption,
+    reach_controllers,
+)
 
 query_app = typer.Typer(
     help="Registered queries.\n\nExample: slackwater query list", no_args_is_help=True
@@ -81,6 +86,7 @@ def query_apply(
     data_dir_: DataDirOption = None,
     controllers: ControllersOption = None,
     secret_file: SecretFileOption = None,
+    tls_dir: TlsDirOption = None,
     bootstrap: BootstrapOption = None,
     kafka_config: KafkaConfigOption = None,
 ) -> None:
@@ -92,7 +98,7 @@ def query_apply(
 
     deployment, wanted = queries_of(file, query or [])
     start, directory = parse_start(from_), data_dir(data_dir_)
-    reach = reach_controllers(controllers, secret_file, directory)
+    reach = reach_controllers(controllers, secret_file, tls_dir, directory)
     accepted = apply_queries(reach, deployment, wanted, start)
     if wait and accepted:
         cluster = reach_kafka(bootstrap, kafka_config, directory)
@@ -106,6 +112,7 @@ def query_delete(
     data_dir_: DataDirOption = None,
     controllers: ControllersOption = None,
     secret_file: SecretFileOption = None,
+    tls_dir: TlsDirOption = None,
 ) -> None:
     """End a query. Its results stay in their topics; its name is not used again.
 
@@ -114,7 +121,8 @@ def query_delete(
     from slackwater.cli.query_changes import request
     from slackwater.protocols.iads.control_object import DeleteQuery
 
-    request(reach_controllers(controllers, secret_file, data_dir(data_dir_)), DeleteQuery(name))
+    reach = reach_controllers(controllers, secret_file, tls_dir, data_dir(data_dir_))
+    request(reach, DeleteQuery(name))
     emit(f"query {name} is deleted; its results stay in their topics")
 
 
@@ -124,6 +132,7 @@ def query_pause(
     data_dir_: DataDirOption = None,
     controllers: ControllersOption = None,
     secret_file: SecretFileOption = None,
+    tls_dir: TlsDirOption = None,
 ) -> None:
     """Stop computing a query, and keep its positions.
 
@@ -134,7 +143,8 @@ def query_pause(
     from slackwater.cli.query_changes import request
     from slackwater.protocols.iads.control_object import PauseQuery
 
-    request(reach_controllers(controllers, secret_file, data_dir(data_dir_)), PauseQuery(name))
+    reach = reach_controllers(controllers, secret_file, tls_dir, data_dir(data_dir_))
+    request(reach, PauseQuery(name))
     emit(f"query {name} is paused; `slackwater query resume {name}` continues it")
 
 
@@ -144,6 +154,7 @@ def query_resume(
     data_dir_: DataDirOption = None,
     controllers: ControllersOption = None,
     secret_file: SecretFileOption = None,
+    tls_dir: TlsDirOption = None,
 ) -> None:
     """Continue a paused query where it was paused.
 
@@ -152,5 +163,6 @@ def query_resume(
     from slackwater.cli.query_changes import request
     from slackwater.protocols.iads.control_object import ResumeQuery
 
-    request(reach_controllers(controllers, secret_file, data_dir(data_dir_)), ResumeQuery(name))
+    reach = reach_controllers(controllers, secret_file, tls_dir, data_dir(data_dir_))
+    request(reach, ResumeQuery(name))
     emit(f"query {name} is resumed")

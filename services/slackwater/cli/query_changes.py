@@ -11,7 +11,7 @@ from slackwater.cli.common import emit, warn
 from slackwater.cli.controls import Reach
 from slackwater.cli.show import registered
 from slackwater.codec.results import format_time
-from slackwater.controller.client import ControlClient, connect
+from slackwater.controller.client import ControlClient
 from slackwater.controller.links import LinkError
 from slackwater.deployment.parse import check_deployment
 from slackwater.deployment.sharing import without_sharing
@@ -75,7 +75,7 @@ async def _apply(
 ) -> list[str]:
     accepted = []
     try:
-        async with connect(reach.addresses, reach.secret, "query apply") as client:
+        async with reach.connect("query apply") as client:
             recorded = (await client.state()).state
             for name in names:
                 if _runs(recorded, deployment, name):
@@ -123,7 +123,7 @@ def request(reach: Reach, operation: Operation) -> None:
 
 async def _request_alone(reach: Reach, operation: Operation) -> None:
     try:
-        async with connect(reach.addresses, reach.secret, "query") as client:
+        async with reach.connect("query") as client:
             await _request(client, operation)
     except LinkError as error:
         raise EnvironmentProblem(f"{error}: {reach.advice}") from None

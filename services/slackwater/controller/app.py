@@ -12,6 +12,7 @@ from typing import Final
 
 from slackwater.controller.server import Address, Controller, ControllerConfig
 from slackwater.controller.store import open_store
+from slackwater.controller.tls import read_tls
 from slackwater.model.errors import UsageError
 from slackwater.protocols.iads.control_object import Operation, ranks_of
 from slackwater.protocols.iads.control_state import ControlState
@@ -33,11 +34,12 @@ def run_controller(
     peers: str,
     data: Path,
     secret_file: Path | None,
+    tls_dir: Path | None,
     admit: Admission,
     specs_of: Specs,
 ) -> None:
     """Run until SIGTERM or SIGINT; ``specs_of`` returns what is to run on nodes."""
-    config = make_config(name, listen, peers, secret_file)
+    config = make_config(name, listen, peers, secret_file, tls_dir)
     logging.getLogger("slackwater.controller").setLevel(logging.INFO)
     asyncio.run(_run(config, data, admit, specs_of))
 
@@ -59,17 +61,21 @@ async def _run(config: ControllerConfig, data: Path, admit: Admission, specs_of:
         store.close()
 
 
-def make_config(name: str, listen: str, peers: str, secret_file: Path | None) -> ControllerConfig:
+def make_config(
+    name: str, listen: str, peers: str, secret_file: Path | None, tls_dir: Path | None = None
+) -> ControllerConfig:
     """The checked options.
 
     Raises:
-        UsageError: an option is wrong, or a port that others can reach has no secret.
+        UsageError: an option is wrong, or a port that others can reach has neither secret nor TLS.
     """
     address = parse_address("--listen", listen)
     secret = read_secret(secret_file) if secret_file is not None else b""
-    if not secret and not is_loopback(address.host):
+    tls = read_tls(tls_dir) if tls_dir is not None else None
+    if not secret and tls is None and not is_loopback(address.host):
         raise UsageError(
-            f"--listen {address}: other machines can reach it, so --secret-file is needed"
+            f"--listen {address}: other machines can reach it, so --tls-dir or --secret-file is"
+            " needed"
         )
     others: dict[str, Address] = {}
     for item in filter(None, peers.split(",")):
@@ -86,7 +92,7 @@ def make_config(name: str, listen: str, peers: str, secret_file: Path | None) ->
         ranks_of((name, *others))
     except ValueError as error:
         raise UsageError(f"--peers: {error}; rename one") from None
-    return ControllerConfig(name, address, others, secret)
+    return ControllerConfig(name, address, others, secret, tls)
 
 
 def parse_address(option: str, text: str) -> Address:

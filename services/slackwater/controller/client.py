@@ -25,9 +25,11 @@ from slackwater.controller.links import (
     StateRequest,
     TimeFrame,
     TimeRequest,
+    dial,
     introduce,
 )
 from slackwater.controller.server import Address
+from slackwater.controller.tls import LinkTls
 from slackwater.protocols.iads.control_object import Operation
 
 CONNECT_S_MAX: Final = 2.0
@@ -142,6 +144,7 @@ async def connect(
     secret: bytes = b"",
     name: str = "client",
     on_state: Callable[[StateFrame], None] = lambda _: None,
+    tls: LinkTls | None = None,
 ) -> AsyncIterator[ControlClient]:
     """A connection to the first of these controllers that accepts it.
 
@@ -150,7 +153,7 @@ async def connect(
     Raises:
         LinkError: none does; the reason of each is named.
     """
-    link, controller = await _first(addresses, secret, name)
+    link, controller = await _first(addresses, secret, name, tls)
     client = ControlClient(link, controller, on_state)
     reading = asyncio.create_task(client._read())
     try:
@@ -161,14 +164,15 @@ async def connect(
         link.close()
 
 
-async def _first(addresses: Sequence[Address], secret: bytes, name: str) -> tuple[FrameLink, str]:
+async def _first(
+    addresses: Sequence[Address], secret: bytes, name: str, tls: LinkTls | None
+) -> tuple[FrameLink, str]:
     reasons = []
     for address in addresses:
         try:
-            async with asyncio.timeout(CONNECT_S_MAX):
-                link = FrameLink(*await asyncio.open_connection(address.host, address.port))
-        except (OSError, TimeoutError) as error:
-            reasons.append(f"{address}: {str(error) or 'no answer'}")
+            link = await dial(address.host, address.port, tls, CONNECT_S_MAX)
+        except LinkError as error:
+            reasons.append(f"{address}: {error}")
             continue
         try:
             return link, await introduce(link, name, 0, (), secret)

@@ -4,10 +4,11 @@ A frame is four bytes of length and a value (``wire``). Whoever accepts a connec
 ``Challenge`` first; the other end answers with ``Hello``, which has its version, its role and an
 HMAC over both nonces, and receives ``Welcome`` with an HMAC of the other direction. A wrong
 version, secret or roster is refused with a ``RefusedFrame`` frame that has the reason, and the
-connection is closed. Without a secret the HMAC uses an empty key, which is allowed on loopback.
+connection is closed. Without a secret the HMAC uses an empty key, which is allowed on loopback and
+with TLS.
 
 The challenge authenticates the ends of a connection. It does not encrypt, and it does not protect
-the bytes that follow on a network that alters them.
+the bytes that follow on a network that alters them; TLS (``tls``) does.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Any, Final
 
+from slackwater.controller.tls import LinkTls, why_failed
 from slackwater.controller.wire import WireError, from_bytes, to_bytes
 from slackwater.model.limits import CONTROL_STATE_BYTES_MAX
 from slackwater.protocols.iads.control_object import ControlResponse, Operation
@@ -34,6 +36,7 @@ HELLO_BYTES_MAX: Final = 4096
 HELLO_S_MAX: Final = 5.0
 UNSENT_BYTES_MAX: Final = 2 * FRAME_BYTES_MAX
 _LENGTH_BYTES: Final = 4
+_ONE_END: Final = "does only one end use TLS?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +198,11 @@ class FrameLink:
         self._reader = reader
         self._writer = writer
 
+    @property
+    def has_tls(self) -> bool:
+        """Whether the connection uses TLS."""
+        return self._writer.get_extra_info("ssl_object") is not None
+
     def send(self, frame: Frame) -> bool:
         """Queue a frame; False if the connection is gone or the other end does not read."""
         data = to_bytes(Frame, frame)
@@ -223,7 +231,7 @@ class FrameLink:
         except asyncio.IncompleteReadError:
             raise LinkClosedError("the connection was closed") from None
         except OSError as error:
-            raise LinkError(f"the connection failed: {error}") from None
+            raise LinkError(f"the connection failed: {why_failed(error)}") from None
 
     def refuse(self, reason: str) -> None:
         """Send the reason and close."""
@@ -233,6 +241,20 @@ class FrameLink:
     def close(self) -> None:
         """What is queued is still sent."""
         self._writer.close()
+
+
+async def dial(host: str, port: int, tls: LinkTls | None, within_s: float) -> FrameLink:
+    """Connect to a controller.
+
+    Raises:
+        LinkError: it cannot be reached, or its certificate is refused.
+    """
+    context = None if tls is None else tls.connecting
+    try:
+        async with asyncio.timeout(within_s):
+            return FrameLink(*await asyncio.open_connection(host, port, ssl=context))
+    except OSError as error:  # a TimeoutError is one
+        raise LinkError(why_failed(error)) from None
 
 
 async def accept(link: FrameLink, name: str, roster: tuple[str, ...], secret: bytes) -> Hello:
@@ -267,7 +289,11 @@ async def introduce(
     Raises:
         LinkError: it refuses, or it does not know the secret.
     """
-    challenge = await _within(link.receive(HELLO_BYTES_MAX))
+    try:
+        challenge = await _within(link.receive(HELLO_BYTES_MAX))
+    except LinkClosedError as error:
+        hint = "it may have refused the certificate of this end" if link.has_tls else _ONE_END
+        raise LinkError(f"{error}; {hint}") from None
     if isinstance(challenge, RefusedFrame):
         raise LinkError(challenge.reason)
     if not isinstance(challenge, Challenge):
@@ -292,7 +318,7 @@ async def _within(receiving: Any) -> Any:
         async with asyncio.timeout(HELLO_S_MAX):
             return await receiving
     except TimeoutError:
-        raise LinkError(f"no frame within {HELLO_S_MAX:g} s") from None
+        raise LinkError(f"no frame within {HELLO_S_MAX:g} s; {_ONE_END}") from None
 
 
 def _proof(secret: bytes, direction: str, nonce: str, hello: Hello) -> str:

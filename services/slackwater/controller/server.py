@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from slackwater.controller.links import (
+    HELLO_S_MAX,
     FrameLink,
     Hello,
     LinkClosedError,
@@ -34,10 +35,12 @@ from slackwater.controller.links import (
     TimeFrame,
     TimeRequest,
     accept,
+    dial,
     introduce,
 )
 from slackwater.controller.nodes import ConnectedNodes
 from slackwater.controller.store import Store
+from slackwater.controller.tls import LinkTls
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.protocols.iads.control_object import (
     AcknowledgeView,
@@ -90,6 +93,7 @@ class ControllerConfig:
     listen: Address
     peers: Mapping[str, Address]
     secret: bytes = field(default=b"", repr=False)
+    tls: LinkTls | None = None
 
     @property
     def roster(self) -> tuple[str, ...]:
@@ -162,7 +166,14 @@ class Controller:
         listen = self._config.listen
         self._failure = asyncio.get_running_loop().create_future()
         try:
-            self._server = await asyncio.start_server(self._serve, listen.host, listen.port)
+            tls = self._config.tls
+            self._server = await asyncio.start_server(
+                self._serve,
+                listen.host,
+                listen.port,
+                ssl=None if tls is None else tls.accepting,
+                ssl_handshake_timeout=None if tls is None else HELLO_S_MAX,
+            )
         except OSError as error:
             raise EnvironmentProblem(f"--listen {listen}: {error.strerror or error}") from None
         tasks = []
@@ -289,10 +300,9 @@ class Controller:
         """Keep a connection to a peer until it breaks; returns if it was good."""
         config, address = self._config, self._config.peers[peer]
         try:
-            async with asyncio.timeout(DIAL_S_MAX):
-                link = FrameLink(*await asyncio.open_connection(address.host, address.port))
-        except (OSError, TimeoutError) as error:
-            raise LinkError(f"{address}: {str(error) or 'no answer'}") from None
+            link = await dial(address.host, address.port, config.tls, DIAL_S_MAX)
+        except LinkError as error:
+            raise LinkError(f"{address}: {error}") from None
         try:
             incarnation = self._member.group.me.incarnation
             name = await introduce(link, config.name, incarnation, config.roster, config.secret)

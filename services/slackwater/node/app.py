@@ -20,6 +20,7 @@ from typing import Any, Final
 from slackwater.controller.client import ControlClient, connect
 from slackwater.controller.links import LinkError, NodeBeat, StateFrame
 from slackwater.controller.server import Address
+from slackwater.controller.tls import LinkTls
 from slackwater.model.errors import SlackwaterError, UsageError
 from slackwater.node.clock_offset import (
     CLOCK_PERIOD_S,
@@ -67,6 +68,7 @@ class NodeConfig:
     room: int
     labels: Mapping[str, str]
     secret: bytes = field(default=b"", repr=False)
+    tls: LinkTls | None = None
 
 
 def run_node(config: NodeConfig) -> None:
@@ -136,6 +138,7 @@ class Node:
                     self._config.secret,
                     self._config.name,
                     lambda frame: self._receive(address, frame),
+                    self._config.tls,
                 ) as client:
                     measuring = asyncio.create_task(self._compare_clocks(client))
                     try:
