@@ -96,7 +96,7 @@ async def test_a_client_without_a_certificate_of_the_authority_is_refused(
     tmp_path: Path, tls: LinkTls, strange: LinkTls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(links, "HELLO_S_MAX", 0.5)
-    nobody = ssl.create_default_context(cadata=(tmp_path / "ours" / "ca.pem").read_text())
+    uncertified = ssl.create_default_context(cadata=(tmp_path / "ours" / "ca.pem").read_text())
     unknown = replace(strange, connecting=ssl.create_default_context())
     unknown.connecting.load_verify_locations(tmp_path / "ours" / "ca.pem")
     unknown.connecting.load_cert_chain(
@@ -104,7 +104,7 @@ async def test_a_client_without_a_certificate_of_the_authority_is_refused(
     )
     async with serving(tmp_path / "d", config := alone(tls)):
         for given, reason in (
-            (replace(tls, connecting=nobody), "refused the certificate|certificate required"),
+            (replace(tls, connecting=uncertified), "refused the certificate|certificate required"),
             (unknown, "refused the certificate|unknown ca"),
             (strange, "its certificate is refused: "),
             (None, "does only one end use TLS"),
