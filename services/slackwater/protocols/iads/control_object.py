@@ -198,6 +198,9 @@ class ControlObject:
         self._ranks: Final = ranks_of(roster)
         self.state = state
         self._overridden: list[Stamp] = []
+        self._applied: dict[str, Stamp] = {}
+        """Per live query the operation that applied its definition, if it was applied here. An
+        entry of the state has only the stamp of its last change, such as a later pause."""
 
     def apply(self, operation: Any, stamp: Stamp) -> ControlResponse:
         """Change the state and return the response; deterministic."""
@@ -206,14 +209,31 @@ class ControlObject:
             size, limit = state.size_bytes(), CONTROL_STATE_BYTES_MAX
             if size > limit and size > self.state.size_bytes():
                 return ControlResponse(f"the state would have {size} bytes; the limit is {limit}")
+            self._note_applied(operation, stamp)
             self.state = state
         return response
+
+    def _note_applied(self, operation: Operation, stamp: Stamp) -> None:
+        match operation:
+            case ApplyQuery(query):
+                self._applied[query] = stamp
+            case DeleteQuery(query):
+                self._applied.pop(query, None)
 
     def merge(self, states: Mapping[str, Any]) -> None:
         """Become the join of these states (by member)."""
         old = self.state
         self.state = join_all(states.values())
-        self._overridden += sorted(old.stamps() - self.state.stamps())
+        lost = {query for query in self._applied if self._is_replaced(query, old)}
+        overridden = {self._applied.pop(query) for query in lost}
+        self._overridden += sorted(overridden | (old.stamps() - self.state.stamps()))
+
+    def _is_replaced(self, query: str, old: ControlState) -> bool:
+        """Whether a query has another definition, or none, than in an older state."""
+        before, now = old.queries.get(query), self.state.queries.get(query)
+        if before is None or now is None:
+            return True
+        return (before.generation, before.definition) != (now.generation, now.definition)
 
     def take_overridden(self) -> tuple[Stamp, ...]:
         """The operations that were in the state and that merges have overridden since."""
@@ -227,6 +247,7 @@ class ControlObject:
     def restore(self, state: Any) -> None:
         """Become this state."""
         self.state = state
+        self._applied = {}
 
     def _next(self, operation: Operation, stamp: Stamp) -> _Result:
         match operation:

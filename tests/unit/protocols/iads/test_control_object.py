@@ -180,6 +180,29 @@ def test_one_name_registered_in_both_halves_one_definition_survives_and_the_othe
     assert there.take_overridden() == ()
 
 
+def test_a_definition_that_a_merge_replaces_is_named_also_if_its_query_was_paused_since() -> None:
+    here, there = ControlObject(ROSTER, ControlState()), ControlObject(ROSTER, ControlState())
+    here.apply(ApplyQuery("climate", "a's"), Stamp(5, 9, "a"))
+    there.apply(ApplyQuery("climate", "b's"), Stamp(4, 1, "b"))
+    there.apply(PauseQuery("climate"), Stamp(4, 2, "b"))
+    states = {"a": here.state, "b": there.state}
+    there.merge(states)
+    assert there.state.queries["climate"].definition == "a's"
+    assert there.take_overridden() == (Stamp(4, 1, "b"), Stamp(4, 2, "b"))
+    there.merge(states)
+    assert there.take_overridden() == (), "each is named once"
+
+
+def test_a_definition_that_both_halves_had_is_not_named_if_only_a_pause_is_replaced() -> None:
+    common = _after([(ApplyQuery("climate", "x"), Stamp(1, 1, "a"))])
+    here, there = ControlObject(ROSTER, ControlState()), ControlObject(ROSTER, common)
+    here.apply(ApplyQuery("climate", "x"), Stamp(1, 1, "a"))
+    here.apply(PauseQuery("climate"), Stamp(2, 1, "a"))
+    there.apply(PauseQuery("climate"), Stamp(3, 1, "b"))
+    here.merge({"a": here.state, "b": there.state})
+    assert here.take_overridden() == (Stamp(2, 1, "a"),)
+
+
 def test_unknown_names_are_refused_with_what_there_is() -> None:
     obj = ControlObject(ROSTER, ControlState())
     obj.apply(ApplyQuery("climate", "x"), Stamp(1, 1, "a"))
@@ -292,8 +315,18 @@ MUTANTS: Final = (
     ),
     _mutant(
         "what a merge overrides is not named", f"{_OBJECT}:ControlObject.merge",
-        "old.stamps() - self.state.stamps()", "()",
-        test_one_name_registered_in_both_halves_one_definition_survives_and_the_other_is_named,
+        "(old.stamps() - self.state.stamps())", "set()",
+        test_a_definition_that_both_halves_had_is_not_named_if_only_a_pause_is_replaced,
+    ),
+    _mutant(
+        "only the last change of a query is named", f"{_OBJECT}:ControlObject._note_applied",
+        "self._applied[query] = stamp", "pass",
+        test_a_definition_that_a_merge_replaces_is_named_also_if_its_query_was_paused_since,
+    ),
+    _mutant(
+        "a definition that stays is named", f"{_OBJECT}:ControlObject._is_replaced",
+        "(now.generation, now.definition)", "(now.stamp, now.definition)",
+        test_a_definition_that_both_halves_had_is_not_named_if_only_a_pause_is_replaced,
     ),
 )  # fmt: skip
 
