@@ -43,10 +43,11 @@ def main() -> int:
     began, failed, done = time.monotonic(), 0, 0
     for seed in range(options.first, options.first + options.seeds):
         done += 1
-        what = violation(draw(seed))
-        if what:
+        plans = (draw(seed), draw(seed, control=True))
+        found = next((plan for plan in plans if violation(plan)), None)
+        if found is not None:
             failed += 1
-            plan = shrink(draw(seed))
+            what, plan = violation(found), shrink(found)
             print(f"seed {seed}: {what}\nshrunk: {violation(plan)}\n{plan}")  # noqa: T201
             print(f"again: python -m tests.iads_simulator --from {seed} --seeds 1", flush=True)  # noqa: T201
             if not options.keep_going:

@@ -20,11 +20,20 @@ _endpoint = f"{_iads}.endpoint:Endpoint"
 _group = f"{_iads}.group:Group"
 _paper = "tests.paper.test_iads"
 _seed = "tests.iads_simulator.mutants:seed_finds_nothing"
+_control_seed = "tests.iads_simulator.mutants:control_seed_finds_nothing"
+_join_maps = f"{_iads}.control_state:_join_maps"
+_control = f"{_iads}.control_object:ControlObject"
 
 
 def seed_finds_nothing(seed: int) -> None:
     """The test that fails with the mutant."""
     found = violation(draw(seed))
+    assert not found, found
+
+
+def control_seed_finds_nothing(seed: int) -> None:
+    """The same with the control object."""
+    found = violation(draw(seed, control=True))
     assert not found, found
 
 
@@ -35,6 +44,24 @@ def _mutant(
 
 
 MUTANTS: Final = (
+    _mutant(
+        "clients are not told what a merge has overridden", "iads-2",
+        (f"{_control}.merge", "(old.stamps() - self.state.stamps())", "set()"), _control_seed, 0,
+    ),
+    _mutant(
+        "a merge keeps the lesser entry", "iads-2",
+        (_join_maps, "max(mine, entry)", "min(mine, entry)"), _control_seed, 92,
+    ),
+    _mutant(
+        "a merge keeps the entry that arrived last", "iads-2",
+        (_join_maps, "max(mine, entry)", "entry"), _control_seed, 5,
+    ),
+    _mutant(
+        "a deletion leaves nothing that a merge could compare", "iads-2",
+        (f"{_control}._set_query", "name: entry}",
+         "name: entry}; queries = {n: q for n, q in queries.items() if q[3]}"),
+        _control_seed, 1,
+    ),
     _mutant(
         "a transfer that was interrupted counts as complete", "iads-3",
         (f"{_endpoint}.view", "T if self.mode is Mode.NORMAL else self.SS & T", "T"),

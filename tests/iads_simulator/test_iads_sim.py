@@ -10,6 +10,6 @@ from tests.iads_simulator.world import draw
 @pytest.mark.parametrize("first", range(0, 100, 10))
 def test_every_property_holds(first: int) -> None:
     for seed in range(first, first + 10):
-        assert not violation(draw(seed)), (
-            f"python -m tests.iads_simulator --from {seed} --seeds 1: {violation(draw(seed))}"
-        )
+        for control in (False, True):
+            found = violation(draw(seed, control=control))
+            assert not found, f"python -m tests.iads_simulator --from {seed} --seeds 1: {found}"

@@ -13,6 +13,10 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
+from tests.iads_simulator.control import Entries, ObservedControl, draw_operation
+
+from slackwater.protocols.iads.control_object import AcknowledgeView
+from slackwater.protocols.iads.control_state import ControlState
 from slackwater.protocols.iads.member import Member
 from slackwater.protocols.iads.messages import (
     MemberEffect,
@@ -49,9 +53,6 @@ class LogObject:
     def snapshot(self) -> Any:
         return self.state
 
-    def restore(self, state: Any) -> None:
-        self.state = state
-
 
 class Fault(NamedTuple):
     """At ``at``: kind cut, heal, crash, die, restart or pause, of ``one`` (and ``other``).
@@ -77,10 +78,12 @@ class Plan:
     end: int
     jitter: float = 0.2
     """The maximum additional delay of a message, as a share of ``delay_us``."""
+    control: bool = False
+    """The object is the control object, in place of a log of all operations."""
 
 
-def draw(seed: int) -> Plan:
-    """Draw the plan of a seed."""
+def draw(seed: int, *, control: bool = False) -> Plan:
+    """Draw the plan of a seed, with either object."""
     rng = Random(seed)
     names = tuple("abcde"[: rng.choice((1, 2, 3, 3, 3, 4, 5))])
     busy = rng.randrange(1_000_000, 6_000_000)
@@ -95,7 +98,10 @@ def draw(seed: int) -> Plan:
     )
     loss = rng.choice((0.0, 0.0, 0.02, 0.1))
     delay = rng.choice((100, 2_000, 10_000, 50_000))
-    return Plan(seed, names, delay, loss, tuple(sorted(faults)), requests, busy + QUIET_US)
+    end = busy + QUIET_US
+    if control:  # what is requested later would not be in all states at the end
+        requests = tuple((at, name) for at, name in requests if at < end - 600_000)
+    return Plan(seed, names, delay, loss, tuple(sorted(faults)), requests, end, control=control)
 
 
 class Life(NamedTuple):
@@ -128,18 +134,26 @@ class History:
     """The members whose states were merged."""
     died: set[tuple[int, Life]] = field(default_factory=set)
     """The members that crashed between two of their effects."""
-    final: dict[str, tuple[View, bool, frozenset[tuple[Stamp, Any]]]] = field(default_factory=dict)
+    final: dict[str, tuple[View, bool, Any]] = field(default_factory=dict)
+    """View, whether it is stable, and state."""
+    control: Entries | None = None
+    """With the control object: what was done to its entries."""
+    named: dict[Life, set[Stamp]] = field(default_factory=lambda: defaultdict(set))
+    """The operations that a merge has overridden, as clients of this life are told."""
+    overridden: set[Stamp] = field(default_factory=set)
+    """Those of all members."""
 
 
 class _Node:
     """One controller, its disk, and its present life."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, made: Callable[[Any], Any], state: Any) -> None:
         self.name = name
         self.saved = SavedMembership()
-        self.state: frozenset[tuple[Stamp, Any]] = frozenset()
+        self.state = state
         self.member: Member | None = None
-        self.object = LogObject()
+        self.made = made
+        self.object = made(state)
         self.paused_until = 0
         self.dies = False
 
@@ -161,7 +175,13 @@ class World:
         self._count = 0
         self._cut: set[tuple[str, str]] = set()
         self._last: dict[tuple[str, str], int] = {}
-        self.nodes = {name: _Node(name) for name in plan.names}
+        made: Callable[[Any], Any] = LogObject
+        state: Any = frozenset()
+        if plan.control:
+            self.history.control = noted = Entries()
+            made = partial(ObservedControl, frozenset(plan.names), noted=noted)
+            state = ControlState()
+        self.nodes = {name: _Node(name, made, state) for name in plan.names}
         self._quiet = plan.end - QUIET_US
 
     def run(self) -> History:
@@ -171,7 +191,8 @@ class World:
             self._at(fault.at, partial(self._fault, fault))
         self._at(self._quiet, self._heal_all)
         for k, (at, name) in enumerate(self.plan.requests):
-            self._at(at, partial(self._request, self.nodes[name], f"r{k}"))
+            operation = draw_operation(self.plan.seed, k) if self.plan.control else f"r{k}"
+            self._at(at, partial(self._request, self.nodes[name], f"r{k}", operation))
         while self._queue and self._queue[0][0] <= self.plan.end:
             self.now, _, act = heapq.heappop(self._queue)
             act()
@@ -213,7 +234,7 @@ class World:
 
     def _restart(self, node: _Node) -> None:
         peers = frozenset(self.plan.names)
-        node.object = LogObject(node.state)
+        node.object = node.made(node.state)
         node.member = member = Member(node.name, peers, node.saved, node.object)
         self._observe(node, member)
         self._carry_out(node, member.start(self.now))
@@ -247,7 +268,7 @@ class World:
             merge(states)
 
         endpoint.block = on_block  # type: ignore[method-assign]
-        node.object.merge = on_merge  # type: ignore[method-assign]
+        node.object.merge = on_merge
         endpoint.deliver = on_deliver  # type: ignore[method-assign]
         endpoint.view = on_view  # type: ignore[assignment,method-assign]
         endpoint._run = on_step  # type: ignore[method-assign]
@@ -267,10 +288,22 @@ class World:
 
         self._at(at, tick)
 
-    def _request(self, node: _Node, request_id: str) -> None:
+    def _request(self, node: _Node, request_id: str, operation: Any) -> None:
         if node.member is not None:
             self.history.requested[request_id] = self.now, node.life
-            self._carry_out(node, node.member.request(request_id, request_id, self.now))
+            self._carry_out(node, node.member.request(request_id, operation, self.now))
+
+    def _refreshed(self, node: _Node) -> None:
+        """What a controller does at a refresh, with the control object."""
+        assert node.member is not None
+        overridden = node.object.take_overridden()
+        self.history.overridden |= {*overridden}
+        self.history.named[node.life] |= {s for s in overridden if s.sender == node.name}
+        if node.object.state.has_tombstones():
+            self._count += 1
+            view = node.member.endpoint.myview.number
+            acknowledge = AcknowledgeView(view)
+            self._at(self.now, partial(self._request, node, f"own {self._count}", acknowledge))
 
     def _carry_out(self, node: _Node, effects: list[MemberEffect]) -> None:
         dies = node.dies and len(effects) > 1
@@ -287,6 +320,8 @@ class World:
                     self.history.answered.append((self.now, node.life, effect))
                 case RefreshClient():
                     self.history.refreshed[node.life].append((self.now, effect))
+                    if self.plan.control:
+                        self._refreshed(node)
         if dies:
             self.history.died.add((self.now, node.life))
             node.member, node.dies = None, False

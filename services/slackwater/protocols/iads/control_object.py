@@ -244,11 +244,6 @@ class ControlObject:
         """The state as an immutable value."""
         return self.state
 
-    def restore(self, state: Any) -> None:
-        """Become this state."""
-        self.state = state
-        self._applied = {}
-
     def _next(self, operation: Operation, stamp: Stamp) -> _Result:
         match operation:
             case ApplyQuery():

@@ -66,9 +66,6 @@ class ReplicatedObject(Protocol):
     def snapshot(self) -> Any:
         """The state as an immutable value."""
 
-    def restore(self, state: Any) -> None:
-        """Become this state."""
-
 
 class Mode(Enum):
     """The modes of the paper's Figure 3."""

@@ -257,7 +257,7 @@ def test_an_operation_that_would_make_the_state_too_large_is_refused_and_a_delet
     assert str(CONTROL_STATE_BYTES_MAX) in refused
     assert "r" not in obj.state.queries
     queries = {**obj.state.queries, "r": obj.state.queries["q"]}
-    obj.restore(replace(obj.state, queries=queries))  # two halves may add up to more
+    obj.state = replace(obj.state, queries=queries)  # two halves may add up to more
     assert not obj.apply(DeleteQuery("r"), Stamp(2, 1, "a")).refusal
 
 
