@@ -20,6 +20,9 @@ from slackwater.protocols.iads.control_object import (
     PauseQuery,
 )
 
+OPERATIONS = 99
+"""In each half of a split network, beside those on the entry that both change."""
+
 
 async def request(cluster: Cluster, name: str, operation: Operation) -> ResponseFrame:
     async with connect([cluster.address(name)]) as client:
@@ -83,7 +86,7 @@ async def test_a_split_network_diverges_and_merges_and_names_what_is_overridden(
         ):
             stamps = {}
             for client in (one, other):
-                for n in range(20):
+                for n in range(OPERATIONS):
                     operation = apply(f"{client.controller}-{n}")
                     assert not (await client.request(operation)).response.refusal
                 stamps[client.controller] = (
@@ -97,7 +100,7 @@ async def test_a_split_network_diverges_and_merges_and_names_what_is_overridden(
             cluster.heal()
             merged = await cluster.agreed("a", "b", "c")
             queries = merged.state.queries
-            assert {f"{c}-{n}" for c in "ab" for n in range(20)} <= queries.keys()
+            assert {f"{c}-{n}" for c in "ab" for n in range(OPERATIONS)} <= queries.keys()
             winner = queries["climate"].definition
             loser, won = (
                 (one, "b") if winner == apply("climate", "x > 2").definition else (other, "a")

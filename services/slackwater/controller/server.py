@@ -67,7 +67,7 @@ from slackwater.runtime.service.clock import SystemClock
 CLIENTS_MAX: Final = 256
 DIAL_S_MAX: Final = 2.0
 DIAL_PAUSE_S_MIN: Final = 0.05
-DIAL_PAUSE_S_MAX: Final = 1.0
+DIAL_PAUSE_S_MAX: Final = 0.5
 _OWN: Final = "own"
 """The request id of operations that the controller itself requests."""
 
