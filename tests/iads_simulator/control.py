@@ -38,7 +38,7 @@ def draw_operation(seed: int, number: int) -> Operation:
     query, node = f"q{rng.randrange(3)}", f"n{rng.randrange(3)}"
     match rng.choice(_KINDS):
         case "apply":
-            return ApplyQuery(query, f"definition {rng.randrange(4)}")
+            return ApplyQuery(query, f"definition {rng.randrange(8)}")
         case "delete":
             return DeleteQuery(query)
         case "pause":
@@ -141,11 +141,13 @@ def unaccounted(noted: Entries, final: ControlState, stamp: Stamp, overridden: S
     key = key_of(operation)
     assert key is not None
     ends = noted.dropped[key] | {s for k, s in entries(final).items() if k == key}
-    if any(stamp == s for end in ends for s, _ in noted.led_to(end)):
-        return False
     is_apply = isinstance(operation, ApplyQuery)
+    # Two halves that apply one definition have what both wanted.
+    equal = {s for s, o in noted.operations.items() if o == operation} if is_apply else {stamp}
+    if any(s in equal for end in ends for s, _ in noted.led_to(end)):
+        return False
     return not any(
-        stamp == s and end != s and (replaced or not is_apply)
+        s in equal and end != s and (replaced or not is_apply)
         for end in overridden
         for s, replaced in noted.led_to(end)
     )

@@ -46,11 +46,7 @@ def _mutant(
 MUTANTS: Final = (
     _mutant(
         "clients are not told what a merge has overridden", "iads-2",
-        (f"{_control}.merge", "(old.stamps() - self.state.stamps())", "set()"), _control_seed, 0,
-    ),
-    _mutant(
-        "a merge keeps the lesser entry", "iads-2",
-        (_join_maps, "max(mine, entry)", "min(mine, entry)"), _control_seed, 92,
+        (f"{_control}.merge", "(old.stamps() - self.state.stamps())", "set()"), _control_seed, 15,
     ),
     _mutant(
         "a merge keeps the entry that arrived last", "iads-2",
