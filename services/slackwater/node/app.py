@@ -183,15 +183,8 @@ class Node:
     async def _compare_clocks(self, client: ControlClient) -> None:
         """Measure this machine's clock against a controller's until the connection breaks."""
         while True:
-            exchanges = []
-            for _ in range(EXCHANGES):
-                # A clock that has run for longer would still slew towards the machine's time.
-                clock = SystemClock()
-                sent_us, began_us = clock.now_us(), clock.monotonic_us()
-                answered_us = await client.wall_us()
-                round_trip_us = clock.monotonic_us() - began_us
-                exchanges.append(ClockExchange(sent_us, answered_us, round_trip_us))
-            self._clocks[client.controller] = measured(exchanges)
+            with suppress(LinkError):  # the connection ends, or the controller stands still
+                self._clocks[client.controller] = measured(await _exchanges(client))
             queries = {
                 name: query.deployment.queries[name]
                 for name, query in applied_queries(self._state).items()
@@ -307,14 +300,16 @@ class Node:
 
     async def _repeat(self, due: asyncio.Event, work: Callable[[], Awaitable[bool]]) -> None:
         """Work after each change, and again later while something is left to be done."""
-        retry_s = RETRY_S_MIN
+        retry_s, has_failed = RETRY_S_MIN, False
         while True:
             await due.wait()
             due.clear()
             try:
                 is_done = await work()
+                if has_failed:  # Kafka is back: what others do now is soon done
+                    retry_s, has_failed = RETRY_S_MIN, False
             except (SlackwaterError, OSError) as error:
-                is_done = False
+                is_done, has_failed = False, True
                 self._report(str(error))
             if is_done:
                 retry_s = RETRY_S_MIN
@@ -331,3 +326,16 @@ class Node:
         if problem and problem != self._problem:
             _log.warning("%s", problem)
         self._problem = problem
+
+
+async def _exchanges(client: ControlClient) -> list[ClockExchange]:
+    """Ask for a controller's time, some times in a row."""
+    found = []
+    for _ in range(EXCHANGES):
+        # A clock that has run for longer would still slew towards the machine's time.
+        clock = SystemClock()
+        sent_us, began_us = clock.now_us(), clock.monotonic_us()
+        answered_us = await client.wall_us()
+        round_trip_us = clock.monotonic_us() - began_us
+        found.append(ClockExchange(sent_us, answered_us, round_trip_us))
+    return found
