@@ -17,6 +17,8 @@ from slackwater.runtime.logs import topics
 from slackwater.runtime.logs.admin import Admin
 from slackwater.runtime.logs.topics import QueryTopics, TopicLayout, topics_for
 
+DAY_MS = 86_400_000
+
 
 def test_all_topics_of_a_deployment_are_made_as_the_file_says(bootstrap: str) -> None:
     specs = topics_for(["made-1"], [QueryTopics("made", children=2, parts=2)])
@@ -26,6 +28,8 @@ def test_all_topics_of_a_deployment_are_made_as_the_file_says(bootstrap: str) ->
     resources = {ConfigResource(ResourceType.TOPIC, spec.name): spec for spec in specs}
     answers = Admin(bootstrap).ask(lambda it: it.describe_configs(list(resources)), WAIT_S_MAX)
     assert answers.given.keys() == resources.keys(), answers
+    kept = topics.retention_ms(bootstrap, ["sw.source.made-1", "sw.results.made.stable", "none"])
+    assert kept == {"sw.source.made-1": 7 * DAY_MS, "sw.results.made.stable": 30 * DAY_MS}
     for resource, entries in answers.given.items():
         actual = {name: entry.value for name, entry in entries.items()}
         wanted = dict(resources[resource].config)

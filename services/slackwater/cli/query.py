@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,7 @@ from slackwater.cli.controls import (
     TlsDirOption,
     reach_controllers,
 )
+from slackwater.model.errors import EnvironmentProblem
 
 query_app = typer.Typer(
     help="Registered queries.\n\nExample: slackwater query list", no_args_is_help=True
@@ -141,11 +143,17 @@ def query_pause(
     Example: slackwater query pause climate
     """
     from slackwater.cli.query_changes import request
+    from slackwater.cli.show import kept_for
     from slackwater.protocols.iads.control_object import PauseQuery
 
-    reach = reach_controllers(controllers, secret_file, tls_dir, data_dir(data_dir_))
+    directory = data_dir(data_dir_)
+    reach = reach_controllers(controllers, secret_file, tls_dir, directory)
     request(reach, PauseQuery(name))
     emit(f"query {name} is paused; `slackwater query resume {name}` continues it")
+    if not reach.has_nodes:  # its data directory has the address of Kafka
+        with suppress(EnvironmentProblem):  # while Kafka is away, the change waits
+            cluster, names = reach_kafka(None, None, directory), find_names(None, None, directory)
+            emit(kept_for(cluster, names, name))
 
 
 @query_app.command("resume")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import orjson
+from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
@@ -22,14 +23,16 @@ from slackwater.model.errors import CheckFailed, EnvironmentProblem, UsageError
 from slackwater.model.names import Names
 from slackwater.runtime.local.datadir import Life, is_running, read_run
 from slackwater.runtime.local.layout import expected_names
+from slackwater.runtime.logs.admin import Admin
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.kafka import KafkaTransport
-from slackwater.runtime.logs.topics import partition_counts
+from slackwater.runtime.logs.topics import partition_counts, retention_ms
 from slackwater.runtime.logs.transport import LogError
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 
+ASK_S_MAX: Final = 5.0
 LISTEN_S: Final = 0.8
 """Heartbeats come every 100 ms; a process without one within this time is absent."""
 LISTEN_S_MAX: Final = 3.0
@@ -243,6 +246,39 @@ def registered_query(cluster: Cluster, names: Names, name: str) -> QueryDefiniti
     if name not in queries:
         raise _unknown(name, queries)
     return queries[name]
+
+
+def kept_for(cluster: Cluster, names: Names, query: str) -> str:
+    """Return a line on how long the inputs of a paused query are kept.
+
+    Proxies go on writing the source logs of a paused query, so only the logs' retention counts.
+
+    Raises:
+        EnvironmentProblem: Kafka does not answer, or the query is not registered yet.
+    """
+    found = registered(cluster, names).get(query)
+    if found is None:
+        raise EnvironmentProblem(f"query {query} is not registered yet")
+    try:
+        topics = Admin(cluster).list_topics(ASK_S_MAX)
+    except KafkaException as error:
+        raise EnvironmentProblem(f"no broker answers: {error}") from None
+    inputs = [t for t in topics if any(_is_input(t, s, names) for s in found.spec.sources)]
+    kept = [ms for ms in retention_ms(cluster, inputs, ASK_S_MAX).values() if ms >= 0]
+    if not kept:
+        return "its inputs are kept without end"
+    return (
+        f"its inputs are kept for {format_duration_us(1_000 * min(kept))}; what is deleted before"
+        " it is resumed is lost to it, and is reported as lost"
+    )
+
+
+def _is_input(topic: str, source: str, names: Names) -> bool:
+    """Whether a topic is a source log of a stream, or the exact results of a query."""
+    log, partition = names.source(source), topic.rpartition(".")[2]
+    return topic in {log, names.results(source, "stable")} or (
+        topic == f"{log}.{partition}" and partition.isdigit()
+    )
 
 
 def _unknown(name: str, queries: Iterable[str]) -> UsageError:

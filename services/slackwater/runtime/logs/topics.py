@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any, Literal
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from slackwater.codec.paths import schemas_dir
@@ -179,6 +180,18 @@ def partition_counts(
     """Return the number of partitions of each topic; omits topics that do not exist."""
     counts = _partition_counts(Admin(where), where, timeout_s)
     return {topic: counts[topic] for topic in topics if topic in counts}
+
+
+def retention_ms(where: Where, topics: Iterable[str], timeout_s: float = 10.0) -> dict[str, int]:
+    """Return how long topics keep their records, by name; -1: without end.
+
+    Topics of which no broker answers are omitted.
+    """
+    resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
+    if not resources:
+        return {}
+    answers = Admin(where).ask(lambda client: client.describe_configs(resources), timeout_s)
+    return {it.name: int(of["retention.ms"].value) for it, of in answers.given.items()}
 
 
 def delete_records(
