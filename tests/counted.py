@@ -19,7 +19,8 @@ TOPIC = "lab-readings"
 class Sender:
     """Sends fifty readings a second, by one sensor, and knows the sum of each second."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, topic: str = TOPIC) -> None:
+        self._topic = topic
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
         self.sum_of: dict[int, float] = defaultdict(float)
         self._stopping = threading.Event()
@@ -33,7 +34,7 @@ class Sender:
             at_ms = int(time.time() * 1000)
             self.sum_of[at_ms // 1000] += sent
             self._producer.produce(
-                TOPIC, json.dumps({"mote": "m", "at": at_ms, "x": sent}).encode()
+                self._topic, json.dumps({"mote": "m", "at": at_ms, "x": sent}).encode()
             )
             self._producer.poll(0)
 
@@ -41,6 +42,18 @@ class Sender:
         self._stopping.set()
         self._thread.join()
         self._producer.flush()
+
+
+def generations(transport: Transport, query: str) -> dict[int, int]:
+    """The generation that has given the stable answer of each window, by its start in seconds."""
+    found: dict[int, int] = {}
+    log = (f"sw.results.{query}.stable", 0)
+    for raw in read_to_end(transport, log, isolation="read_committed"):
+        row = json.loads(raw.value)
+        if row["kind"] == "stable":
+            start = int(datetime.fromisoformat(row["window_start"]).timestamp())
+            found[start] = row.get("generation", 0)
+    return found
 
 
 def sums(transport: Transport, query: str, size_s: int) -> dict[int, float]:

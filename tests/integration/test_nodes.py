@@ -77,6 +77,12 @@ async def test_the_fragments_of_a_killed_node_run_on_the_other_one(
                 lambda: len(readings(nodes.transport, "rows")) > before + 50, "it answers on"
             )
 
+        async def is_changed() -> bool:
+            return (await nodes.places()).keys() == {
+                "registration/rows.g1", "orderer/rows.g1.0.a", "orderer/rows.g1.0.b",
+                "root/rows.g1.0", "proxy/lab",
+            }  # fmt: skip
+
         try:
             file = tmp_path / "d.yaml"
             file.write_text(FILE[: FILE.index("  each")] + ROWS)
@@ -96,6 +102,11 @@ async def test_the_fragments_of_a_killed_node_run_on_the_other_one(
             await nodes.run_on(victim, other)
             await nodes.command("node", "leave", other)
             await nodes.run_on(victim)  # the one that has left is connected, and stays idle
+            await answers_more()
+            # Changed: the new generation takes its place, and no reading is lost or doubled.
+            file.write_text(file.read_text().replace("x > 0", "x > -1"))
+            await nodes.command("query", "apply", str(file))
+            await eventually_async(is_changed, "generation 1 has replaced generation 0", 60)
             await answers_more()
         finally:
             nodes.stop_all()

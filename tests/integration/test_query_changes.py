@@ -6,12 +6,15 @@ was sent: a window that a change lost, doubled or answered in part differs.
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.counted import TOPIC, Sender, check_sums, sums
+from tests.counted import TOPIC, Sender, check_sums, generations, sums
 from tests.making import make_topics
 from tests.waiting import eventually
 
@@ -23,6 +26,8 @@ from slackwater.runtime.local.stack import StackOptions
 from slackwater.runtime.local.stack_thread import StackThread
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.service.registry import Registry
+
+ATTIC = "attic-readings"
 
 pytestmark = [pytest.mark.slow]
 
@@ -52,6 +57,35 @@ def _broker(tmp_path: Path) -> Iterator[str]:
     with EmbeddedBroker(tmp_path / "broker") as broker:
         make_topics(broker.bootstrap, [TOPIC])
         yield broker.bootstrap
+
+
+class Up:
+    """`slackwater up` as a process, and its commands."""
+
+    def __init__(self, folder: Path, bootstrap: str, file: str) -> None:
+        self._folder = folder
+        self.path = folder / "d.yaml"
+        self.path.write_text(file)
+        command = [*(sys.executable, "-m", "slackwater.cli.app", "up", "--bootstrap", bootstrap)]
+        command += ["--deployment", str(self.path), "--data-dir", str(folder / "data")]
+        with (folder / "up.log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def command(self, *words: str, code: int = 0) -> str:
+        where = ("--data-dir", str(self._folder / "data"))
+        command = [sys.executable, "-m", "slackwater.cli.app", *words, *where]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def wait_accepts(self) -> None:
+        """Wait until its controller accepts commands."""
+        address = self._folder / "data" / "controller" / "address"
+        eventually(address.exists, "its controller accepts commands", 60)
+
+    def stop(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait()
 
 
 class Running:
@@ -127,3 +161,64 @@ def test_queries_change_while_the_others_run(tmp_path: Path, broker: str) -> Non
     finally:
         sender.stop()
         running.thread.stop()
+
+
+BOTH = "  first: {from: [lab, attic], window: {size: 1s}, aggregate: [sum], bound: 2s}\n"
+ONLY = "  first: {from: [lab], window: {size: 1s}, aggregate: [sum, count], bound: 2s}\n"
+OTHER = ONLY.replace("sum, count", "sum, max")
+WITH_ATTIC = STREAMS.replace(
+    "queries:\n",
+    """\
+  attic:
+    topic: {name: attic-readings, format: json}
+    key: {field: mote}
+    time: {field: at, unit: ms}
+    fields: [x]
+    expect_every: 1s
+queries:
+""",
+)
+
+
+def test_a_query_is_changed_when_one_of_its_sources_is_gone(tmp_path: Path, broker: str) -> None:
+    """The windows that lack the source become exact with the definition that does not read it."""
+    make_topics(broker, [ATTIC])
+    transport = KafkaTransport(broker)
+    lab, attic = Sender(broker), Sender(broker, ATTIC)
+    up = Up(tmp_path, broker, WITH_ATTIC + BOTH)
+
+    def count(generation: int) -> int:
+        return sum(of == generation for of in generations(transport, "first").values())
+
+    try:
+        eventually(lambda: count(0) >= 3, "three windows of generation 0", 60)
+        attic.stop()
+        up.wait_accepts()
+        changed = tmp_path / "changed.yaml"
+        changed.write_text(WITH_ATTIC + ONLY)
+        assert "generation 1 is accepted" in up.command("query", "apply", str(changed), "--wait")
+        eventually(lambda: count(1) >= 3, "three windows of generation 1", 60)
+        assert "query first runs already" in up.command("query", "apply", str(changed))
+        # A change is cancelled before it is complete; the next one has a number of its own.
+        other = tmp_path / "other.yaml"
+        other.write_text(WITH_ATTIC + OTHER)
+        assert "generation 2 is accepted" in up.command("query", "apply", str(other))
+        up.command("query", "delete", "first.g2")
+        before = count(1)
+        eventually(lambda: count(1) >= before + 3, "generation 1 goes on", 60)
+        up.stop()
+        up = Up(tmp_path, broker, WITH_ATTIC + BOTH)  # the file has the definition of before
+        before = count(1)
+        eventually(lambda: count(1) >= before + 3, "it is generation 1 that is started", 60)
+        assert "generation 1" in up.command("query", "list")
+    finally:
+        lab.stop()
+        attic.stop()
+        up.stop()
+    found, by = sums(transport, "first", 1), generations(transport, "first")
+    assert sorted(found) == list(range(min(found), max(found) + 1)), "each window once"
+    assert sorted(by.values()) == [by[at] for at in sorted(by)], "one cut"
+    assert {*by.values()} == {0, 1}
+    del found[min(found)]  # the query's time begins within this window
+    wanted = {at: lab.sum_of[at] + (0 if by[at] else attic.sum_of[at]) for at in found}
+    assert found == wanted

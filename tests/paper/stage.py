@@ -6,7 +6,7 @@ list. Time is an argument in milliseconds; no protocol decision is made here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, repeat
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ import numpy as np
 from slackwater.codec.result_batches import ResultStream
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.errors import SlackwaterError
+from slackwater.model.names import OrdererName
 from slackwater.model.records import (
     BucketRecord,
     DeltaRecord,
@@ -65,6 +66,7 @@ from slackwater.sessions.requests import (
     Fence,
     OpenTransactions,
     Procedure,
+    ReadGenerations,
     ReadOrdered,
     ReadRootState,
     ReadStates,
@@ -246,10 +248,12 @@ class Orderer:
         child: int = 0,
         replica: int = 0,
         replicas: int = 1,
+        query: str = "q",
+        start_time: int = 0,
     ) -> None:
         self.sources = sources
         self.config = OrdererConfig(
-            f"orderer/q.{child}.{'abc'[replica]}",
+            f"orderer/{query}.{child}.{'abc'[replica]}",
             child,
             replica,
             tuple(s.name for s in sources),
@@ -260,14 +264,14 @@ class Orderer:
             in_time_us=settings.schedule(1).answer_within_us,
             replicas=max(replicas, replica + 1),
         )
-        self._begin([SourceLog(source) for source in sources], settings)
+        self._begin([SourceLog(source) for source in sources], settings, start_time)
 
-    def _begin(self, inputs: Sequence[Input], settings: Settings) -> None:
-        self.settings = settings
+    def _begin(self, inputs: Sequence[Input], settings: Settings, start_time: int = 0) -> None:
+        self.settings, self._start_time = settings, start_time
         self.inputs = {of.at: of for of in inputs}
         self.logs: dict[LineName, list[OrderedRecord]] = {line: [] for line in LineName}
         _, _, query = self.config.fragment.partition("/")
-        self._query = query.split(".")[0]
+        self._query = OrdererName.parse(query).query
         topic = f"sw.ordered.{query}"
         self._own = {(topic, 2 * self.config.replica + line): line for line in LineName}
         self.records: dict[str, OrdererState] = {}
@@ -287,7 +291,7 @@ class Orderer:
             self.settings.operators(len(self.sources)),
             sources=list(self.inputs),
             own=(stable, live),
-            start_time=0,
+            start_time=self._start_time,
             parts=1,
             results={
                 i: of.results for i, of in enumerate(self.inputs.values()) if of.results is not None
@@ -470,13 +474,21 @@ class Emitted:
 class Root:
     """One copy of the root over some orderers, and its committed transactions."""
 
-    def __init__(self, orderers: Sequence[Orderer], settings: Settings) -> None:
+    def __init__(
+        self,
+        orderers: Sequence[Orderer],
+        settings: Settings,
+        query: str = "q",
+        start_time: int = 0,
+        others: Mapping[int, RootState] | None = None,
+    ) -> None:
+        """Start a root; ``others`` are the state records of the query's other generations."""
         self.orderers = {(o.config.child, o.config.replica): o for o in orderers}
         children = 1 + max(child for child, _ in self.orderers)
         replicas = 1 + max(replica for _, replica in self.orderers)
         self.config = RootConfig(
-            "root/q.0",
-            "q",
+            f"root/{query}.0",
+            query,
             0,
             -1,
             tuple(tuple(s.name for s in self.orderers[c, 0].sources) for c in range(children)),
@@ -484,7 +496,7 @@ class Root:
             settings.fields,
             settings.grid,
             settings.schedule(2),
-            start_time=0,
+            start_time=start_time,
             bound_us=settings.bound_ms * MS,
             policy=settings.policy,
             contents=RowContents if settings.rows else Aggregates,
@@ -498,6 +510,7 @@ class Root:
         self.transactions = 0
         self.on_commit: Callable[[Transaction[PaneShare[Any]]], None] = lambda _: None
         self.state: RootState | None = None
+        self.others = dict(others or {})
         self.crash()
 
     def crash(self) -> None:
@@ -543,6 +556,8 @@ class Root:
                 return {at: len(self._logs[at]) for at in logs}
             case ReadRootState():
                 return self.state
+            case ReadGenerations():
+                return self.others
             case Fence() | OpenTransactions():
                 return None
         raise AssertionError(f"nothing here makes a root ask for {request}")

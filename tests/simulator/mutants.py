@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import orjson
 import pytest
+from tests.simulator.generation_mutants import GENERATION_MUTANTS
 from tests.simulator.hosting_mutants import HOSTING_MUTANTS
 from tests.simulator.mutation import FOUND, NOTICED, Edit, Mutant, applied, found_plans
 from tests.simulator.run import run, simulate
@@ -220,7 +221,7 @@ MUTANTS = (
     Mutant(
         "a root continues from a state read before it fenced", "trace-18",
         (Edit(f"{_sessions}.root:RootSession.start",
-              "self._restored = yield self._newest()", "self._restored = found"),),
+              "self._restored = yield from read_progress(config)", "self._restored = found"),),
         f"{_root_session}:test_what_it_goes_on_from_is_read_behind_the_fence",
     ),
     Mutant(
@@ -910,6 +911,7 @@ MUTANTS = (
               "in fragment.readers[:1]:"),),
         "tests.simulator.mutants:an_aggregator_begins",
     ),
+    *GENERATION_MUTANTS,
     *HOSTING_MUTANTS,
 )  # fmt: skip
 
@@ -1139,7 +1141,8 @@ def main() -> int:
         failed = 0
         _emit(f"{'mutant':75} {'seconds':>7}  {'seeds':>14}  caught by")
         # No seed runs hosts: the simulator's processes run their sessions separately.
-        seeds_of = [0 if m in HOSTING_MUTANTS else options.seeds for m in MUTANTS]
+        unseen = (*HOSTING_MUTANTS, *GENERATION_MUTANTS)
+        seeds_of = [0 if mutant in unseen else options.seeds for mutant in MUTANTS]
         for row in pool.map(examine, names, seeds_of):
             failed += row.caught_by == "NOBODY"
             seeds = "" if row.after_seeds is None else f"{row.guarantee} {row.after_seeds}"

@@ -17,8 +17,9 @@ from slackwater.protocols.dpc.soutput.answers import rows_of
 from slackwater.protocols.dpc.soutput.config import Commit
 from slackwater.protocols.dpc.soutput.core import RootCore
 from slackwater.sessions.effects import Effect, Fail, FetchEnds, Perform
+from slackwater.sessions.progress import SupersededRootError
 from slackwater.sessions.requests import Log as At
-from slackwater.sessions.root import RootSession, SupersededRootError
+from slackwater.sessions.root import RootSession
 from slackwater.sessions.session import Record
 
 if TYPE_CHECKING:

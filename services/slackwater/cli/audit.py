@@ -49,6 +49,7 @@ def print_audit(cluster: Cluster, data_dir: Path, query: str, deployment: Path |
             " over streams only; audit the queries that it reads"
         )
     _check_begun(cluster, loaded.names, definition)
+    query = definition.name
     loaded = dataclasses.replace(loaded, queries={**loaded.queries, query: definition.spec})
     emit("reading the logs (a Spark batch job, takes about 30 s)")
     report = run_audit(

@@ -50,7 +50,8 @@ class LocalControl:
             config, self._store, admit=self._agent.admit, on_state=self._agent.record
         )
         serving = asyncio.create_task(self._serve(controller))
-        self._tasks = [serving, asyncio.create_task(self._agent.run())]
+        running = asyncio.create_task(self._agent.run(controller.request))
+        self._tasks = [serving, running]
         started = asyncio.create_task(controller.started())
         await asyncio.wait({started, serving}, return_when=asyncio.FIRST_COMPLETED)
         if not started.done():

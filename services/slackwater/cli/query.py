@@ -92,7 +92,10 @@ def query_apply(
     bootstrap: BootstrapOption = None,
     kafka_config: KafkaConfigOption = None,
 ) -> None:
-    """Start the queries of a file that do not run yet, beside those that run.
+    """Start the queries of a file that do not run yet, and change those that run otherwise.
+
+    A changed query continues its results as a new generation, from the first window that has no
+    stable answer when the new generation is ready.
 
     Example: slackwater query apply rooms.yaml --wait
     """
@@ -120,11 +123,11 @@ def query_delete(
 
     Example: slackwater query delete climate
     """
-    from slackwater.cli.query_changes import request
+    from slackwater.cli.query_changes import request_each
     from slackwater.protocols.iads.control_object import DeleteQuery
 
     reach = reach_controllers(controllers, secret_file, tls_dir, data_dir(data_dir_))
-    request(reach, DeleteQuery(name))
+    request_each(reach, DeleteQuery, name)
     emit(f"query {name} is deleted; its results stay in their topics")
 
 
@@ -142,13 +145,13 @@ def query_pause(
 
     Example: slackwater query pause climate
     """
-    from slackwater.cli.query_changes import request
+    from slackwater.cli.query_changes import request_each
     from slackwater.cli.show import kept_for
     from slackwater.protocols.iads.control_object import PauseQuery
 
     directory = data_dir(data_dir_)
     reach = reach_controllers(controllers, secret_file, tls_dir, directory)
-    request(reach, PauseQuery(name))
+    request_each(reach, PauseQuery, name)
     emit(f"query {name} is paused; `slackwater query resume {name}` continues it")
     if not reach.has_nodes:  # its data directory has the address of Kafka
         with suppress(EnvironmentProblem):  # while Kafka is away, the change waits
@@ -168,9 +171,9 @@ def query_resume(
 
     Example: slackwater query resume climate
     """
-    from slackwater.cli.query_changes import request
+    from slackwater.cli.query_changes import request_each
     from slackwater.protocols.iads.control_object import ResumeQuery
 
     reach = reach_controllers(controllers, secret_file, tls_dir, data_dir(data_dir_))
-    request(reach, ResumeQuery(name))
+    request_each(reach, ResumeQuery, name)
     emit(f"query {name} is resumed")

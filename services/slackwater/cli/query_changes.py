@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,13 +14,20 @@ from slackwater.codec.results import format_time
 from slackwater.controller.client import ControlClient
 from slackwater.controller.links import LinkError
 from slackwater.deployment.parse import check_deployment
-from slackwater.deployment.sharing import without_sharing
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, UsageError
-from slackwater.model.names import Names, kind_of
+from slackwater.model.names import (
+    Names,
+    base_of,
+    earlier_generations,
+    generation_of,
+    kind_of,
+    latest_generation,
+)
 from slackwater.node.applied import AppliedQuery, Start, from_text, to_text
+from slackwater.node.generations import as_generation, is_same
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.iads.control_object import ApplyQuery, Operation
+from slackwater.protocols.iads.control_object import ApplyQuery, Operation, ResumeQuery
 from slackwater.protocols.iads.control_state import ControlState
 from slackwater.runtime.local.layout import expected_names
 from slackwater.runtime.logs.cluster import Cluster
@@ -66,7 +73,10 @@ def queries_of(file: Path, only: Sequence[str]) -> tuple[Deployment, list[str]]:
 def apply_queries(
     reach: Reach, deployment: Deployment, names: Sequence[str], start: Start
 ) -> list[str]:
-    """Request those of the queries that do not run yet; returns their names."""
+    """Request those of the queries that do not run yet, or not so; returns their names.
+
+    A query that runs with another definition is changed: the name is that of the new generation.
+    """
     return asyncio.run(_apply(reach, deployment, names, start))
 
 
@@ -78,8 +88,17 @@ async def _apply(
         async with reach.connect("query apply") as client:
             recorded = (await client.state()).state
             for name in names:
-                if _runs(recorded, deployment, name):
+                latest = latest_generation(name, recorded.live_queries())
+                if latest is not None and _runs(recorded, deployment, name, latest):
                     emit(f"query {name} runs already")
+                    continue
+                if latest is not None:
+                    if start != "now":
+                        raise UsageError(
+                            f"query {name} runs with another definition, so it is changed, and"
+                            " continues where it is: --from is for new queries"
+                        )
+                    accepted.append(await _change(client, recorded, deployment, name))
                     continue
                 begins = _start_on_nodes(deployment, name, start) if reach.has_nodes else start
                 text = to_text(AppliedQuery(name, deployment, begins))
@@ -91,6 +110,18 @@ async def _apply(
     return accepted
 
 
+async def _change(
+    client: ControlClient, recorded: ControlState, deployment: Deployment, name: str
+) -> str:
+    changed, generation = as_generation(deployment, name, recorded)
+    await _request(client, ApplyQuery(generation, to_text(AppliedQuery(generation, changed))))
+    emit(
+        f"query {name} is changed: generation {generation_of(generation)} is accepted; it replaces"
+        " the running one at the first window without a stable answer, as soon as it is ready"
+    )
+    return generation
+
+
 def _start_on_nodes(deployment: Deployment, name: str, start: Start) -> Start:
     """The start as a time: whichever nodes register the query then register the same one."""
     if start != "now":
@@ -100,15 +131,37 @@ def _start_on_nodes(deployment: Deployment, name: str, start: Start) -> Start:
     return grid.window_end(grid.last_window_holding(SystemClock().now_us()))
 
 
-def _runs(recorded: ControlState, deployment: Deployment, name: str) -> bool:
-    if name not in recorded.live_queries():
-        return False
+def _runs(recorded: ControlState, deployment: Deployment, name: str, latest: str) -> bool:
     try:
-        applied = from_text(name, recorded.queries[name].definition)
+        applied = from_text(latest, recorded.queries[latest].definition)
     except ValueError:
         return False
-    spec = applied.deployment.queries[name]
-    return without_sharing(spec) == without_sharing(deployment.queries[name])
+    return is_same(applied.deployment.queries[latest], deployment.queries[name])
+
+
+def request_each(reach: Reach, make: Callable[[str], Operation], query: str) -> None:
+    """Request an operation on all generations of a query; during a change there are two.
+
+    The last one is first, since it would else take the place of the earlier one; with
+    ``ResumeQuery`` the earlier one is.
+
+    Raises:
+        UsageError: it is refused.
+        EnvironmentProblem: no controller answers.
+    """
+    asyncio.run(_request_each(reach, make, query))
+
+
+async def _request_each(reach: Reach, make: Callable[[str], Operation], query: str) -> None:
+    try:
+        async with reach.connect("query") as client:
+            live = (await client.state()).state.live_queries()
+            named = [name for name in live if base_of(name) == query]
+            last_first = make is not ResumeQuery
+            for name in sorted(named, key=generation_of, reverse=last_first) or [query]:
+                await _request(client, make(name))
+    except LinkError as error:
+        raise EnvironmentProblem(f"{error}: {reach.advice}") from None
 
 
 def request(reach: Reach, operation: Operation) -> None:
@@ -147,13 +200,15 @@ def wait_ready(cluster: Cluster, topics: Names, names: Sequence[str]) -> None:
     ready: set[str] = set()
 
     def all_ready() -> bool:
-        found.update({n: q for n, q in registered(cluster, topics).items() if n in names})
+        now_registered = registered(cluster, topics)
+        found.update({n: q for n, q in now_registered.items() if n in names})
         expected = expected_names(
             {name: query.spec for name, query in found.items()}, listener.all()
         )
         ready.update(name for name in expected if listener.ready(name))
         fragments = {name for name in expected if kind_of(name) != "proxy"}
-        return found.keys() >= {*names} and ready >= fragments
+        replaced = [n for n in names if earlier_generations(n, now_registered)]
+        return found.keys() >= {*names} and ready >= fragments and not replaced
 
     try:
         for _ in range(int(READY_S_MAX / _LOOK_S)):
@@ -167,4 +222,7 @@ def wait_ready(cluster: Cluster, topics: Names, names: Sequence[str]) -> None:
     finally:
         listener.stop()
     for name in names:
+        if generation_of(name):
+            emit(f"query {base_of(name)} runs as generation {generation_of(name)}")
+            continue
         emit(f"query {name} runs; its event time starts at {format_time(found[name].e0_us)}")

@@ -20,7 +20,7 @@ from slackwater.client.follow import KINDS, Client, From
 from slackwater.codec.results import format_time
 from slackwater.model.durations import format_duration_us
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, UsageError
-from slackwater.model.names import Names
+from slackwater.model.names import Names, base_of, latest_generation
 from slackwater.runtime.local.datadir import Life, is_running, read_run
 from slackwater.runtime.local.layout import expected_names
 from slackwater.runtime.logs.admin import Admin
@@ -58,9 +58,9 @@ def print_results(
         raise UsageError(
             f"--kind {', '.join(sorted(unknown))}: choose among {', '.join(sorted(KINDS))}"
         )
-    queries = registered(cluster, names)
+    query, queries = base_of(query), registered(cluster, names)
     topic = names.results(query, "stable")
-    if query not in queries and not partition_counts(cluster, [topic]):
+    if latest_generation(query, queries) is None and not partition_counts(cluster, [topic]):
         raise _unknown(query, queries)
     wanted = kinds or (KINDS - {"boundary"} if format_ == "table" else KINDS)
     start: From = "end" if from_ == "end" else "beginning"
@@ -69,7 +69,8 @@ def print_results(
     )
     with stream:
         if not stream.has_begun:
-            warn(f"slackwater: {nothing_yet(query, queries.get(query), SystemClock().now_us())}")
+            found = queries.get(latest_generation(query, queries) or query)
+            warn(f"slackwater: {nothing_yet(query, found, SystemClock().now_us())}")
         try:
             for record in stream:
                 if format_ == "table":
@@ -241,11 +242,15 @@ def registered(cluster: Cluster, names: Names) -> dict[str, QueryDefinition]:
 
 
 def registered_query(cluster: Cluster, names: Names, name: str) -> QueryDefinition:
-    """Return a registered query; ``UsageError`` lists the registered ones."""
+    """Return a registered query, of a changed one the latest generation.
+
+    ``UsageError`` lists the registered ones.
+    """
     queries = registered(cluster, names)
-    if name not in queries:
+    latest = name if name in queries else latest_generation(name, queries)
+    if latest is None:
         raise _unknown(name, queries)
-    return queries[name]
+    return queries[latest]
 
 
 def kept_for(cluster: Cluster, names: Names, query: str) -> str:
@@ -256,7 +261,8 @@ def kept_for(cluster: Cluster, names: Names, query: str) -> str:
     Raises:
         EnvironmentProblem: Kafka does not answer, or the query is not registered yet.
     """
-    found = registered(cluster, names).get(query)
+    queries = registered(cluster, names)
+    found = queries.get(latest_generation(query, queries) or query)
     if found is None:
         raise EnvironmentProblem(f"query {query} is not registered yet")
     try:

@@ -148,6 +148,7 @@ class ResultRows:
     """
 
     query: str
+    generation: int = 0
     part: int
     first_seq: int
     label: Label
@@ -225,6 +226,7 @@ def _row_template(answer: ResultRows) -> bytes:
     numbers = hole if rows else dict(zip(answer.aggregate, repeat(hole)))
     row: dict[str, Any] = {
         "query": answer.query,
+        **_generation(answer.generation),
         "part": answer.part,
         "seq": 1,
         "kind": answer.label,
@@ -250,6 +252,7 @@ def _row_template(answer: ResultRows) -> bytes:
 def encode_boundary(
     *,
     query: str,
+    generation: int = 0,
     part: int,
     seq: int,
     epoch: int,
@@ -271,7 +274,7 @@ def encode_boundary(
     assert windows >= 1
     return orjson.dumps(
         {
-            **_head(query, part, seq, "boundary", epoch),
+            **_head(query, generation, part, seq, "boundary", epoch),
             "label": label,
             "window_start": format_time(window_start),
             "window_end": format_time(window_end),
@@ -287,12 +290,20 @@ def encode_boundary(
 
 
 def encode_undo(
-    *, query: str, part: int, seq: int, epoch: int, undo_from: int, undo_to: int, emitted_at: int
+    *,
+    query: str,
+    generation: int = 0,
+    part: int,
+    seq: int,
+    epoch: int,
+    undo_from: int,
+    undo_to: int,
+    emitted_at: int,
 ) -> bytes:
     """Encode an UNDO of all tentative answers of windows that start in [undo_from, undo_to]."""
     return orjson.dumps(
         {
-            **_head(query, part, seq, "undo", epoch),
+            **_head(query, generation, part, seq, "undo", epoch),
             "undo_from": format_time(undo_from),
             "undo_to": format_time(undo_to),
             "emitted_at": format_time(emitted_at),
@@ -300,16 +311,18 @@ def encode_undo(
     )
 
 
-def encode_rec_done(*, query: str, part: int, seq: int, epoch: int, emitted_at: int) -> bytes:
+def encode_rec_done(
+    *, query: str, generation: int = 0, part: int, seq: int, epoch: int, emitted_at: int
+) -> bytes:
     """Encode REC_DONE: all answers undone up to ``epoch`` have been replaced."""
-    return orjson.dumps(
-        {**_head(query, part, seq, "rec_done", epoch), "emitted_at": format_time(emitted_at)}
-    )
+    head = _head(query, generation, part, seq, "rec_done", epoch)
+    return orjson.dumps({**head, "emitted_at": format_time(emitted_at)})
 
 
 def encode_gap(
     *,
     query: str,
+    generation: int = 0,
     part: int,
     seq: int,
     epoch: int,
@@ -322,7 +335,7 @@ def encode_gap(
     """Encode a gap: retention deleted ``lost`` readings of a stream in event times [from, to)."""
     return orjson.dumps(
         {
-            **_head(query, part, seq, "gap", epoch),
+            **_head(query, generation, part, seq, "gap", epoch),
             "stream": stream,
             "lost": lost,
             "gap_from": format_time(gap_from),
@@ -332,8 +345,16 @@ def encode_gap(
     )
 
 
-def _head(query: str, part: int, seq: int, kind: str, epoch: int) -> dict[str, Any]:
-    return {"query": query, "part": part, "seq": seq, "kind": kind, "epoch": epoch}
+def _head(
+    query: str, generation: int, part: int, seq: int, kind: str, epoch: int
+) -> dict[str, Any]:
+    of = {"query": query, **_generation(generation), "part": part}
+    return {**of, "seq": seq, "kind": kind, "epoch": epoch}
+
+
+def _generation(generation: int) -> dict[str, int]:
+    """The field of a changed query's results; generation 0 has none."""
+    return {"generation": generation} if generation else {}
 
 
 _HEAD: Final[Mapping[str, type]] = {

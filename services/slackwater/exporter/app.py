@@ -19,14 +19,14 @@ from prometheus_client import CollectorRegistry, start_http_server
 from slackwater.client.follow import Client
 from slackwater.deployment.sharing import share
 from slackwater.exporter.metrics import HeartbeatCollector, ResultMetrics
-from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError, UsageError
-from slackwater.model.names import kind_of
+from slackwater.model.names import kind_of, latest_generation
 from slackwater.runtime.local.layout import process_names
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.entry import ProcessContext
 from slackwater.runtime.service.heartbeats import HeartbeatListener, HeartbeatSender
-from slackwater.runtime.service.registry import Registry
+from slackwater.runtime.service.registry import QueryDefinition, Registry
 
 _log = logging.getLogger(__name__)
 
@@ -62,15 +62,27 @@ class Expected:
     def look(self) -> bool:
         """Read the registry; True if all queries are registered."""
         try:
-            registered = self._registry.queries()
+            found = self._registry.all_queries()
         except SlackwaterError as error:
             _log.info("the registry cannot be read: %s", error)
             return False
-        self._names = self._known({name: each.spec for name, each in registered.items()})
-        return self._deployment.queries.keys() <= registered.keys()
+        self._names = self._known(found)
+        return self._deployment.queries.keys() <= found.keys()
 
-    def _known(self, registered: Mapping[str, QuerySpec]) -> Sequence[str]:
-        deployment = share(self._deployment, registered)
+    def _known(self, found: Mapping[str, QueryDefinition]) -> Sequence[str]:
+        """The names; without those of deleted queries, of which another generation may run."""
+        registered = {name: each.spec for name, each in found.items() if each.state != "deleted"}
+        live = {
+            name: registered[latest_generation(name, registered) or name]
+            if name in found
+            else query
+            for name, query in self._deployment.queries.items()
+            if name not in found or latest_generation(name, registered) is not None
+        }
+        deployment = share(
+            replace(self._deployment, queries={query.name: query for query in live.values()}),
+            registered,
+        )
         queries = {n: query for n, query in deployment.queries.items() if n in registered}
         known = {*process_names(replace(deployment, queries=queries), broker=False)}
         names = process_names(deployment, broker=False)

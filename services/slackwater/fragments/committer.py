@@ -17,7 +17,7 @@ from aiokafka.errors import KafkaError
 
 from slackwater.fragments.results import ResultsWriter
 from slackwater.fragments.transactions import Transactions, follow_closely
-from slackwater.model.names import Names
+from slackwater.model.names import Names, base_of, generation_of
 from slackwater.protocols.dpc.soutput.config import Commit
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.connecting import probe_before_connect
@@ -68,7 +68,12 @@ class PartCommitter:
             await producer.start()
         config = self._session.config
         results = ResultsWriter(
-            config.query, config.part, config.fields, self._aggregate, self._session.core.keys
+            base_of(config.query),
+            config.part,
+            config.fields,
+            self._aggregate,
+            self._session.core.keys,
+            generation_of(config.query),
         )
         self._transactions = Transactions(producer, results, config.fragment, self._names)
 

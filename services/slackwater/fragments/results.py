@@ -52,6 +52,7 @@ class ResultsWriter:
     fields: tuple[str, ...]
     aggregate: tuple[str, ...]
     keys: KeyTable
+    generation: int = 0
 
     def lines(
         self, transaction: Transaction[PaneShare[Any]], emitted_at: int
@@ -85,6 +86,7 @@ class ResultsWriter:
             names, figures = self._content(window.content.slice)
             answer = ResultRows(
                 query=self.query,
+                generation=self.generation,
                 part=self.part,
                 first_seq=window.first_seq,
                 label=label,
@@ -104,6 +106,7 @@ class ResultsWriter:
                 yield label, list(encode_rows(answer, start, start + ROWS_PER_SLICE))
         boundary = encode_boundary(
             query=self.query,
+            generation=self.generation,
             part=self.part,
             seq=window.seq,
             epoch=window.epoch,
@@ -131,6 +134,7 @@ class ResultsWriter:
         label: Label = "stable" if run.stable else "tentative"
         boundary = encode_boundary(
             query=self.query,
+            generation=self.generation,
             part=self.part,
             seq=run.seq,
             epoch=run.epoch,
@@ -151,6 +155,7 @@ class ResultsWriter:
             case Undo(seq, epoch, undo_from, undo_to):
                 return encode_undo(
                     query=self.query,
+                    generation=self.generation,
                     part=self.part,
                     seq=seq,
                     epoch=epoch,
@@ -160,11 +165,17 @@ class ResultsWriter:
                 )
             case RecDone(seq, epoch):
                 return encode_rec_done(
-                    query=self.query, part=self.part, seq=seq, epoch=epoch, emitted_at=emitted_at
+                    query=self.query,
+                    generation=self.generation,
+                    part=self.part,
+                    seq=seq,
+                    epoch=epoch,
+                    emitted_at=emitted_at,
                 )
             case GapNote(seq, epoch, start, end, gap):
                 return encode_gap(
                     query=self.query,
+                    generation=self.generation,
                     part=self.part,
                     seq=seq,
                     epoch=epoch,

@@ -8,11 +8,17 @@ listing by prefix covers a whole deployment. A stream's own ``topic`` belongs to
 never renamed.
 
 The topics of ``schemas/topics.toml`` have the same names; a test checks that the two agree.
+
+A query that is changed while it runs continues as a new *generation*. Generation 1 of ``climate``
+has the name ``climate.g1``: a query of its own, with fragments, ordered logs and deltas of its own.
+Results, state records and the fence of a part belong to the query and have one name for all
+generations (rule-29).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -29,9 +35,41 @@ PREFIX_CHARS_MAX: Final = 100
 """Leaves room for the longest name after it: a query's name has at most 63 characters."""
 
 _PREFIX: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*[._-]", re.ASCII)
-_ORDERER: Final = re.compile(r"([a-z][a-z0-9-]*)\.(\d+)\.([a-z])", re.ASCII)
+_QUERY: Final = r"[a-z][a-z0-9-]*(?:\.g[1-9]\d*)?"
+_GENERATION: Final = re.compile(r"([a-z][a-z0-9-]*)\.g([1-9]\d{0,8})", re.ASCII)
+_ORDERER: Final = re.compile(rf"({_QUERY})\.(\d+)\.([a-z])", re.ASCII)
 _PROXY: Final = re.compile(r"([^./]+)(?:\.([1-9]\d*))?", re.ASCII)
-_ROOT: Final = re.compile(r"([a-z][a-z0-9-]*)\.(\d+)", re.ASCII)
+_ROOT: Final = re.compile(rf"({_QUERY})\.(\d+)", re.ASCII)
+
+
+def generation_name(query: str, generation: int) -> str:
+    """The name of a query's generation: ``climate`` is generation 0, then ``climate.g1``."""
+    assert generation >= 0
+    return f"{query}.g{generation}" if generation else query
+
+
+def base_of(query: str) -> str:
+    """The query that a generation belongs to: ``climate`` of ``climate.g1``."""
+    match = _GENERATION.fullmatch(query)
+    return query if match is None else match[1]
+
+
+def generation_of(query: str) -> int:
+    """The number of a generation: 1 of ``climate.g1``, 0 of ``climate``."""
+    match = _GENERATION.fullmatch(query)
+    return 0 if match is None else int(match[2])
+
+
+def earlier_generations(query: str, queries: Iterable[str]) -> list[str]:
+    """The earlier generations of a query among these, the last one first."""
+    base, generation = base_of(query), generation_of(query)
+    found = [q for q in queries if base_of(q) == base and generation_of(q) < generation]
+    return sorted(found, key=generation_of, reverse=True)
+
+
+def latest_generation(query: str, queries: Iterable[str]) -> str | None:
+    """The latest generation of a query among these."""
+    return max((q for q in queries if base_of(q) == query), key=generation_of, default=None)
 
 
 def replica_letter(replica: int) -> str:
@@ -139,7 +177,8 @@ def own_name(process: str) -> str:
 
 def is_orderer_of(process: str, query: str) -> bool:
     """Return whether the process is an orderer of this query."""
-    return process.startswith(f"orderer/{query}.")
+    match = _ORDERER.fullmatch(own_name(process))
+    return kind_of(process) == "orderer" and match is not None and match[1] == query
 
 
 def is_proxy_of(process: str, stream: str) -> bool:
@@ -176,12 +215,12 @@ class Names:
         return f"{self.prefix}sw.deltas.{query}.{part}"
 
     def state(self, query: str) -> str:
-        """The state records of a query's fragments."""
-        return f"{self.prefix}sw.state.{query}"
+        """The state records of a query's fragments, of all its generations."""
+        return f"{self.prefix}sw.state.{base_of(query)}"
 
     def results(self, query: str, kind: ResultKind) -> str:
-        """One of a query's three result topics."""
-        return f"{self.prefix}sw.results.{query}.{kind}"
+        """One of a query's three result topics, of all its generations."""
+        return f"{self.prefix}sw.results.{base_of(query)}.{kind}"
 
     @property
     def heartbeats(self) -> str:
@@ -204,8 +243,8 @@ class Names:
     # Transactional ids and groups.
 
     def transactional_id(self, query: str, part: int) -> str:
-        """The fence of a query's part (rule-27)."""
-        return f"{self.prefix}sw.{query}.{part}"
+        """The fence of a query's part, of all its generations (rule-27, rule-29)."""
+        return f"{self.prefix}sw.{base_of(query)}.{part}"
 
     def group(self, process: str) -> str:
         """Prefix of Spark's group ids of an aggregator; no process joins a group."""

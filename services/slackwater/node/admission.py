@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from slackwater.deployment.deadlines import brought_forward
 from slackwater.deployment.sharing import without_sharing
 from slackwater.model.deployment import Deployment
+from slackwater.model.names import generation_of, latest_generation
 from slackwater.node.applied import AppliedQuery, from_text
+from slackwater.node.generations import why_no_change
 from slackwater.node.recorded import applied_queries, deployment_of, why_unreadable
 from slackwater.protocols.iads.control_object import (
     AcknowledgeView,
@@ -35,12 +37,14 @@ class RunningQueries:
         deadlines_us: the first deadline with which each query is registered (after normal time).
         deleted: names of deleted queries, which are not used again.
         takes_streams: a query may bring streams that are new.
+        paused: names of its paused queries.
     """
 
     deployment: Deployment
     deadlines_us: Mapping[str, int]
     deleted: Collection[str]
     takes_streams: bool = False
+    paused: Collection[str] = ()
 
 
 def why_refused(operation: Operation, known: RunningQueries) -> str:
@@ -83,6 +87,7 @@ def why_refused_on_nodes(operation: Operation, state: ControlState) -> str:
         {name: query.deployment.deadline_us(name, 1) for name, query in applied.items()},
         {n for n, q in state.queries.items() if q.wanted == Wanted.DELETED.value},
         takes_streams=True,
+        paused={n for n, q in state.queries.items() if q.wanted == Wanted.PAUSED.value},
     )
     return why_refused(operation, known)
 
@@ -107,10 +112,12 @@ def _against(applied: AppliedQuery, known: RunningQueries) -> Iterator[str]:
     if name in running.queries:
         if without_sharing(running.queries[name]) != without_sharing(spec):
             yield (
-                f"query {name} runs with another definition: give the new query another name, or"
-                f" delete {name} first and then give the new query another name"
+                f"query {name} runs with another definition; another client may have changed it:"
+                " see `slackwater query show`, and apply the file again"
             )
         return
+    if generation_of(name):
+        yield from why_no_change(spec, running, known.paused)
     if name in known.deleted:
         yield (
             f"query {name} has been deleted, and its topics keep its results: give the new query"
@@ -136,8 +143,13 @@ def _against(applied: AppliedQuery, known: RunningQueries) -> Iterator[str]:
                 )
             elif running.streams[source] != added.streams[source]:
                 yield f"query {name}: stream {source} runs with another definition"
-        elif source not in running.queries:
+        elif (of := latest_generation(source, running.queries)) is None:
             yield f"query {name} reads query {source}, which does not run: apply that first"
+        elif of != source:
+            yield (
+                f"query {name} reads query {source}, which has been changed (it is {of}): in this"
+                " version a query over a changed one is not possible"
+            )
         elif without_sharing(running.queries[source]) != without_sharing(added.queries[source]):
             yield f"query {name} reads query {source}, which runs with another definition"
     yield from (f"{reason}, or leave it out" for reason in _brought_forward(added, name, known))

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import SlackwaterError
 from slackwater.node.admission import RunningQueries, why_refused
 from slackwater.node.applied import AppliedQuery, Start, from_text, to_text
+from slackwater.node.generations import replacements
 from slackwater.node.plan import Apply, SetState, State, changes
-from slackwater.protocols.iads.control_object import ApplyQuery, Operation, PauseQuery
+from slackwater.protocols.iads.control_object import ApplyQuery, DeleteQuery, Operation, PauseQuery
 from slackwater.protocols.iads.control_state import ControlState
 from slackwater.runtime.service.registry import QueryDefinition
 
@@ -45,6 +46,10 @@ class QueryRunner(Protocol):
 
     async def change_state(self, name: str, state: State) -> None:
         """Pause, resume or delete a query."""
+        ...
+
+    async def is_ready_to_replace(self, later: str, earlier: str) -> bool:
+        """Whether a query's new generation has reached the answers of the earlier one."""
         ...
 
     async def settle(self) -> None:
@@ -88,6 +93,7 @@ class Agent:
             Deployment(deployment.clock, deployment.streams, queries, deployment.names),
             {name: q.first_deadline_us for name, q in self._registered.items() if name in queries},
             {name for name, query in self._registered.items() if query.state == "deleted"},
+            paused={name for name, query in self._registered.items() if query.state == "paused"},
         )
         return why_refused(operation, known)
 
@@ -96,16 +102,16 @@ class Agent:
         self._state = state
         self._changed.set()
 
-    async def run(self) -> None:
-        """Carry out the record, until cancelled."""
+    async def run(self, request: Callable[[Operation], None]) -> None:
+        """Carry out the record, until cancelled; ``request`` requests an operation."""
         while True:
             await self._changed.wait()
             self._changed.clear()
-            if not await self._carry_out():
+            if not await self._carry_out(request):
                 await asyncio.sleep(RETRY_S)
                 self._changed.set()
 
-    async def _carry_out(self) -> bool:
+    async def _carry_out(self, request: Callable[[Operation], None]) -> bool:
         """Make all changes; False if something is left to be done."""
         try:
             await self._machine.settle()
@@ -115,7 +121,7 @@ class Agent:
                 found = changes(self._wanted(), self._states(), _stages(applied))
                 waiting = [change for change in found if not await self._make(change, applied)]
                 if not found or waiting:
-                    return not waiting
+                    return not waiting and await self._end_replaced(request)
         except Exception as error:  # noqa: BLE001 -- it is tried again, and the queries go on
             is_foreseen = isinstance(error, SlackwaterError | OSError)
             if str(error) != self._reported:
@@ -131,6 +137,17 @@ class Agent:
             return True
         query = applied[change.query]
         return await self._machine.apply(query.deployment, change.query, query.start)
+
+    async def _end_replaced(self, request: Callable[[Operation], None]) -> bool:
+        """End the generations whose successors are ready; False if one is not."""
+        are_ready = True
+        for earlier, later in replacements(self._state.live_queries()):
+            if await self._machine.is_ready_to_replace(later, earlier):
+                _log.info("query %s replaces %s", later, earlier)
+                request(DeleteQuery(earlier))
+            else:
+                are_ready = False
+        return are_ready
 
     def _recorded(self) -> dict[str, AppliedQuery]:
         """The queries of the record that this version can read."""

@@ -22,6 +22,7 @@ from slackwater.controller.links import LinkError, NodeBeat, StateFrame
 from slackwater.controller.server import Address
 from slackwater.controller.tls import LinkTls
 from slackwater.model.errors import SlackwaterError, UsageError
+from slackwater.node.applied import AppliedQuery
 from slackwater.node.clock_offset import (
     CLOCK_PERIOD_S,
     EXCHANGES,
@@ -30,6 +31,7 @@ from slackwater.node.clock_offset import (
     measured,
     why_too_far,
 )
+from slackwater.node.generations import replacements
 from slackwater.node.machine import NodeMachine
 from slackwater.node.recorded import (
     REGISTRATION,
@@ -40,7 +42,7 @@ from slackwater.node.recorded import (
     not_applied,
 )
 from slackwater.node.registering import Registering
-from slackwater.protocols.iads.control_object import JoinNode
+from slackwater.protocols.iads.control_object import DeleteQuery, JoinNode
 from slackwater.protocols.iads.control_state import ControlState, join_all
 from slackwater.protocols.iads.detector import HEARTBEAT_PERIOD_US
 from slackwater.runtime.logs.cluster import Cluster
@@ -89,6 +91,7 @@ class Node:
         self._config = config
         self._machine = NodeMachine(config.name, config.cluster, config.data_dir)
         self._states: dict[Address, ControlState] = {}
+        self._clients: dict[Address, ControlClient] = {}
         self._state = ControlState()
         self._changed, self._duties_changed = asyncio.Event(), asyncio.Event()
         self._is_joined = self._has_left = False
@@ -140,11 +143,13 @@ class Node:
                     lambda frame: self._receive(address, frame),
                     self._config.tls,
                 ) as client:
+                    self._clients[address] = client
                     measuring = asyncio.create_task(self._compare_clocks(client))
                     try:
                         await self._report_to(client, address)
                     finally:
                         measuring.cancel()
+                        del self._clients[address]
                         await asyncio.gather(measuring, return_exceptions=True)
                         self._clocks.pop(client.controller, None)
             except LinkError as error:
@@ -266,10 +271,11 @@ class Node:
     async def _register(self) -> bool:
         """Register queries, and look which are registered; False if some are not yet."""
         transport, assigned = self._machine.transport, self._assigned
-        if transport is None:
+        listener = self._machine.listener
+        if transport is None or listener is None:
             return True
         if self._registering is None:
-            self._registering = Registering(transport, self._machine.file)
+            self._registering = Registering(transport, listener, self._machine.file)
             self._start(self._registering.truncate(settings().truncate_every_s))
         applied = applied_queries(self._state)
         self._registered, problem = await self._registering.carry_out(
@@ -285,7 +291,27 @@ class Node:
                 self._changed.set()
         reasons = [f"query {name}: {why}" for name, why in not_applied(self._state).items()]
         self._report("; ".join([*reasons, *filter(None, [problem])]))
-        return applied.keys() <= self._known and self._registered >= assigned.registered.keys()
+        is_registered = self._registered >= assigned.registered.keys()
+        are_ready = await self._end_replaced(self._registering, applied)
+        return applied.keys() <= self._known and is_registered and are_ready
+
+    async def _end_replaced(
+        self, registering: Registering, applied: Mapping[str, AppliedQuery]
+    ) -> bool:
+        """End generations whose successors are registered here and ready; False if some are not."""
+        mine = self._registered
+        changes = [change for change in replacements(applied) if change[1] in mine]
+        if not changes:
+            return True
+        queries = {name: each.deployment.queries[name] for name, each in applied.items()}
+        ended = await registering.are_ready(changes, queries)
+        for earlier in ended:
+            for client in list(self._clients.values()):
+                with suppress(LinkError):
+                    response = (await client.request(DeleteQuery(earlier))).response
+                    _log.info("query %s is replaced %s", earlier, response.refusal)
+                    break
+        return len(ended) == len(changes)
 
     async def _settle_always(self) -> None:
         async def settle() -> bool:

@@ -80,6 +80,11 @@ class NodeMachine:
         """The transport to the logs; None before the first query is known."""
         return None if self._processes is None else self._processes.transport
 
+    @property
+    def listener(self) -> HeartbeatListener | None:
+        """The listener for heartbeats of all processes; None before the first query is known."""
+        return None if self._processes is None else self._processes.listener
+
     def numbers_seen(self) -> dict[str, int]:
         """The placement numbers that this node has been given last, by name."""
         return Placements(self._directory.path / PLACEMENTS_FILE).read()

@@ -19,7 +19,14 @@ from typing import Final
 from slackwater.deployment.sharing import without_sharing
 from slackwater.model.deployment import Deployment, StreamSpec
 from slackwater.model.errors import UsageError
-from slackwater.model.names import OrdererName, ProxyName, RootName, kind_of, own_name
+from slackwater.model.names import (
+    OrdererName,
+    ProxyName,
+    RootName,
+    earlier_generations,
+    kind_of,
+    own_name,
+)
 from slackwater.node.applied import AppliedQuery, from_text
 from slackwater.protocols.iads.control_object import ApplyQuery
 from slackwater.protocols.iads.control_state import STREAMS, ControlState, PlacementEntry, Wanted
@@ -128,13 +135,18 @@ def deployment_of(applied: Mapping[str, AppliedQuery]) -> Deployment:
 
 
 def fragment_specs(state: ControlState) -> list[FragmentSpec]:
-    """What is to run, for the planner; nothing of a paused query."""
+    """What is to run, for the planner; nothing of a paused query.
+
+    The roots of a changed query follow when its earlier generation has ended (rule-29).
+    """
     applied = applied_queries(state)
     specs = [
         spec
         for name, query in applied.items()
         if state.queries[name].wanted == Wanted.RUNNING.value
-        for spec in _of_query(query.deployment, name)
+        for spec in _of_query(
+            query.deployment, name, has_roots=not earlier_generations(name, applied)
+        )
     ]
     specs += [FragmentSpec(name, REGISTRATION, REGISTRATION) for name in applied]
     specs += _proxies(deployment_of(applied), state.placement)
@@ -147,7 +159,9 @@ def _sites(deployment: Deployment, sources: Iterable[str]) -> tuple[tuple[str, s
     return tuple(sorted({(SITE, stream.site) for stream in streams if stream.site}))
 
 
-def _of_query(deployment: Deployment, name: str) -> Iterator[FragmentSpec]:
+def _of_query(
+    deployment: Deployment, name: str, *, has_roots: bool = True
+) -> Iterator[FragmentSpec]:
     """Its orderers, which prefer the sites of their streams, and its roots."""
     query = deployment.queries[name]
     for child in range(query.children):
@@ -155,7 +169,7 @@ def _of_query(deployment: Deployment, name: str) -> Iterator[FragmentSpec]:
         for replica in range(query.replicas):
             process = OrdererName(name, child, replica).process
             yield FragmentSpec(name, _rest(process, name), f"orderer.{child}", sites)
-    for part in range(query.parts):
+    for part in range(query.parts if has_roots else 0):
         process = RootName(name, part).process
         yield FragmentSpec(name, _rest(process, name), f"root.{part}")
 
@@ -199,10 +213,9 @@ def key_of(process: str) -> tuple[str, str]:
         return STREAMS, str(ProxyName.parse(name))
     if kind == REGISTRATION:
         return name, REGISTRATION
-    if kind == "orderer":
-        return OrdererName.parse(name).query, f"orderer.{name.partition('.')[2]}"
-    if kind == "root":
-        return RootName.parse(name).query, f"root.{name.partition('.')[2]}"
+    if kind in {"orderer", "root"}:
+        query = (OrdererName if kind == "orderer" else RootName).parse(name).query
+        return query, f"{kind}.{name.removeprefix(f'{query}.')}"
     raise UsageError(f"{process}: not a fragment, such as root/climate.0; see `node list`")
 
 

@@ -14,14 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from slackwater.model.deployment import Deployment
+from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError
 from slackwater.node.applied import AppliedQuery
 from slackwater.node.plan import SetState, State, changes
 from slackwater.protocols.iads.control_state import Wanted
 from slackwater.runtime.local.registration import Registration
+from slackwater.runtime.local.replacing import Replacing
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import partition_counts
+from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 from slackwater.runtime.service.truncation import Truncation
 
@@ -37,8 +39,9 @@ _NAMES: Final[Mapping[Wanted, State]] = {
 class Registering:
     """Registers queries in Kafka, and truncates their internal logs. ``path`` is for messages."""
 
-    def __init__(self, transport: KafkaTransport, path: Path) -> None:
+    def __init__(self, transport: KafkaTransport, listener: HeartbeatListener, path: Path) -> None:
         self._transport, self._path = transport, path
+        self._replacing = Replacing(transport, listener)
         self._truncation = Truncation(transport, ())
 
     async def carry_out(
@@ -61,6 +64,26 @@ class Registering:
         done, why = await asyncio.to_thread(self._carry_out, wanted, applied, all_)
         self._truncation.read_by(all_.queries[name] for name in done if name in all_.queries)
         return done, why
+
+    async def are_ready(
+        self, changes: Collection[tuple[str, str]], queries: Mapping[str, QuerySpec]
+    ) -> list[str]:
+        """The queries of which a new generation can take the place (rule-29).
+
+        Args:
+            changes: changes in progress: the generation that is to end, and its successor.
+            queries: all recorded queries.
+
+        Raises:
+            SlackwaterError: Kafka does not answer.
+        """
+        self._replacing.forget(later for _, later in changes)
+
+        def find() -> list[str]:
+            replacing = self._replacing
+            return [e for e, later in changes if replacing.is_ready(queries[later], queries[e])]
+
+        return await asyncio.to_thread(find)
 
     async def truncate(self, every_s: float) -> None:
         """Truncate the logs of the queries that are registered here, until cancelled."""

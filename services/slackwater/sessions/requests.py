@@ -79,6 +79,18 @@ class ReadRootState:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadGenerations:
+    """Read the newest committed state records of a part's roots of the query's other generations.
+
+    Answer: ``Mapping[int, RootState]``, by generation.
+    """
+
+    query: str
+    part: int
+    timeout_us: int = TIMEOUT_US
+
+
+@dataclass(frozen=True, slots=True)
 class Fence:
     """Fence older copies of this root: abort their transaction and reject later ones (rule-27).
 
@@ -147,6 +159,7 @@ Request: TypeAlias = (
     | Ends
     | ReadStates
     | ReadRootState
+    | ReadGenerations
     | ReadOrdered
     | BeginIncarnation
     | FindIncarnation

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
-from slackwater.model.errors import SUPERSEDED_CODE, SlackwaterError
+from slackwater.model.errors import SlackwaterError
 from slackwater.model.names import OrdererName
 from slackwater.model.records import (
     BucketRecord,
@@ -36,22 +35,15 @@ from slackwater.protocols.common.states import LineState
 from slackwater.protocols.dpc.reconcile.downstream import read_position_key
 from slackwater.protocols.dpc.soutput import config as dpc
 from slackwater.protocols.dpc.soutput.answers import GapNote
-from slackwater.protocols.dpc.soutput.config import (
-    Commit,
-    DeltaLog,
-    RootConfig,
-    fits,
-    initial_state,
-    stays_down,
-)
+from slackwater.protocols.dpc.soutput.config import Commit, DeltaLog, RootConfig
 from slackwater.protocols.dpc.soutput.core import RootCore
 from slackwater.protocols.dpc.soutput.delta_cursor import damaged_delta
 from slackwater.protocols.dpc.soutput.upstream import Switched
 from slackwater.sessions.boundwatch import BoundWatch
 from slackwater.sessions.effects import Effect, Fail, FetchEnds, LogLine, Perform, Refute, Skipped
+from slackwater.sessions.progress import PartProgress, read_own, read_progress
 from slackwater.sessions.requests import (
     PROBE_TIMEOUT_US,
-    TIMEOUT_US,
     Beginnings,
     Ends,
     Fence,
@@ -59,17 +51,10 @@ from slackwater.sessions.requests import (
     Log,
     OpenTransactions,
     Procedure,
-    ReadRootState,
 )
 from slackwater.sessions.session import Form, Record, Report
 
 WATCH_PERIOD_US: Final = 50_000
-
-
-class SupersededRootError(SlackwaterError):
-    """Raised when another copy has a greater placement number; this one stays down (trace-17)."""
-
-    exit_code = SUPERSEDED_CODE
 
 
 class RootSession:
@@ -100,7 +85,7 @@ class RootSession:
         self._watch = BoundWatch(config.bound_us, config.grid, config.schedule.normal_time)
         self._watched_at = 0
         self._core: RootCore | None = None
-        self._restored: RootState | None = None
+        self._restored = PartProgress(None, {})
         self._opens = self._is_open = False
         """Whether transactions are being opened, and whether they are open."""
         self._in_flight: Commit | None = None
@@ -152,16 +137,12 @@ class RootSession:
     def start(self) -> Procedure[Sequence[Effect]]:
         """Fence earlier copies of this part, then read the progress of its answers."""
         config, logs = self._config, tuple(self._log_at)
-        found: RootState | None = yield self._newest()
-        is_recorded = config.is_recorded
-        if found is not None and stays_down(found, config.placement, is_recorded=is_recorded):
-            raise SupersededRootError(
-                f"{self.fragment} has placement {found.placement}; "
-                f"this copy has placement {config.placement} and stays down"
-            )
+        found = yield from read_progress(config)
+        found.check(config)
         yield Fence()
-        self._restored = yield self._newest()
-        state = self._restored or initial_state(config)
+        self._restored = yield from read_progress(config)
+        self._restored.check(config)
+        state = self._restored.state(config)
         ends = yield Ends(logs)
         core = RootCore(
             config, state, suppress_until={self._log_at[at]: end for at, end in ends.items()}
@@ -176,14 +157,10 @@ class RootSession:
             )
         ]
 
-    def _newest(self, timeout_us: int = TIMEOUT_US) -> ReadRootState:
-        config = self._config
-        return ReadRootState(config.query, config.part, partial(fits, config), timeout_us)
-
     def _open(self) -> Procedure[None]:
         """Enable commits; end if another copy has answered since the start."""
         yield OpenTransactions()
-        if (yield self._newest()) != self._restored:
+        if (yield from read_progress(self._config)) != self._restored:
             # That copy is fenced now, but this session started from an older state than its last.
             self._fail(f"another copy of {self.fragment} has committed since this one started")
         self._is_open = not self._is_ending
@@ -285,7 +262,7 @@ class RootSession:
 
     def _look_at_claim(self, inc: int) -> Procedure[None]:
         try:
-            found: RootState | None = yield self._newest(PROBE_TIMEOUT_US)
+            found: RootState | None = yield read_own(self._config, PROBE_TIMEOUT_US)
         except SlackwaterError:
             self._looks_at_claim = False
             return  # no answer: the check is repeated at the next claim
@@ -329,7 +306,7 @@ class RootSession:
         if not self._is_open:
             if not self._opens:
                 self._opens = True
-                if self._restored is None:
+                if not self._restored.has_begun:
                     self._watch.began(now)
                 effects.append(Perform(self._open()))
             return effects

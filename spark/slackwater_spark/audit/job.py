@@ -27,6 +27,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec
+from slackwater.model.names import generation_of
 from slackwater_spark.audit.comparison import AuditReport, compare_rows, make_report
 from slackwater_spark.audit.query import aggregated, input_rows
 from slackwater_spark.audit.results import answers_of, read_results
@@ -80,7 +81,8 @@ def audit(
     wanted = aggregated(
         input_rows(records, log.accepted, deployment, spec, start_time_us), deployment, spec
     )
-    compared = compare_rows(wanted, results, spec, start, end)
+    mine = results.where(results.generation == generation_of(spec.name))
+    compared = compare_rows(wanted, mine, spec, start, end)
     outputs = deployment.output_fields(spec)
     return make_report(spec, outputs, compared, answers, log, start, end)
 

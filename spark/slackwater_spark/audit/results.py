@@ -10,13 +10,13 @@ from pyspark.sql import functions as sf
 
 from slackwater.codec.results import format_time
 from slackwater.model.deployment import QuerySpec
-from slackwater.model.names import Names
+from slackwater.model.names import Names, generation_of
 from slackwater.primitives.expression_sql import KEY_COLUMN
 from slackwater_spark.audit.source_logs import read_topics
 
 _RESULT = (
     "kind string, label string, window_start string, window_end string, windows bigint,"
-    " key string, fields map<string, map<string, double>>, lost string"
+    " generation int, key string, fields map<string, map<string, double>>, lost string"
 )
 
 
@@ -34,6 +34,7 @@ def read_results(
         "offset",
         "r.kind",
         "r.windows",
+        sf.coalesce("r.generation", sf.lit(0)).alias("generation"),
         sf.col("r.key").alias(KEY_COLUMN),
         "r.fields",
         "r.lost",
@@ -53,25 +54,34 @@ class AuditedAnswers(NamedTuple):
 
 
 def answers_of(results: DataFrame, spec: QuerySpec, first_us: int) -> AuditedAnswers:
-    """Follow each part's boundaries, which list its answered windows in order."""
+    """Follow each part's boundaries, which list its answered windows in order.
+
+    A new generation of a query begins at the window after those of the earlier one (rule-29).
+    """
     assert spec.window is not None
-    slide = spec.window.slide_us
+    slide, generation = spec.window.slide_us, generation_of(spec.name)
     begins = results.groupBy("partition").agg(sf.min("offset")).collect()
     # If retention has truncated the results, the first window left may be incomplete.
     complete = {part for part, offset in begins if offset == 0}
     rows = (
         results.where("kind = 'boundary'")
-        .select("partition", "window_start", "windows")
+        .where(sf.col("generation") <= generation)
+        .select("partition", "window_start", "windows", "generation")
         .orderBy("partition", "offset")
         .collect()
     )
     starts: dict[int, int] = {}
     ends: dict[int, int] = {}
+    answered: dict[int, int] = {}
+    """The end of what each part has answered in any generation."""
     twice = skipped = 0
     findings = []
-    for part, window, windows in rows:
-        starts.setdefault(part, first_us if part in complete else window + slide)
-        due = ends.get(part, first_us if part in complete else window)
+    for part, window, windows, of in rows:
+        is_first = part in complete and not generation
+        begun = first_us if is_first else window
+        if of == generation:
+            starts.setdefault(part, begun if is_first or part in answered else window + slide)
+        due = answered.get(part, begun)
         if window < due:
             twice += 1
             findings.append(f"part {part}: {format_time(window)} is answered twice")
@@ -80,5 +90,7 @@ def answers_of(results: DataFrame, spec: QuerySpec, first_us: int) -> AuditedAns
             findings.append(
                 f"part {part}: no answers from {format_time(due)} to {format_time(window)}"
             )
-        ends[part] = max(due, window + windows * slide)
+        answered[part] = max(due, window + windows * slide)
+        if of == generation:
+            ends[part] = answered[part]
     return AuditedAnswers(starts, ends, twice, skipped, findings)

@@ -57,7 +57,7 @@ from slackwater.runtime.service.heartbeat_view import REFUTED_S, STALE_S, Heartb
 from slackwater.runtime.service.heartbeats import (
     HeartbeatListener,
 )
-from slackwater.runtime.service.state import read_root_state, read_states
+from slackwater.runtime.service.state import read_generations, read_root_state, read_states
 from slackwater.runtime.service.truncation import Truncation, not_needed
 from slackwater.sessions.effects import Skipped
 
@@ -153,6 +153,20 @@ def test_impossible_state_records_leave_the_newest_of_ours(foreign: str) -> None
     assert read_root_state(broker, "climate", 0) == ROOT
     assert read_states(broker, "climate", 1)[ORDERER.fragment] == ORDERER
     assert skipped(STATE) == before + 2, "one for each reading"
+
+
+def test_generations_have_their_records_in_one_log() -> None:
+    broker, before = states(), skipped(STATE)
+    later = replace(ROOT, fragment="root/climate.g1.0", next_seq=ROOT.next_seq + 1)
+    for state in (later, replace(later, fragment="root/climate.g4.0")):
+        value = encode_root_state(state)
+        broker.writer(no_failure).append(STATE, 0, value, state.fragment.encode())
+    assert read_root_state(broker, "climate", 0) == ROOT
+    assert read_root_state(broker, "climate.g1", 0) == later
+    assert read_root_state(broker, "climate.g2", 0) is None
+    assert read_generations(broker, "climate", 0).keys() == {1, 4}
+    assert read_generations(broker, "climate.g1", 0)[0] == ROOT
+    assert skipped(STATE) == before
 
 
 @settings(max_examples=50)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -119,6 +120,19 @@ def test_a_hundred_corrected_windows_are_one_batch_a_topic() -> None:
     assert [line["kind"] for line in producer.lines("corrections")] == ["undo", "rec_done"]
     assert len(list(producer.lines("tentative"))) == 1
     assert producer.states == [STATE]
+
+
+def test_every_result_of_a_changed_query_names_its_generation() -> None:
+    producer = Producer(100_000)
+    writer = replace(WRITER, generation=3)
+    transactions = Transactions(cast(Any, producer), writer, STATE.fragment, Names())
+    asyncio.run(transactions.write(Commit(corrections(10), STATE), emitted_at=0))
+    lines = [line for _, lines in producer.sent for line in lines]
+    assert {line["kind"] for line in lines} == {"boundary", "undo", "rec_done"}
+    assert {(line["query"], line["generation"]) for line in lines} == {("climate", 3)}
+    before = [line for _, lines in written(corrections(10)).sent for line in lines]
+    assert not any("generation" in line for line in before), "generation 0 is not named"
+    assert [{k: v for k, v in line.items() if k != "generation"} for line in lines] == before
 
 
 @pytest.mark.parametrize("records_max", [1, 7, 100])

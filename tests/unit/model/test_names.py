@@ -19,6 +19,12 @@ from slackwater.model.names import (
     Names,
     OrdererName,
     RootName,
+    base_of,
+    earlier_generations,
+    generation_name,
+    generation_of,
+    is_orderer_of,
+    latest_generation,
     why_no_prefix,
 )
 from slackwater.runtime.local.datadir import DataDirectory, keep_prefix, read_run
@@ -42,6 +48,31 @@ def all_names(names: Names, stream: str, query: str) -> set[str]:
         names.heartbeats,
         names.registry,
     }
+
+
+def test_generations_of_a_query_share_results_states_and_fence_and_nothing_else() -> None:
+    both = all_names(Names(), "room-1", "climate"), all_names(Names(), "room-1", "climate.g2")
+    assert both[1] - both[0] == {"sw.ordered.climate.g2.0", "sw.deltas.climate.g2.0"}
+    assert Names().transactional_id("climate.g2", 1) == "sw.climate.1"
+    assert OrdererName.parse("climate.g2.0.b") == OrdererName("climate.g2", 0, 1)
+    assert RootName.parse("climate.g2.3") == RootName("climate.g2", 3)
+    assert is_orderer_of("orderer/climate.g2.0.b", "climate.g2")
+    assert not is_orderer_of("orderer/climate.g2.0.b", "climate")
+    assert not is_orderer_of("root/climate.0", "climate")
+
+
+@given(st.from_regex(r"[a-z][a-z0-9-]{0,20}", fullmatch=True), st.integers(0, 10**9 - 1))
+def test_the_name_of_a_generation_is_read_back(query: str, generation: int) -> None:
+    name = generation_name(query, generation)
+    assert (base_of(name), generation_of(name)) == (query, generation)
+
+
+def test_generations_are_ordered_by_number() -> None:
+    there = ["climate.g10", "climate", "climate.g9", "climates.g11"]
+    assert earlier_generations("climate.g10", there) == ["climate.g9", "climate"]
+    assert earlier_generations("climate", there) == []
+    assert latest_generation("climate", there) == "climate.g10"
+    assert latest_generation("on", there) is None
 
 
 def test_without_a_prefix_the_names_are_those_of_running_deployments() -> None:

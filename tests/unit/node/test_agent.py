@@ -15,6 +15,7 @@ from slackwater.model.errors import EnvironmentProblem
 from slackwater.node import agent as agents
 from slackwater.node.agent import Agent
 from slackwater.node.applied import AppliedQuery, Start, to_text
+from slackwater.node.generations import as_generation
 from slackwater.node.plan import State
 from slackwater.protocols.iads.control_object import (
     ApplyQuery,
@@ -42,12 +43,20 @@ class FakeMachine:
         self.fails_with: Exception | None = None
         self.starts: dict[str, Start] = {}
         self.tries_in_vain = 0
+        self.ready: set[str] = set()
+        """New generations that can replace the earlier one."""
+        self.asked_about: list[tuple[str, str]] = []
 
     def registered(self) -> Mapping[str, QueryDefinition]:
         if self.is_away:
             self.tries_in_vain += 1
             raise EnvironmentProblem("no broker answers")
         return dict(self.known)
+
+    async def is_ready_to_replace(self, later: str, earlier: str) -> bool:
+        await asyncio.sleep(0)
+        self.asked_about.append((later, earlier))
+        return later in self.ready
 
     async def settle(self) -> None:
         if self.fails_with is not None:
@@ -94,11 +103,15 @@ class World:
             self.agent.record(self.record.state)
         return refusal
 
+    def take(self, operation: Operation) -> None:
+        """An operation that the agent requests."""
+        self.request(operation)
+
     def apply(self, name: str, deployment: Deployment, start: Start = "now") -> None:
         self.request(ApplyQuery(name, to_text(AppliedQuery(name, deployment, start))))
 
     async def reaches(self, **states: State) -> None:
-        running = asyncio.create_task(self.agent.run())
+        running = asyncio.create_task(self.agent.run(self.take))
         try:
             await eventually_async(lambda: self.machine.states() == states, str(states), 20)
         finally:
@@ -153,7 +166,7 @@ async def test_pause_resume_and_delete(world: World) -> None:
 async def test_while_kafka_is_away_operations_are_recorded_and_wait(world: World) -> None:
     world.machine.is_away = True
     world.apply("three", parsed(ONE, THREE))
-    running = asyncio.create_task(world.agent.run())
+    running = asyncio.create_task(world.agent.run(world.take))
     await eventually_async(lambda: world.machine.tries_in_vain >= 2, "it is tried", 20)
     assert world.machine.states() == {"one": "running"}
     running.cancel()
@@ -166,7 +179,7 @@ async def test_while_kafka_is_away_operations_are_recorded_and_wait(world: World
 async def test_a_query_without_a_first_reading_is_tried_again(world: World) -> None:
     world.machine.is_empty = True
     world.apply("three", parsed(ONE, THREE))
-    running = asyncio.create_task(world.agent.run())
+    running = asyncio.create_task(world.agent.run(world.take))
     await eventually_async(lambda: world.machine.tries_in_vain >= 2, "it is tried", 20)
     world.machine.is_empty = False
     await eventually_async(lambda: "three" in world.machine.states(), "it is applied", 20)
@@ -199,7 +212,7 @@ async def test_what_is_left_of_a_failed_change_is_tried_again_whatever_failed(
 ) -> None:
     """The change is registered, so nothing is found to be done but this."""
     world.machine.fails_with = error
-    running = asyncio.create_task(world.agent.run())
+    running = asyncio.create_task(world.agent.run(world.take))
     try:
         await eventually_async(lambda: world.machine.tries_in_vain > 2, "it is tried again", 20)
         assert not world.machine.is_settled
@@ -208,3 +221,31 @@ async def test_what_is_left_of_a_failed_change_is_tried_again_whatever_failed(
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_new_generation_replaces_the_earlier_one_when_it_is_ready(world: World) -> None:
+    changed, name = as_generation(parsed(ONE.replace("2s", "3s")), "one", world.record.state)
+    world.apply(name, changed)
+    running = asyncio.create_task(world.agent.run(world.take))
+    machine = world.machine
+    await eventually_async(lambda: len(machine.asked_about) >= 2, "it is asked again", 20)
+    assert machine.states() == {"one": "running", "one.g1": "running"}
+    machine.ready.add("one.g1")
+    await eventually_async(lambda: machine.states()["one"] == "deleted", "it is replaced", 20)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert world.record.state.live_queries() == ("one.g1",)
+
+
+async def test_a_change_can_be_cancelled(world: World) -> None:
+    changed, name = as_generation(parsed(ONE.replace("2s", "3s")), "one", world.record.state)
+    world.apply(name, changed)
+    world.request(DeleteQuery("one.g1"))
+    await world.reaches(one="running")
+    again, name = as_generation(parsed(ONE.replace("2s", "4s")), "one", world.record.state)
+    assert name == "one.g2"
+    world.apply(name, again)
+    running = asyncio.create_task(world.agent.run(world.take))
+    await eventually_async(lambda: "one.g2" in world.machine.states(), "it is changed again", 20)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

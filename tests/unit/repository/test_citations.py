@@ -78,7 +78,7 @@ def test_every_citation_resolves_and_has_the_one_form() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["(rule-29)", "trace-0", "see guarantee-7.", "rule 12", "Rules 10 and 11", '"""R5: grows"""',
+    ["(rule-99)", "trace-0", "see guarantee-7.", "rule 12", "Rules 10 and 11", '"""R5: grows"""',
      "memory (G5)", "# rule\n# 12", "row D9"],
 )  # fmt: skip
 def test_an_offender_is_found(text: str) -> None:

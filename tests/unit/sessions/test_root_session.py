@@ -6,8 +6,9 @@ Its host is a few lists in memory. A test determines the events between two requ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -32,20 +33,23 @@ from slackwater.protocols.dpc.soutput.config import (
     Commit,
     DeltaLog,
     RootConfig,
+    continued_state,
     fits,
     initial_state,
 )
 from slackwater.sessions.effects import Effect, Fail, FetchEnds, LogLine, Perform, Refute, Skipped
+from slackwater.sessions.progress import SupersededRootError
 from slackwater.sessions.requests import (
     Beginnings,
     Ends,
     Fence,
     OpenTransactions,
     Procedure,
+    ReadGenerations,
     ReadRootState,
     Request,
 )
-from slackwater.sessions.root import RootSession, SupersededRootError
+from slackwater.sessions.root import RootSession
 
 SETTINGS = Settings(bucket_ms=100, window_ms=100, bound_ms=1_000)
 STABLE, LIVE = ("sw.ordered.q.0", 0), ("sw.ordered.q.0", 1)
@@ -65,14 +69,17 @@ class Host:
         *,
         placement: int = PLACEMENT,
         is_recorded: bool = False,
+        query: str = "q",
+        others: Mapping[int, RootState] = MappingProxyType({}),
     ) -> None:
         self.config = RootConfig(
-            "root/q.0", "q", 0, placement, (("s1",),), 1, ("v",), SETTINGS.grid,
+            f"root/{query}.0", query, 0, placement, (("s1",),), 1, ("v",), SETTINGS.grid,
             SETTINGS.schedule(2), start_time=0, bound_us=SETTINGS.bound_ms * MS,
             contents=RowContents, is_recorded=is_recorded,
         )  # fmt: skip
         self.session = RootSession(self.config, windowed=False)
         self.state = state
+        self.others = dict(others)
         self.ends = {STABLE: 0, LIVE: 0}
         self.beginnings = {STABLE: 0, LIVE: 0}
         self.asked: list[Request] = []
@@ -106,10 +113,12 @@ class Host:
         match request:
             case ReadRootState():
                 return self.state
+            case ReadGenerations():
+                return self.others
             case Beginnings(logs):
-                return {log: self.beginnings[log] for log in logs}
+                return {log: self.beginnings.get(log, 0) for log in logs}
             case Ends(logs):
-                return {log: self.ends[log] for log in logs}
+                return {log: self.ends.get(log, 0) for log in logs}
             case Fence() | OpenTransactions():
                 return None
         raise AssertionError(request)
@@ -258,6 +267,49 @@ def test_what_was_overdue_before_the_first_start_is_not_late(
     assert len(host.commits(100_001 * MS)) == 1
     host.session.committed(100_002 * MS)
     assert (host.session.report().detail["beyond_bound"] > 0) == bool(late)
+
+
+# --- generations: rule-29 -------------------------------------------------------------------------
+
+
+def test_a_new_generation_continues_behind_the_earlier_one_s_fence() -> None:
+    """The earlier one commits once more after the first read, and is then fenced."""
+    host = Host(query="q.g1", others={0: answered(100, PLACEMENT + 1)})
+
+    def commits_once_more() -> None:
+        host.others = {0: replace(answered(200, PLACEMENT + 1), answered_to=300 * MS, epoch=2)}
+
+    host.before[Fence] = commits_once_more
+    host.perform(host.session.start())
+    state = host.session.core.answers.state
+    assert (state.stable_from, state.answered_to) == (200 * MS, 300 * MS)
+    assert (state.next_seq, state.epoch) == (1, 2)
+
+
+def test_a_new_generation_ends_if_the_earlier_one_has_answered_meanwhile() -> None:
+    """The earlier one was restarted between the two fences."""
+    host = Host(query="q.g1", others={0: answered(100, 1)})
+    host.perform(host.session.start())
+
+    def answers() -> None:
+        host.others = {0: answered(200, 2)}
+
+    host.before[OpenTransactions] = answers
+    assert host.step(0) == []
+    assert [type(effect) for effect in host.step(0)] == [Fail]
+
+
+def test_the_last_generation_that_has_answered_is_continued() -> None:
+    host = Host(query="q.g7", others={0: answered(100, 1), 3: answered(200, 1)})
+    host.perform(host.session.start())
+    assert host.session.core.answers.state.stable_from == 200 * MS
+
+
+def test_a_generation_that_begins_after_the_earlier_one_s_answers_is_refused() -> None:
+    host = Host(query="q.g1", others={0: answered(100, 1)})
+    begins_late = replace(host.config, start_time=500 * MS)
+    with pytest.raises(SlackwaterError, match=r"root/q\.g1\.0 begins at 500000 us"):
+        continued_state(begins_late, answered(100, 1))
 
 
 # --- transactions: rule-24 ------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from slackwater.protocols.dpc.soutput.config import Commit
 from slackwater.runtime.host.decoding import decode_ordered_record
 from slackwater.runtime.logs.incarnation import append_and_wait, has_begun, start_incarnation
 from slackwater.runtime.logs.transport import RawRecord, Transport, Writer, read_range
-from slackwater.runtime.service.state import read_root_state, read_states
+from slackwater.runtime.service.state import read_generations, read_root_state, read_states
 from slackwater.sessions.requests import (
     BeginIncarnation,
     Beginnings,
@@ -28,6 +28,7 @@ from slackwater.sessions.requests import (
     OpenTransactions,
     Ordered,
     Procedure,
+    ReadGenerations,
     ReadOrdered,
     ReadRootState,
     ReadStates,
@@ -102,6 +103,8 @@ def _answer(request: Request, transport: Transport, writer: Callable[[], Writer]
             return read_states(transport, query, parts, timeout_s=timeout_s, fits=fits)
         case ReadRootState(query, part, fits):
             return read_root_state(transport, query, part, timeout_s=timeout_s, fits=fits)
+        case ReadGenerations(query, part):
+            return read_generations(transport, query, part, timeout_s=timeout_s)
         case ReadOrdered():
             return _read_ordered(request, transport, timeout_s)
         case BeginIncarnation():

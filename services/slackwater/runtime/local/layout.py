@@ -28,6 +28,7 @@ from slackwater.model.names import (
     ProxyName,
     RootName,
     aggregator_process,
+    earlier_generations,
     kind_of,
     own_name,
 )
@@ -269,7 +270,15 @@ def _aggregators(queries: Iterable[QuerySpec]) -> dict[str, list[str]]:
 
 
 def _roots(queries: Iterable[QuerySpec]) -> list[str]:
-    return [RootName(query.name, part).process for query in queries for part in range(query.parts)]
+    """All roots; those of a changed query follow when its earlier generation ends (rule-29)."""
+    queries = tuple(queries)
+    names = [query.name for query in queries]
+    return [
+        RootName(query.name, part).process
+        for query in queries
+        if not earlier_generations(query.name, names)
+        for part in range(query.parts)
+    ]
 
 
 def _hosts(queries: Iterable[QuerySpec]) -> dict[str, list[str]]:

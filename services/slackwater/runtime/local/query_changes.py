@@ -16,6 +16,7 @@ from typing import Literal
 from slackwater.model.deployment import Deployment
 from slackwater.runtime.local.changes import Fragments, with_query, without_queries
 from slackwater.runtime.local.registration import Registration
+from slackwater.runtime.local.replacing import Replacing
 from slackwater.runtime.local.stack import Stack
 from slackwater.runtime.service.registry import QueryDefinition, QueryState, Registry
 
@@ -29,6 +30,7 @@ class QueryChanges:
         self._stack = stack
         self._changing = asyncio.Lock()
         self._is_settled = True
+        self._replacing: Replacing | None = None
         self._to_tell: set[str] = set()
         """Streams whose proxies are to read the registry."""
 
@@ -90,6 +92,16 @@ class QueryChanges:
                 paused.add(name)
             stack.set_queries(deployment, paused)
             await self._settle()
+
+    async def is_ready_to_replace(self, later: str, earlier: str) -> bool:
+        """Whether a query's new generation has reached the answers of the earlier one."""
+        queries, stack = self.deployment.queries, self._stack
+        if self._replacing is None:
+            self._replacing = Replacing(stack.transport, stack.listener)
+        self._replacing.forget(queries)
+        if not {later, earlier} <= queries.keys():
+            return False
+        return await asyncio.to_thread(self._replacing.is_ready, queries[later], queries[earlier])
 
     async def settle(self) -> None:
         """Do what is left of a change that was registered and then failed, as on a full disk."""

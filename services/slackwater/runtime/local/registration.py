@@ -19,14 +19,22 @@ from slackwater.deployment.deadlines import brought_forward, first_deadlines
 from slackwater.deployment.sharing import share, without_sharing
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import DeploymentError, EnvironmentProblem, UsageError
+from slackwater.model.names import (
+    RootName,
+    earlier_generations,
+    generation_of,
+    latest_generation,
+)
 from slackwater.primitives.eventclock import DataClock, EventClock, WallClock
 from slackwater.primitives.windows import Grid
+from slackwater.protocols.dpc.soutput.config import answered_by_all
 from slackwater.runtime.local.beginning import beginning
 from slackwater.runtime.local.layout import sources_of, topic_specs
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import ensure_inputs, ensure_topics, partition_counts
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.registry import QueryDefinition, Registry
+from slackwater.runtime.service.state import read_root_states
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +53,7 @@ def as_changed(
     queries = dict(deployment.queries)
     for name, found in registered.items():
         if found.state == "deleted" and queries.pop(name, None) is not None:
-            _log.warning("%s: query %s has been deleted and is not started", path, name)
+            _log.warning("%s: %s", path, _why_not_started(name, registered))
         elif found.state != "deleted" and found.deployment is not None:
             queries.setdefault(name, found.spec)
     for name in queries.keys() - deployment.queries.keys():
@@ -57,6 +65,14 @@ def as_changed(
                 f" or run `slackwater query delete {name}` with the earlier file"
             )
     return replace(deployment, queries=queries)
+
+
+def _why_not_started(name: str, registered: Mapping[str, QueryDefinition]) -> str:
+    live = [other for other, query in registered.items() if query.state != "deleted"]
+    latest = latest_generation(name, live)
+    if latest is None:
+        return f"query {name} has been deleted and is not started"
+    return f"query {name} was changed at run time: generation {generation_of(latest)} is started"
 
 
 class Registration:
@@ -191,13 +207,18 @@ class Registration:
 
         Returns:
             None while there is no reading from which the start would follow.
+
+        A new generation of a query starts where the earlier one has not given stable answers, and
+        ``start`` is not used (rule-29).
         """
         deployment = self._deployment
         query = deployment.queries[name]
         grid = Grid(query.bucket_us(), query.units(query.bucket_us()))
         now_us = event_clock.event(self._clock.now_us())
         start_us: int | None
-        if isinstance(start, int):
+        if generation_of(name):
+            start_us = self._unanswered(name)
+        elif isinstance(start, int):
             start_us = start
         elif start == "now" and isinstance(event_clock, WallClock) and now_us is not None:
             start_us = grid.window_end(grid.last_window_holding(now_us))
@@ -206,10 +227,27 @@ class Registration:
         if start_us is None:
             return None
         return QueryDefinition(
-            *(name, 0, start_us, query.bucket_us(), query),
+            *(name, generation_of(name), start_us, query.bucket_us(), query),
             deadline_us=self._deadline_us(query),
             deployment=deployment.connected(query),
         )
+
+    def _unanswered(self, name: str) -> int | None:
+        """The first window without a stable answer of a query's earlier generations, in us.
+
+        None while no earlier generation is registered.
+        """
+        registered = Registry(self._transport).all_queries()
+        for earlier in earlier_generations(name, registered):
+            query = registered[earlier]
+            parts = range(query.spec.parts)
+            states = read_root_states(self._transport, earlier, query.spec.parts)
+            answered = answered_by_all(states.get(RootName(earlier, p).process) for p in parts)
+            if answered is not None:
+                return answered
+            if not generation_of(earlier):
+                return query.e0_us
+        return None
 
     def _beginning(self, query: QuerySpec, event_clock: EventClock) -> int | None:
         deployment = self._deployment
@@ -242,7 +280,9 @@ class Registration:
             if name in found and without_sharing(found[name].spec) != without_sharing(query):
                 raise DeploymentError(
                     f"{self._path}: query {name} is registered with another"
-                    f" definition: use another name for the new query, or {self._elsewhere}"
+                    f" definition: start with the earlier file and change the query with"
+                    f" `slackwater query apply {self._path}`, use another name for the new query,"
+                    f" or {self._elsewhere}"
                 )
         self._check_deadlines(found)
         return [name for name in self._deployment.queries if name not in found]

@@ -73,7 +73,10 @@ def deltas_partition(child: int, replica: int, replicas: int, *, live: bool) -> 
 def topics_for(
     streams: Iterable[str], queries: Iterable[QueryTopics], names: Names = UNPREFIXED
 ) -> tuple[TopicLayout, ...]:
-    """Return all topics that these streams and queries need, in the order of the file."""
+    """Return all topics that these streams and queries need, in the order of the file.
+
+    Generations of a query have result and state topics in common.
+    """
     streams, queries = tuple(streams), tuple(queries)
     specs: list[TopicLayout] = []
     for template in _file()["topic"]:
@@ -90,7 +93,7 @@ def topics_for(
                 specs += [_spec(template, names, values, query) for values in of]
         else:
             specs.append(_spec(template, names, {}, None))
-    return tuple(specs)
+    return tuple({spec.name: spec for spec in specs}.values())
 
 
 def piece_bytes_max() -> int:

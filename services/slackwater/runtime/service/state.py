@@ -5,6 +5,8 @@ old one is as correct as a new one, so it is written asynchronously and without 
 root's record is part of the transaction whose answers it accounts for, and the root writes it.
 Both are read the same way: to the end, committed records only, the last one of each fragment.
 
+All generations of a query have one topic, in which each fragment has its own records (rule-29).
+
 A root writes into the partition of its part (orderers into 0). With one partition for all, the open
 transaction of a stopped root would hide the committed records of other parts: restarted roots of
 those parts would answer twice.
@@ -15,7 +17,7 @@ Records that are not valid state records are skipped and counted; the newest val
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from slackwater.codec.state_records import (
@@ -25,10 +27,13 @@ from slackwater.codec.state_records import (
 )
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.limits import FOREVER, NEVER
-from slackwater.model.names import Names, RootName
+from slackwater.model.names import Names, RootName, base_of, generation_of
 from slackwater.model.records import OrdererState, RootState
 from slackwater.runtime.logs.skipped import SKIPPED
 from slackwater.runtime.logs.transport import RawRecord, Transport, Writer, read_to_end
+
+_QUERY: Final = r"([^./]+(?:\.g\d+)?)"
+_FRAGMENT: Final = re.compile(rf"root/{_QUERY}\.\d+|orderer/{_QUERY}\.\d+\.[a-z]")
 
 State: TypeAlias = OrdererState | RootState
 Fits: TypeAlias = Callable[[State], bool]
@@ -86,23 +91,52 @@ def read_root_state(
     return None
 
 
+def read_generations(
+    transport: Transport, query: str, part: int, *, timeout_s: float = 30.0
+) -> dict[int, RootState]:
+    """The newest state records of a part's roots of the query's other generations, by number."""
+    found: dict[int, RootState] = {}
+    for partition in sorted({part, 0}):
+        written = _written(transport, query, partition, timeout_s)
+        for name in {_query_of(key) for key in written} - {query}:
+            fragment = RootName(name, part).process
+            state = _newest(fragment, written.get(fragment, ()), _any)
+            if isinstance(state, RootState):
+                found[generation_of(name)] = state
+    return found
+
+
 def _read(
     transport: Transport, query: str, partition: int, timeout_s: float, fits: Fits
 ) -> dict[str, State]:
-    log = (transport.names.state(query), partition)
-    of_query = re.compile(rf"(root/{re.escape(query)}\.\d+|orderer/{re.escape(query)}\.\d+\.[a-z])")
-    written: dict[str, list[RawRecord]] = {}
-    for raw in read_to_end(transport, log, isolation="read_committed", timeout_s=timeout_s):
-        name = (raw.key or b"").decode(errors="replace")
-        if of_query.fullmatch(name):
-            written.setdefault(name, []).append(raw)
-        else:
-            SKIPPED.note(*log, raw.offset, "key is not a fragment of the query")
-    newest = {name: _newest(name, records, fits) for name, records in written.items()}
+    written = _written(transport, query, partition, timeout_s)
+    own = {name: records for name, records in written.items() if _query_of(name) == query}
+    newest = {name: _newest(name, records, fits) for name, records in own.items()}
     return {name: state for name, state in newest.items() if state is not None}
 
 
-def _newest(name: str, records: list[RawRecord], fits: Fits) -> State | None:
+def _written(
+    transport: Transport, query: str, partition: int, timeout_s: float
+) -> dict[str, list[RawRecord]]:
+    """The records of all generations of a query, by fragment."""
+    log = (transport.names.state(query), partition)
+    written: dict[str, list[RawRecord]] = {}
+    for raw in read_to_end(transport, log, isolation="read_committed", timeout_s=timeout_s):
+        name = (raw.key or b"").decode(errors="replace")
+        if base_of(_query_of(name)) == base_of(query):
+            written.setdefault(name, []).append(raw)
+        else:
+            SKIPPED.note(*log, raw.offset, "key is not a fragment of the query")
+    return written
+
+
+def _query_of(process: str) -> str:
+    """The query, or generation, of a fragment; empty if the name is none of a fragment."""
+    match = _FRAGMENT.fullmatch(process)
+    return "" if match is None else match[1] or match[2]
+
+
+def _newest(name: str, records: Sequence[RawRecord], fits: Fits) -> State | None:
     """The newest valid record; older ones are not decoded.
 
     Thousands of records may await compaction.

@@ -9,14 +9,16 @@ from typing import Any, cast
 import pytest
 from tests.unit.runtime.local.test_layout import query, stream
 
+from slackwater.codec.state_records import encode_root_state
 from slackwater.deployment.sharing import share
 from slackwater.model.deployment import Clock, Deployment, QuerySpec, TopicSpec
 from slackwater.model.errors import DeploymentError, EnvironmentProblem
+from slackwater.model.records import Position, RootState
 from slackwater.primitives.eventclock import DataClock, WallClock
 from slackwater.runtime.local import registration
 from slackwater.runtime.local.registration import Registration
 from slackwater.runtime.logs.memory import MemoryBroker
-from slackwater.runtime.logs.topics import topics_for
+from slackwater.runtime.logs.topics import QueryTopics, topics_for
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 
 
@@ -125,6 +127,49 @@ def test_the_one_that_is_to_be_changed_is_named_at_the_end_of_a_chain(
         on(broker, of_chain(Q, between, end)).missing()
     end = replace(end, bound_us=2_200_000)
     assert on(broker, of_chain(Q, between, end)).missing() == ["between", "end"]
+
+
+def test_a_new_generation_begins_at_the_first_window_without_a_stable_answer(
+    broker: MemoryBroker,
+) -> None:
+    first = on(broker, of_chain(Q))
+    first.register(first.missing(), WallClock())
+    for spec in topics_for([], [QueryTopics("q", 1, 1, 1, True, True)]):
+        if spec.name == "sw.state.q":
+            broker.create_topic(spec.name, spec.partitions)
+    changed = replace(Q, name="q.g2", bound_us=9_000_000)
+    both = on(broker, of_chain(Q, changed))
+    begun = both.define("q.g2", WallClock(), "now")
+    assert begun is not None
+    assert (begun.e0_us, begun.generation) == (5_000_000, 2), "q has no answer yet"
+    at = Position(0)
+    state = RootState("root/q.0", 1, 5, 0, 8_000_000, 9_000_000, (at,), ())
+    writer = broker.writer(lambda why: None)
+    writer.append("sw.state.q", 0, encode_root_state(state), b"root/q.0")
+    begun = both.define("q.g2", WallClock(), "beginning")
+    assert begun is not None
+    assert begun.e0_us == 8_000_000
+    assert (
+        on(broker, of_chain(replace(changed, name="r.g1"))).define("r.g1", WallClock(), "now")
+        is None
+    ), "r is not registered yet"
+
+
+def test_a_file_that_has_a_changed_query_starts_the_new_generation(
+    broker: MemoryBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = on(broker, of_chain(Q))
+    first.register(first.missing(), WallClock())
+    registry, changed = Registry(broker), replace(Q, name="q.g1", bound_us=9_000_000)
+    registry.publish_queries(
+        replace(registry.queries()["q"], state="deleted"),
+        QueryDefinition("q.g1", 1, 5_000_000, 250_000, changed, deployment=of_chain(changed)),
+    )
+    for file in (of_chain(Q), of_chain(replace(Q, bound_us=9_000_000))):
+        found = on(broker, file)
+        assert found.share().queries.keys() == {"q.g1"}
+        assert found.missing() == []
+    assert "query q was changed at run time: generation 1 is started" in caplog.text
 
 
 def test_one_that_was_in_the_file_from_the_beginning_may_begin_later(

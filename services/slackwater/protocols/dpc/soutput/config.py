@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from slackwater.model.deployment import BOUND_TOLERANCE_US
+from slackwater.model.errors import SlackwaterError
 from slackwater.model.names import UNPREFIXED, Names
 from slackwater.model.records import LogPosition, LogState, Position, RootState
 from slackwater.primitives.deltas import Aggregates, KeyTable
@@ -128,6 +129,29 @@ def initial_state(config: RootConfig) -> RootState:
         logs=tuple(
             LogState(log.child, log.replica, log.line, position, position, 0) for log in config.logs
         ),
+    )
+
+
+def continued_state(config: RootConfig, earlier: RootState) -> RootState:
+    """The state of a part whose earlier generation has answered up to ``earlier`` (rule-29).
+
+    The results go on; the positions are the beginnings of the generation's own logs.
+
+    Raises:
+        SlackwaterError: windows would be left without an answer.
+    """
+    begun = initial_state(config)
+    if earlier.stable_from < begun.stable_from:
+        raise SlackwaterError(
+            f"{config.fragment} begins at {begun.stable_from} us, after {earlier.stable_from} us,"
+            " the first window that the earlier generation has not answered"
+        )
+    return replace(
+        begun,
+        next_seq=earlier.next_seq,
+        epoch=earlier.epoch,
+        stable_from=earlier.stable_from,
+        answered_to=earlier.answered_to,
     )
 
 

@@ -1,0 +1,92 @@
+"""Changes of a query's definition, as generations. Pure.
+
+A changed query is applied as its next generation, ``climate.g1``, beside the earlier one. When it
+is ready the earlier one is deleted, and the roots of the new one take its place (rule-29). So a
+change needs no operation of its own, and it can be cancelled before, by deleting the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from slackwater.deployment.sharing import without_sharing
+from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.model.names import (
+    base_of,
+    earlier_generations,
+    generation_name,
+    generation_of,
+    latest_generation,
+)
+from slackwater.protocols.iads.control_state import ControlState
+
+
+def replacements(live: Collection[str]) -> list[tuple[str, str]]:
+    """The changes in progress: (the generation that is to end, its successor), by name."""
+    found = []
+    for name in sorted(live):
+        if earlier := earlier_generations(name, live):
+            found += [(each, name) for each in reversed(earlier)]
+    return found
+
+
+def is_same(one: QuerySpec, other: QuerySpec) -> bool:
+    """Whether two generations of a query have one definition."""
+    return _declared(one) == _declared(other)
+
+
+def _declared(query: QuerySpec) -> QuerySpec:
+    return replace(without_sharing(query), name=base_of(query.name))
+
+
+def as_generation(
+    deployment: Deployment, query: str, recorded: ControlState
+) -> tuple[Deployment, str]:
+    """A deployment in which a query has the name of its next generation, and that name.
+
+    The number is greater than those of all generations before it, also of deleted ones whose
+    tombstones have been dropped, since their topics may still be there. Numbers may be left out.
+    """
+    latest = latest_generation(query, recorded.queries)
+    number = max(generation_of(latest or query), recorded.generation_unused) + 1
+    name = generation_name(query, number)
+    queries = {n: q for n, q in deployment.queries.items() if n != query}
+    queries[name] = replace(deployment.queries[query], name=name)
+    return replace(deployment, queries=queries), name
+
+
+def why_no_change(
+    changed: QuerySpec, running: Deployment, paused: Collection[str]
+) -> Iterator[str]:
+    """Yield the reasons against a new generation of a query.
+
+    Args:
+        changed: the new generation.
+        running: the queries that run, paused ones too.
+        paused: the names of the paused ones.
+    """
+    name, query = changed.name, base_of(changed.name)
+    earlier = earlier_generations(name, running.queries)
+    if not earlier:
+        yield f"there is no query {query} that generation {generation_of(name)} could continue"
+        return
+    if len(earlier) > 1:
+        yield (
+            f"query {query} is being changed: wait until generation {generation_of(earlier[0])}"
+            f" answers, or cancel that change with `slackwater query delete {earlier[0]}`"
+        )
+    present = running.queries[earlier[0]]
+    if paused and {*earlier}.intersection(paused):
+        yield f"query {query} is paused: resume it before it is changed"
+    if readers := [each.name for each in running.queries.values() if query in each.sources]:
+        yield (
+            f"query {query} is read by {', '.join(sorted(readers))}, so it cannot be changed:"
+            " delete that first, or give the new query another name"
+        )
+    for what, fixed in (("window", "window"), ("number of parts", "parts")):
+        if getattr(changed, fixed) != getattr(present, fixed):
+            yield (
+                f"query {query}: the {what} of a running query cannot be changed: give the new"
+                " query another name"
+            )

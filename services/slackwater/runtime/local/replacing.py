@@ -1,0 +1,93 @@
+"""Finds out when a query's new generation can replace the earlier one (rule-29).
+
+It can when it has computed what the next answer needs, so that the bound holds across the change:
+one replica of each child has passed the answers of the earlier generation, and its deltas have been
+written. Deltas are one record for each ordered record (rule-19), so their logs' ends show that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from slackwater.model.deployment import QuerySpec
+from slackwater.model.names import OrdererName, RootName
+from slackwater.runtime.logs.topics import deltas_partition, ordered_partition
+from slackwater.runtime.logs.transport import Log, Transport
+from slackwater.runtime.service.heartbeats import HeartbeatListener
+
+
+class Replacing:
+    """Watches generations that are to replace earlier ones; for one thread at a time."""
+
+    def __init__(self, transport: Transport, listener: HeartbeatListener) -> None:
+        self._transport, self._listener = transport, listener
+        self._ordered_before: dict[str, Mapping[Log, int]] = {}
+
+    def is_ready(self, later: QuerySpec, earlier: QuerySpec) -> bool:
+        """Whether the later generation has reached the answers of the earlier one.
+
+        The first call never returns True for a query with a window: the deltas must have reached
+        the end that the ordered logs had at the call before. Asks Kafka.
+        """
+        answered_to = self._answered_to(earlier)
+        ahead = [
+            [r for r in range(later.replicas) if self._reached(later, child, r) >= answered_to]
+            for child in range(later.children)
+        ]
+        if not all(ahead):
+            return False
+        if later.window is None:
+            return True
+        logs = {
+            (child, replica, line): self._ordered(later, child, replica, line)
+            for child in range(later.children)
+            for replica in range(later.replicas)
+            for line in (0, 1)
+        }
+        before = self._ordered_before.get(later.name)
+        self._ordered_before[later.name] = self._transport.end_offsets(logs.values())
+        if before is None:
+            return False
+        deltas = {
+            of: [self._deltas(later, part, *of) for part in range(later.parts)] for of in logs
+        }
+        ends = self._transport.end_offsets(log for each in deltas.values() for log in each)
+        return all(
+            any(
+                all(
+                    ends[log] >= before[logs[child, replica, line]]
+                    for line in (0, 1)
+                    for log in deltas[child, replica, line]
+                )
+                for replica in ahead[child]
+            )
+            for child in range(later.children)
+        )
+
+    def forget(self, live: Iterable[str]) -> None:
+        """Forget generations that are not among these."""
+        kept = {*live}
+        self._ordered_before = {n: e for n, e in self._ordered_before.items() if n in kept}
+
+    def _answered_to(self, query: QuerySpec) -> int:
+        """The first window that a part has not answered, event time in us; 0 if none is known."""
+        beats = [
+            self._listener.latest(RootName(query.name, part).process) for part in range(query.parts)
+        ]
+        return max((b.detail.get("answered_to", 0) for b in beats if b is not None), default=0)
+
+    def _reached(self, query: QuerySpec, child: int, replica: int) -> int:
+        """The event time that a replica has reached, in us; -1 while it is not ready."""
+        process = OrdererName(query.name, child, replica).process
+        beat = self._listener.latest(process)
+        if beat is None or not self._listener.ready(process) or beat.detail.get("mute", 1):
+            return -1
+        return max(beat.detail.get("stable_to", -1), beat.detail.get("live_to", -1))
+
+    def _ordered(self, query: QuerySpec, child: int, replica: int, line: int) -> Log:
+        topic = self._transport.names.ordered(query.name, child)
+        return topic, ordered_partition(replica, live=bool(line))
+
+    def _deltas(self, query: QuerySpec, part: int, child: int, replica: int, line: int) -> Log:
+        topic = self._transport.names.deltas(query.name, part)
+        return topic, deltas_partition(child, replica, query.replicas, live=bool(line))

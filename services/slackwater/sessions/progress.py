@@ -1,0 +1,93 @@
+"""Where a root continues: at its own state record, or at that of an earlier generation.
+
+All generations of a query write one sequence of results, so a part has one fence and its roots'
+state records are in one log. The root of a new generation fences the earlier one and then continues
+its sequence: with its next seq, its epoch, and its windows S and T. Its positions in the logs are
+its own, since each generation has ordered logs and deltas of its own (rule-29).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from slackwater.model.errors import SUPERSEDED_CODE, SlackwaterError
+from slackwater.model.names import base_of, generation_name, generation_of
+from slackwater.model.records import RootState
+from slackwater.protocols.dpc.soutput.config import (
+    RootConfig,
+    continued_state,
+    fits,
+    initial_state,
+    stays_down,
+)
+from slackwater.sessions.requests import (
+    TIMEOUT_US,
+    Procedure,
+    ReadGenerations,
+    ReadRootState,
+)
+
+
+class SupersededRootError(SlackwaterError):
+    """Raised when another copy has a greater placement number, or is of a later generation.
+
+    This one stays down (trace-17, trace-40).
+    """
+
+    exit_code = SUPERSEDED_CODE
+
+
+@dataclass(frozen=True, slots=True)
+class PartProgress:
+    """The progress of a part's answers, as state records have it.
+
+    Attributes:
+        own: the record of this generation's root; None before its first transaction.
+        others: the records of the other generations' roots, by generation.
+    """
+
+    own: RootState | None
+    others: Mapping[int, RootState]
+
+    def check(self, config: RootConfig) -> None:
+        """Raise ``SupersededRootError`` if another copy has answered since this one was placed."""
+        if self.own is not None and stays_down(
+            self.own, config.placement, is_recorded=config.is_recorded
+        ):
+            raise SupersededRootError(
+                f"{config.fragment} has placement {self.own.placement}; "
+                f"this copy has placement {config.placement} and stays down"
+            )
+        latest = max(self.others, default=0)
+        if latest > generation_of(config.query):
+            later = generation_name(base_of(config.query), latest)
+            raise SupersededRootError(
+                f"query {later} has replaced {config.query}: {config.fragment} stays down"
+            )
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the part has any answers."""
+        return self.own is not None or bool(self.others)
+
+    def state(self, config: RootConfig) -> RootState:
+        """The state from which a root continues."""
+        if self.own is not None:
+            return self.own
+        if self.others:
+            return continued_state(config, self.others[max(self.others)])
+        return initial_state(config)
+
+
+def read_progress(config: RootConfig) -> Procedure[PartProgress]:
+    """Read the progress of a part's answers."""
+    own: RootState | None = yield read_own(config)
+    others: Mapping[int, RootState] = yield ReadGenerations(config.query, config.part)
+    return PartProgress(own, others)
+
+
+def read_own(config: RootConfig, timeout_us: int = TIMEOUT_US) -> ReadRootState:
+    """The request for the state record of this generation's root."""
+    return ReadRootState(config.query, config.part, partial(fits, config), timeout_us)
