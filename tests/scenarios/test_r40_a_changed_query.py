@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from tests.paper.stage import MS, Emitted, Orderer, Root, Settings, Stage
 
 from slackwater.protocols.dpc.soutput.answers import (
@@ -30,16 +31,18 @@ REMOVED, CHANGED, READY, END = 4_000, 8_000, 9_000, 12_000
 class Change:
     """Query q until it is replaced, and then its generation 1, over the same sources."""
 
-    def __init__(self) -> None:
-        self.stage = Stage(settings=SETTINGS)
+    def __init__(self, settings: Settings = SETTINGS, *, is_removed: bool = True) -> None:
+        self.settings = settings
+        self.stage = Stage(settings=settings)
         self.stage.run_to(REMOVED)
-        self.stage.sources["s3"].disconnect()
+        if is_removed:
+            self.stage.sources["s3"].disconnect()
         self.stage.run_to(CHANGED)
         state = self.stage.root.state
         assert state is not None
         self.begins = state.stable_from
         kept = [self.stage.sources[name] for name in ("s1", "s2")]
-        self.orderer = Orderer(kept, SETTINGS, query="q.g1", start_time=self.begins)
+        self.orderer = Orderer(kept, settings, query="q.g1", start_time=self.begins)
 
     def run_both_to(self, end_ms: int) -> None:
         """Run to a time, in which generation 0 answers and generation 1 computes."""
@@ -52,7 +55,7 @@ class Change:
         """Generation 1 takes over; it must be able to."""
         state = self.stage.root.state
         assert state is not None
-        return Root([self.orderer], SETTINGS, "q.g1", self.begins, {0: state})
+        return Root([self.orderer], self.settings, "q.g1", self.begins, {0: state})
 
     def run_later_to(self, root: Root, end_ms: int) -> None:
         """Run generation 1 to a time."""
@@ -110,6 +113,29 @@ def test_a_new_generation_continues_the_results() -> None:
     assert first_seq(after[0].effect) == last.effect.seq + 1
     rows = {r for e in after if isinstance(e.effect, StableWindow) for r in [e.effect.rows]}
     assert rows == {1}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [SETTINGS, Settings(rows=True), Settings(window_ms=300, slide_ms=100)],
+    ids=["tumbling", "no window", "sliding"],
+)
+def test_nothing_is_answered_twice_or_left_out_while_nothing_is_missing(settings: Settings) -> None:
+    """The earlier generation answers on while the later one computes, whose start is then past."""
+    change = Change(settings, is_removed=False)
+    change.run_both_to(READY)
+    state = change.stage.root.state
+    assert state is not None
+    assert state.stable_from > change.begins
+    root = change.replaced()
+    change.run_later_to(root, END)
+    stable = windows(change.stage.emitted, StableWindow) + windows(root.emitted, StableWindow)
+    first = settings.grid.first_window_holding(0) // MS
+    assert stable == list(range(first, stable[-1] + 1, 100)), "each window once"
+    assert stable[-1] >= END - 500
+    assert not windows([*change.stage.emitted, *root.emitted], TentativeWindow)
+    rows = {e.effect.rows for e in root.emitted if isinstance(e.effect, StableWindow)}
+    assert rows == {4 if settings.rows else 1}, "two sources, two readings each in a bucket"
 
 
 def test_the_earlier_generation_stays_down_when_the_later_one_has_answered() -> None:

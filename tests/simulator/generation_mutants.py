@@ -36,6 +36,12 @@ GENERATION_MUTANTS: Final = (
         (Edit(f"{_config}:continued_state", "next_seq=earlier.next_seq,", ""),), _continues,
     ),
     Mutant(
+        "a new generation answers windows that the earlier one has answered", "trace-40",
+        (Edit(f"{_config}:continued_state", "stable_from=earlier.stable_from,", ""),),
+        f"{_scenario}:test_nothing_is_answered_twice_or_left_out_while_nothing_is_missing",
+        ("tumbling",),
+    ),
+    Mutant(
         "an earlier generation answers again when it is restarted", "trace-40",
         (Edit(f"{_progress}:PartProgress.check", "if latest > generation_of(config.query):",
               "if False:"),),

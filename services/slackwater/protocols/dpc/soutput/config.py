@@ -135,7 +135,8 @@ def initial_state(config: RootConfig) -> RootState:
 def continued_state(config: RootConfig, earlier: RootState) -> RootState:
     """The state of a part whose earlier generation has answered up to ``earlier`` (rule-29).
 
-    The results go on; the positions are the beginnings of the generation's own logs.
+    The results go on; the positions are the beginnings of the generation's own logs, whose records
+    before S are dropped.
 
     Raises:
         SlackwaterError: windows would be left without an answer.
@@ -152,12 +153,12 @@ def continued_state(config: RootConfig, earlier: RootState) -> RootState:
         epoch=earlier.epoch,
         stable_from=earlier.stable_from,
         answered_to=earlier.answered_to,
+        child_frontiers=_frontiers(config, earlier.stable_from),
     )
 
 
 def state_after(config: RootConfig, after: Answered, logs: Iterable[LogState]) -> RootState:
     """The state of a part that has answered up to ``after``."""
-    start = config.grid.bucket_start(config.start_time)
     return RootState(
         config.fragment,
         placement=config.placement,
@@ -165,9 +166,15 @@ def state_after(config: RootConfig, after: Answered, logs: Iterable[LogState]) -
         epoch=after.epoch,
         stable_from=after.stable_from,
         answered_to=after.answered_to,
-        child_frontiers=(Position(max(after.stable_from, start)),) * len(config.children),
+        child_frontiers=_frontiers(config, after.stable_from),
         logs=tuple(logs),
     )
+
+
+def _frontiers(config: RootConfig, stable_from: int) -> tuple[Position, ...]:
+    """The children's frontiers where windows before S are answered; not below the query's start."""
+    start = config.grid.bucket_start(config.start_time)
+    return (Position(max(stable_from, start)),) * len(config.children)
 
 
 def fits(config: RootConfig, state: object) -> bool:
