@@ -7,6 +7,7 @@ last one is paused for a minute and resumed.
 ``first answer``: from the controller's response to the first stable answer of the new query.
 ``late``: the same less the time until that window was due: the target is 3 s.
 ``gone``: from the response to a delete until no process reports a fragment of the query.
+``replaced``: from the response to a change of the first query until its new generation is ready.
 The latency of the first query is that of its first answers, after their normal time.
 A window is wrong if it does not count exactly a second's readings.
 
@@ -26,7 +27,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from bench.live import STREAMS, LiveAnswers, Up
+from bench.live import QUERY, STREAMS, LiveAnswers, Up
 from confluent_kafka import Producer
 
 from slackwater.cli.controls import reach_controllers
@@ -129,6 +130,21 @@ class Bench:
         wait(lambda: not any(map(self._listener.ready, names)), "it is gone")
         return time.monotonic() - begun_s
 
+    def change(self, number: int) -> float:
+        """Change the first query; return the time until its new generation has answered (s)."""
+        text = self._text.replace("    window:", f"    where: v > {number / 1e6}\n    window:", 1)
+        assert text != self._text, "the file has another form"
+        self._file.write_text(text)
+        reach = reach_controllers(None, None, None, self.data)
+        (generation,) = apply_queries(reach, *queries_of(self._file, [QUERY]), "now")
+        begun_s = time.time()
+        root = f"root/{generation}.0"
+        wait(lambda: self._listener.ready(root), f"{generation} answers")
+        took_s = time.time() - begun_s
+        count = len(self.others.stable)
+        wait(lambda: len(self.others.stable) >= count + 5, "five more windows")
+        return took_s
+
     def pause(self, number: int, for_s: float) -> float:
         """Pause and resume; return the time from then to answers within a second (s)."""
         name = f"added-{number}"
@@ -225,12 +241,18 @@ def run(bench: Bench, times: int) -> None:
             flush=True,
         )
     during = others.first_late_s[begun:]
+    begun = len(others.first_late_s)
+    replaced = [bench.change(number) for number in range(1, times + 1)]
+    changing = others.first_late_s[begun:]
     bench.apply(times)
     took_s = bench.pause(times, PAUSE_S)
-    bench.check(others, skip=len(others.stable) - len(before) - len(during))
+    skip = len(others.stable) - len(before) - len(during) - len(changing)
+    bench.check(others, skip=max(skip, 0))
     print("\n| | p50 / p99 / latest, ms |\n|---|---|")
     print(f"| the first query, before | {percentiles(before)} |")
     print(f"| while others are applied and deleted | {percentiles(during)} |")
+    print(f"| while it is changed itself | {percentiles(changing)} |")
+    print(f"\nReplaced after {', '.join(f'{s:.1f}' for s in replaced)} s.")
     print(f"\nPaused for {PAUSE_S:g} s: in time again after {took_s:.1f} s. Wrong: {bench.wrong}.")
 
 

@@ -20,12 +20,15 @@ from tests.waiting import eventually
 
 from slackwater.deployment.parse import parse_deployment
 from slackwater.model.deployment import Deployment
+from slackwater.model.names import Names
 from slackwater.runtime.local.broker import EmbeddedBroker
 from slackwater.runtime.local.query_changes import QueryChanges
 from slackwater.runtime.local.stack import StackOptions
 from slackwater.runtime.local.stack_thread import StackThread
 from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.logs.topics import delete_topics, partition_counts
 from slackwater.runtime.service.registry import Registry
+from slackwater.runtime.service.retired import retired_topics
 
 ATTIC = "attic-readings"
 
@@ -158,6 +161,12 @@ def test_queries_change_while_the_others_run(tmp_path: Path, broker: str) -> Non
         check_sums(running.transport, sender, "first", 1)
         check_sums(running.transport, sender, "wide", 4)
         check_sums(running.transport, sender, "second", 2)
+        # Topics that only deleted queries have used; ``wide`` reads the children of ``first``.
+        retired = retired_topics(Registry(running.transport).all_queries(), Names())
+        assert retired == {"sw.ordered.chain.0", "sw.deltas.chain.0"}
+        assert delete_topics(broker, retired) == sorted(retired)
+        eventually(lambda: not partition_counts(broker, retired), "they are gone")
+        assert delete_topics(broker, retired) == []
     finally:
         sender.stop()
         running.thread.stop()

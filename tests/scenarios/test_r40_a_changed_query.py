@@ -134,6 +134,7 @@ def test_nothing_is_answered_twice_or_left_out_while_nothing_is_missing(settings
     assert stable == list(range(first, stable[-1] + 1, 100)), "each window once"
     assert stable[-1] >= END - 500
     assert not windows([*change.stage.emitted, *root.emitted], TentativeWindow)
+    assert not [e for e in root.emitted if isinstance(e.effect, EmptyRun | Undo)]
     rows = {e.effect.rows for e in root.emitted if isinstance(e.effect, StableWindow)}
     assert rows == {4 if settings.rows else 1}, "two sources, two readings each in a bucket"
 

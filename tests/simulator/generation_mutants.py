@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.paper.stage import Settings
 from tests.simulator.mutation import Edit, Mutant
 
 _progress = "slackwater.sessions.progress"
@@ -39,7 +40,7 @@ GENERATION_MUTANTS: Final = (
         "a new generation answers windows that the earlier one has answered", "trace-40",
         (Edit(f"{_config}:continued_state", "stable_from=earlier.stable_from,", ""),),
         f"{_scenario}:test_nothing_is_answered_twice_or_left_out_while_nothing_is_missing",
-        ("tumbling",),
+        (Settings(),),
     ),
     Mutant(
         "an earlier generation answers again when it is restarted", "trace-40",

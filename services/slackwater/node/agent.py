@@ -52,6 +52,10 @@ class QueryRunner(Protocol):
         """Whether a query's new generation has reached the answers of the earlier one."""
         ...
 
+    def retire(self, registered: Mapping[str, QueryDefinition]) -> None:
+        """Delete, after a while, topics that only deleted queries have used."""
+        ...
+
     async def settle(self) -> None:
         """Do what is left of a change that was registered and then failed."""
         ...
@@ -121,6 +125,7 @@ class Agent:
                 found = changes(self._wanted(), self._states(), _stages(applied))
                 waiting = [change for change in found if not await self._make(change, applied)]
                 if not found or waiting:
+                    self._machine.retire(self._registered)
                     return not waiting and await self._end_replaced(request)
         except Exception as error:  # noqa: BLE001 -- it is tried again, and the queries go on
             is_foreseen = isinstance(error, SlackwaterError | OSError)

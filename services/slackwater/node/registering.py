@@ -25,6 +25,7 @@ from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import partition_counts
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.registry import QueryDefinition, Registry
+from slackwater.runtime.service.retired import RetiredTopics
 from slackwater.runtime.service.truncation import Truncation
 
 _log = logging.getLogger(__name__)
@@ -43,6 +44,8 @@ class Registering:
         self._transport, self._path = transport, path
         self._replacing = Replacing(transport, listener)
         self._truncation = Truncation(transport, ())
+        self._retired = RetiredTopics(transport)
+        self._registered: Mapping[str, QueryDefinition] = {}
 
     async def carry_out(
         self, wanted: Mapping[str, Wanted], applied: Mapping[str, AppliedQuery], all_: Deployment
@@ -63,6 +66,7 @@ class Registering:
         """
         done, why = await asyncio.to_thread(self._carry_out, wanted, applied, all_)
         self._truncation.read_by(all_.queries[name] for name in done if name in all_.queries)
+        self._retired.read(self._registered)
         return done, why
 
     async def are_ready(
@@ -86,8 +90,11 @@ class Registering:
         return await asyncio.to_thread(find)
 
     async def truncate(self, every_s: float) -> None:
-        """Truncate the logs of the queries that are registered here, until cancelled."""
-        await self._truncation.run(every_s)
+        """Truncate the logs of the queries that are registered here, until cancelled.
+
+        Topics that only deleted queries have used are deleted.
+        """
+        await asyncio.gather(self._truncation.run(every_s), self._retired.run())
 
     def registered(self) -> Collection[str]:
         """The names of all registered queries, read from Kafka."""
@@ -109,7 +116,7 @@ class Registering:
         waiting: set[str] = set()
         problems: list[str] = []
         while True:
-            found = self._all_queries()
+            found = self._registered = self._all_queries()
             to_do = [
                 change
                 for change in changes(states, {n: q.state for n, q in found.items()}, stages)

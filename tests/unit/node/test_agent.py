@@ -46,6 +46,7 @@ class FakeMachine:
         self.ready: set[str] = set()
         """New generations that can replace the earlier one."""
         self.asked_about: list[tuple[str, str]] = []
+        self.retired: set[str] = set()
 
     def registered(self) -> Mapping[str, QueryDefinition]:
         if self.is_away:
@@ -57,6 +58,9 @@ class FakeMachine:
         await asyncio.sleep(0)
         self.asked_about.append((later, earlier))
         return later in self.ready
+
+    def retire(self, registered: Mapping[str, QueryDefinition]) -> None:
+        self.retired = {name for name, query in registered.items() if query.state == "deleted"}
 
     async def settle(self) -> None:
         if self.fails_with is not None:
@@ -235,6 +239,7 @@ async def test_a_new_generation_replaces_the_earlier_one_when_it_is_ready(world:
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert world.record.state.live_queries() == ("one.g1",)
+    assert world.machine.retired == {"one"}
 
 
 async def test_a_change_can_be_cancelled(world: World) -> None:

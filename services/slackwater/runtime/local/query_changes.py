@@ -103,6 +103,10 @@ class QueryChanges:
             return False
         return await asyncio.to_thread(self._replacing.is_ready, queries[later], queries[earlier])
 
+    def retire(self, registered: Mapping[str, QueryDefinition]) -> None:
+        """Delete, after a while, topics that only deleted queries have used."""
+        self._stack.retire(registered)
+
     async def settle(self) -> None:
         """Do what is left of a change that was registered and then failed, as on a full disk."""
         async with self._changing:

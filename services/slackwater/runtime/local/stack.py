@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.parts import FAILED_CODE
 from slackwater.runtime.service.registry import QueryDefinition, Registry
+from slackwater.runtime.service.retired import RetiredTopics
 from slackwater.runtime.service.settings import Settings, settings
 from slackwater.runtime.service.truncation import Truncation
 
@@ -106,6 +107,7 @@ class Stack:
         self._registration: Registration | None = None
         self._paused: frozenset[str] = frozenset()
         self._truncation: Truncation | None = None
+        self._retired: RetiredTopics | None = None
 
     @property
     def deployment(self) -> Deployment:
@@ -208,6 +210,13 @@ class Stack:
         if self._truncation is not None:
             self._truncation.read_by(deployment.queries.values())
         self._write_run()
+
+    def retire(self, registered: Mapping[str, QueryDefinition]) -> None:
+        """Delete, after a while, topics that only deleted queries have used."""
+        if self._retired is None:
+            self._retired = RetiredTopics(self.transport)
+            self._in_background(self._retired.run())
+        self._retired.read(registered)
 
     @property
     def running(self) -> Deployment:

@@ -169,6 +169,24 @@ def ensure_inputs(where: Where, partitions_of: Mapping[str, int], timeout_s: flo
     ensure_topics(where, missing, timeout_s)
 
 
+def delete_topics(where: Where, topics: Iterable[str], timeout_s: float = 30.0) -> list[str]:
+    """Delete these topics, as far as they exist; returns those that were deleted.
+
+    Raises:
+        EnvironmentProblem: the broker does not answer, or refuses.
+    """
+    admin = Admin(where)
+    existing = sorted({*topics} & _partition_counts(admin, where, timeout_s).keys())
+    if not existing:
+        return []
+    answers = admin.ask(lambda client: client.delete_topics(existing), timeout_s)
+    unknown = KafkaError.UNKNOWN_TOPIC_OR_PART  # another process was first
+    refused = {name: e.str() for name, e in answers.refused.items() if e.code() != unknown}
+    for name, reason in (refused | answers.missing).items():
+        raise EnvironmentProblem(f"topic {name} cannot be deleted: {reason}")
+    return existing
+
+
 def partition_count(where: Where, topic: str, timeout_s: float = 10.0) -> int:
     """Return the number of partitions of a topic; ``EnvironmentProblem`` if it does not exist."""
     counts = partition_counts(where, [topic], timeout_s)

@@ -1,0 +1,89 @@
+"""Topics of deleted queries: which they are, and when they are deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from tests.unit.node.test_admission import ONE, parsed
+from tests.waiting import eventually_async
+
+from slackwater.model.errors import EnvironmentProblem
+from slackwater.model.names import UNPREFIXED
+from slackwater.runtime.service import retired
+from slackwater.runtime.service.registry import QueryDefinition, QueryState
+from slackwater.runtime.service.retired import RetiredTopics, retired_topics
+
+SPEC = replace(parsed(ONE).queries["one"], children=2, parts=2)
+OF_ONE = {
+    "sw.ordered.one.0", "sw.ordered.one.1", "sw.deltas.one.0", "sw.deltas.one.1"
+}  # fmt: skip
+
+
+def registered(**states: QueryState) -> dict[str, QueryDefinition]:
+    """``one``, its generation ``later``, and ``reader``, which reads its children."""
+    names = {"one": "one", "later": "one.g1", "reader": "reader"}
+    found = {}
+    for of, state in states.items():
+        spec = replace(SPEC, name=names[of], children_of="one" if of == "reader" else "")
+        found[spec.name] = QueryDefinition(spec.name, 0, 0, 1, spec, state=state)
+    return found
+
+
+def test_logs_of_a_deleted_query_are_retired_and_results_and_states_stay() -> None:
+    assert retired_topics(registered(one="running"), UNPREFIXED) == set()
+    assert retired_topics(registered(one="paused"), UNPREFIXED) == set()
+    assert retired_topics(registered(one="deleted"), UNPREFIXED) == OF_ONE
+
+
+def test_a_later_generation_does_not_need_them_and_a_reader_of_its_children_does() -> None:
+    both = registered(one="deleted", later="running")
+    assert retired_topics(both, UNPREFIXED) == OF_ONE
+    assert retired_topics(both | registered(reader="running"), UNPREFIXED) == set()
+    assert retired_topics(both | registered(reader="deleted"), UNPREFIXED) == OF_ONE
+
+
+async def test_they_are_deleted_once_after_the_grace_period(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries: list[list[str]] = []
+
+    def delete(cluster: object, topics: list[str]) -> list[str]:
+        tries.append(topics)
+        if len(tries) == 1:
+            raise EnvironmentProblem("no broker answers")
+        return topics
+
+    monkeypatch.setattr(retired, "delete_topics", delete)
+    transport = cast(Any, SimpleNamespace(names=UNPREFIXED, cluster=None))
+    topics = RetiredTopics(transport, grace_s=0.05)
+    running = asyncio.create_task(topics.run())
+    topics.read(registered(one="running"))
+    topics.read(registered(one="deleted"))
+    assert tries == []
+    await eventually_async(lambda: len(tries) == 2, "they are deleted at the second try", 20)
+    topics.read(registered(one="deleted"))
+    topics.read(registered(one="deleted", later="deleted"))
+    await eventually_async(lambda: len(tries) == 3, "those of the next one, too", 20)
+    assert [set(each) for each in tries[:2]] == [OF_ONE, OF_ONE]
+    assert set(tries[2]) == {name.replace(".one.", ".one.g1.") for name in OF_ONE}
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_query_that_is_read_again_keeps_its_topics(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    deleted: list[str] = []
+    monkeypatch.setattr(retired, "delete_topics", lambda _, topics: deleted.extend(topics))
+    topics = RetiredTopics(cast(Any, SimpleNamespace(names=UNPREFIXED, cluster=None)), 0.05)
+    running = asyncio.create_task(topics.run())
+    topics.read(registered(one="deleted", later="deleted"))
+    topics.read(registered(one="deleted", later="running"))
+    await eventually_async(lambda: bool(deleted), "the others are deleted", 20)
+    assert set(deleted) == OF_ONE
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
