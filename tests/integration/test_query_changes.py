@@ -172,8 +172,12 @@ def test_queries_change_while_the_others_run(tmp_path: Path, broker: str) -> Non
         running.thread.stop()
 
 
-BOTH = "  first: {from: [lab, attic], window: {size: 1s}, aggregate: [sum], bound: 2s}\n"
-ONLY = "  first: {from: [lab], window: {size: 1s}, aggregate: [sum, count], bound: 2s}\n"
+BOTH = (
+    "  first: {from: [lab, attic], window: {size: 1s}, aggregate: [sum], bound: 2s, replicas: 1}\n"
+)
+ONLY = (
+    "  first: {from: [lab], window: {size: 1s}, aggregate: [sum, count], bound: 2s, replicas: 1}\n"
+)
 OTHER = ONLY.replace("sum, count", "sum, max")
 WITH_ATTIC = STREAMS.replace(
     "queries:\n",

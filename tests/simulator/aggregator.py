@@ -121,14 +121,25 @@ class SimAggregator(Process):
         if not self.world.broker.up:
             self.later(20_000, self.start)
             return
-        for query, child, replica in self.fragments:
-            for line in (0, 1):
-                log = query.ordered_log(child, replica, line)
-                self._inputs.append((log, query, (child, replica, line)))
-                self._begin(log, query, (child, replica, line))
-                self.watch(log)
+        for fragment in self.fragments:
+            self._take_on(fragment)
         self.world.works(self)
         self.turn_in(0)
+
+    def add(self, fragment: Fragment) -> None:
+        """Run one more fragment."""
+        self.fragments.append(fragment)
+        if self._inputs or len(self.fragments) == 1:
+            self._take_on(fragment)
+            self.turn_in(0)
+
+    def _take_on(self, fragment: Fragment) -> None:
+        query, child, replica = fragment
+        for line in (0, 1):
+            log = query.ordered_log(child, replica, line)
+            self._inputs.append((log, query, (child, replica, line)))
+            self._begin(log, query, (child, replica, line))
+            self.watch(log)
 
     def _begin(self, log: Log[object], query: SimQuery, at: tuple[int, int, int]) -> None:
         states = [state for reader in query.readers for state in reader.root_states()]

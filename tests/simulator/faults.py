@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -50,7 +50,7 @@ class Fault:
 
     def strike(self, world: World) -> None:
         """Inject the fault."""
-        STRIKES[self.what](world, self)
+        STRIKES[self.what](world, replace(self, whom=world.as_named_now(self.whom)))
 
 
 _FORM: Final = re.compile(
@@ -75,6 +75,7 @@ STRIKES: Final[dict[str, Callable[[World, Fault], None]]] = {
     "step": lambda world, f: world.step_clock(f.whom, f.by),
     "cut": lambda world, f: world.cut(f.whom, f.by),
     "truncate": lambda world, _: world.truncate(),
+    "change": lambda world, _: world.change(),
 }
 """To add a fault: add an act of the world, a line here, and a drawing in ``_Drawing``."""
 

@@ -1141,8 +1141,7 @@ def main() -> int:
         failed = 0
         _emit(f"{'mutant':75} {'seconds':>7}  {'seeds':>14}  caught by")
         # No seed runs hosts: the simulator's processes run their sessions separately.
-        unseen = (*HOSTING_MUTANTS, *GENERATION_MUTANTS)
-        seeds_of = [0 if mutant in unseen else options.seeds for mutant in MUTANTS]
+        seeds_of = [0 if m in HOSTING_MUTANTS else options.seeds for m in MUTANTS]
         for row in pool.map(examine, names, seeds_of):
             failed += row.caught_by == "NOBODY"
             seeds = "" if row.after_seeds is None else f"{row.guarantee} {row.after_seeds}"

@@ -65,7 +65,7 @@ class SimOrderer(Fragment):
             ),
             sources=list(self.logs),
             own=query.ordered_logs_at(child, replica),
-            start_time=self.world.config.start_time_us,
+            start_time=query.start_time_us,
             parts=query.config.parts,
             readers=[reader.name for reader in query.readers],
             results={i: of.results for i, of in enumerate(inputs) if of.results is not None},

@@ -108,6 +108,7 @@ def draw(seed: int) -> Plan:
         draw_overload,
         draw_hosted,
         draw_sharing,
+        draw_changed,
     )
     for more in draws:
         complete = more(complete)
@@ -352,6 +353,19 @@ def draw_sharing(plan: Plan) -> Plan:
     assert config.reader is not None
     faults = [*plan.faults, *plan_sharing(rng, config.reader, plan.length_us)]
     return replace(plan, config=config, faults=tuple(sorted(faults, key=lambda f: f.at)))
+
+
+def draw_changed(plan: Plan) -> Plan:
+    """In some runs q's definition is changed, so that a new generation takes over (rule-29).
+
+    This is one in four of the runs with a single query. Drawn last, from a separate generator.
+    """
+    rng, config = Random(f"changed/{plan.seed}"), plan.config
+    if config.reader is not None or rng.randrange(4):
+        return plan
+    at = rng.randrange(config.bound_us // 2, plan.length_us) // MS * MS
+    faults = [*plan.faults, Fault(at, "change")]
+    return replace(plan, faults=tuple(sorted(faults, key=lambda f: f.at)))
 
 
 def skew_of_more(rng: Random, config: WorldConfig) -> dict[str, int]:

@@ -82,8 +82,8 @@ def _answer(process: Process, request: Request, then: Callable[[Any], None]) -> 
             then(world.queries[query].newest_states(fits))
         case ReadRootState(query, part, root_fits):
             then(world.queries[query].newest_states(root_fits).get(RootName(query, part).process))
-        case ReadGenerations():
-            then({})  # no query of a run is changed
+        case ReadGenerations(query, part):
+            then(world.queries[query].root_states_of_others(part))
         case Fence() | OpenTransactions():
             process.fence()
             then(None)

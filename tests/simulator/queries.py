@@ -21,7 +21,14 @@ from tests.simulator.read_positions import ReadPositions
 from slackwater.codec.result_batches import ResultStream
 from slackwater.fragments.results import ResultsWriter
 from slackwater.model.deployment import BOUND_TOLERANCE_US
-from slackwater.model.names import Names, ResultKind, RootName
+from slackwater.model.names import (
+    Names,
+    ResultKind,
+    RootName,
+    base_of,
+    generation_of,
+    own_name,
+)
 from slackwater.model.records import OrderedRecord, OrdererState, RootState
 from slackwater.primitives.deltas import KeyTable, Slice
 from slackwater.primitives.rows import RowContents, Rows
@@ -59,6 +66,7 @@ class SimQuery:
         self.world = world
         self.config = config
         self.name = config.name
+        self.start_time_us = config.start_time_us
         self.turns = PeerStatuses(self)
         self.places = ReadPositions(self)
         self.lateness = config.lateness({})
@@ -68,6 +76,8 @@ class SimQuery:
         self.roots: dict[int, SimRoot] = {}
         self._history = history
         self._down_since: int | None = None
+        self._is_judged = not generation_of(self.name)
+        """Whether it is to answer; a new generation is not before it has taken over."""
 
     @property
     def has_children(self) -> bool:
@@ -123,7 +133,7 @@ class SimQuery:
 
     def results_log(self, part: int) -> Log[object]:
         """The results of a part in one log: whole transactions."""
-        return self.world.broker.log(f"sw.results.{self.name}:{part}")
+        return self.world.broker.log(f"sw.results.{base_of(self.name)}:{part}")
 
     def root_log(self, part: int, log: DeltaLog) -> Log[object]:
         """Return the root's input: deltas or, without a window, ordered logs (trace-21)."""
@@ -138,7 +148,7 @@ class SimQuery:
     @property
     def state_log(self) -> Log[object]:
         """The log of state records."""
-        return self.world.broker.log(f"sw.state.{self.name}")
+        return self.world.broker.log(f"sw.state.{base_of(self.name)}")
 
     def inputs(self, child: int) -> Iterator[Input]:
         """Return the logs that an orderer of the child reads, in the same order in all replicas."""
@@ -196,6 +206,16 @@ class SimQuery:
         name = RootName(self.name, part).process
         states = [v for v in values if isinstance(v, RootState) and v.fragment == name]
         return states[-1] if states else None
+
+    def root_states_of_others(self, part: int) -> dict[int, RootState]:
+        """Return the newest committed state records of a part in the other generations."""
+        found: dict[int, RootState] = {}
+        for fragment, state in self.newest_states().items():
+            if isinstance(state, RootState):
+                of = RootName.parse(own_name(fragment))
+                if of.part == part and of.query != self.name:
+                    found[generation_of(of.query)] = state
+        return found
 
     def root_states(self) -> list[RootState | None]:
         """Return the newest committed state records of all parts."""
@@ -258,7 +278,7 @@ class SimQuery:
             fields=self.config.fields,
             grid=self.config.grid,
             schedule=self.schedule(2),
-            start_time=self.config.start_time_us,
+            start_time=self.start_time_us,
             bound_us=self.config.bound_us,
             tolerance_us=self.config.paced(BOUND_TOLERANCE_US),
             stale_us=self.config.stale_us,
@@ -292,8 +312,43 @@ class SimQuery:
             Committed(now, part, placement, commit.transaction, keys, commit.state)
         )
 
+    def take_over(self, earlier: SimQuery) -> None:
+        """Be the one that is to answer, from now on, in place of an earlier generation."""
+        earlier.judge()
+        self._down_since, self._is_judged = earlier._down_since, True
+        earlier._down_since, earlier._is_judged = None, False
+        self.judge()
+
+    def has_reached(self, earlier: SimQuery) -> bool:
+        """Return whether it has computed what the earlier generation answers next (rule-29)."""
+        states = [state for state in earlier.root_states() if state is not None]
+        answered_to = max((state.answered_to for state in states), default=0)
+        return all(
+            any(
+                self._replica_has_reached(child, r, answered_to)
+                for r in range(self.config.replicas)
+            )
+            for child in range(len(self.config.children))
+        )
+
+    def _replica_has_reached(self, child: int, replica: int, to: int) -> bool:
+        orderer = self.orderers.get((child, replica))
+        if orderer is None or not orderer.speaks or orderer.core is None:
+            return False
+        core = orderer.core
+        if core.suppress_tentative or max(core.line.stable_next, core.line.live_next) < to:
+            return False
+        return self.config.rows or all(
+            self.delta_log(part, child, replica, line).end
+            >= self.ordered_log(child, replica, line).end
+            for part in range(self.config.parts)
+            for line in (0, 1)
+        )
+
     def judge(self) -> None:
         """Update the record of times at which a stage has no working copy."""
+        if not self._is_judged:
+            return
         now = self.world.scheduler.now
         bad = not self._is_available()
         if bad and self._down_since is None:
@@ -307,6 +362,8 @@ class SimQuery:
         self.judge()
         if self._down_since is not None:
             self._history.unavailable.append((self._down_since, self.world.scheduler.now))
+        if generation_of(self.name):
+            return  # the checkers of logs know one generation
         for child in range(len(self.config.children)):
             for replica in range(self.config.replicas):
                 for line in (0, 1):

@@ -11,7 +11,7 @@ from tests.simulator.procedures import perform
 from tests.simulator.process import Fragment
 
 from slackwater.model.errors import SlackwaterError
-from slackwater.model.names import RootName
+from slackwater.model.names import RootName, base_of
 from slackwater.model.records import DeltaRecord, OrderedRecord
 from slackwater.protocols.dpc.soutput.answers import rows_of
 from slackwater.protocols.dpc.soutput.config import Commit
@@ -43,7 +43,7 @@ class SimRoot(Fragment):
         self.session = RootSession(
             query.root_config(part, self.placement), windowed=not query.config.rows
         )
-        self._id = f"root-{query.name}-{part}"
+        self._id = f"root-{base_of(query.name)}-{part}"
         self._epoch = -1
         self.deaf_to: set[tuple[int, int]] = set()
         """(child, replica) whose deltas the live consumer no longer fetches."""

@@ -257,6 +257,14 @@ def _an_older_placement(history: History) -> None:
     history.committed[-1] = last._replace(state=replace(last.state, placement=-1))
 
 
+def _an_earlier_generation_again(history: History) -> None:
+    for at, later in ((-2, "root/q.g1.0"), (-1, "root/q.0")):
+        committed = history.committed[at]
+        assert committed.state is not None
+        state = replace(committed.state, fragment=later)
+        history.committed[at] = committed._replace(state=state)
+
+
 @pytest.mark.parametrize(
     ("checker", "doctor"),
     [
@@ -284,6 +292,7 @@ def _an_older_placement(history: History) -> None:
         (logs, _a_writer_without_start),
         (logs, _a_state_record_of_another),
         (logs, _an_older_placement),
+        (logs, _an_earlier_generation_again),
     ],
 )
 def test_a_doctored_history_is_noticed(history: History, checker: Any, doctor: Doctor) -> None:

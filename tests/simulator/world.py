@@ -7,6 +7,11 @@ times, and faults. Checkers have access to the history and the source logs only.
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
 from tests.simulator.aggregator import SimAggregator
 from tests.simulator.clock import SECOND, Scheduler
 from tests.simulator.config import START_TIME_US, Chain, WorldConfig, spread
@@ -20,7 +25,7 @@ from tests.simulator.readings import Sensor
 from tests.simulator.roots import SimRoot
 from tests.simulator.sources import SimProxy, Spool
 
-from slackwater.model.names import OrdererName, RootName
+from slackwater.model.names import OrdererName, RootName, generation_of
 from slackwater.model.records import SourceRecord
 from slackwater.primitives.lateness import Step
 from slackwater.primitives.windows import Grid
@@ -28,6 +33,7 @@ from slackwater.runtime.service.truncation import not_needed
 
 __all__ = ["START_TIME_US", "Chain", "History", "World", "WorldConfig", "spread"]
 
+_OF_Q: Final = re.compile(r"(orderer/q|root/q|sw\.ordered\.q|sw\.deltas\.q)\.(?!g1)")
 _LATE = "sends of "
 _OVERLOAD = "machine of "
 FOLLOW_US = 200_000
@@ -60,8 +66,12 @@ class World:
             self.history.reader = OfQuery(self.config.reader)
             reader = SimQuery(self, self.config.reader, self.history.reader)
             self.queries[reader.name] = reader
+        self._replaced: set[str] = set()
+        """Names of queries whose next generation has taken over."""
         self._learned: dict[str, list[Step]] = {}
         """By stream: recorded steps that the processes have read."""
+        self.retired: set[str] = set()
+        """Names of processes of a generation that has been replaced."""
         self.held_down: set[str] = set()
         """Names of processes that the supervisor does not restart."""
         self._placements = 0
@@ -115,7 +125,7 @@ class World:
             (query, child, replica)
             for query in self.queries.values()
             for child in range(len(query.config.children))
-            if query.has_children
+            if query.has_children and query.name not in self._replaced
             if replica < query.config.replicas and not query.config.rows
         ]
         return SimAggregator(self, f"aggregator/{replica}", fragments)
@@ -144,6 +154,9 @@ class World:
 
     def kill(self, name: str, *, stays_down: bool = False) -> None:
         """Kill -9; the supervisor soon restarts the process, unless it must stay down."""
+        if name in self.retired:
+            self.present(name).kill()
+            return
         self.begin_outage(name, "down")
         process = self.present(name)
         if process.alive:
@@ -158,7 +171,8 @@ class World:
         delay = self.scheduler.between(*self.config.restart_us)
 
         def act() -> None:
-            if process.name not in self.held_down and self.is_present(process):
+            is_needed = process.name not in self.held_down | self.retired
+            if is_needed and self.is_present(process):
                 self._start(process.name)
 
         self.scheduler.after(delay, act)
@@ -418,6 +432,65 @@ class World:
         if kind in ("source", "results"):
             self.history.cut.setdefault(whose, []).append(at + 1)
 
+    # A change of the query's definition.
+
+    @property
+    def _names(self) -> list[str]:
+        """The names of all processes that have been started."""
+        others = [q.config for q in self.queries.values() if generation_of(q.name)]
+        later = [n for config in others for n in (*config.orderer_names, *config.root_names)]
+        return [*self.config.names, *(n for n in later if self._present(n) is not None)]
+
+    def change(self) -> None:
+        """Start the next generation of q beside it; it takes over when it is ready (rule-29)."""
+        if self.q is not self.queries["q"] or "q.g1" in self.queries:
+            return
+        earlier = self.q
+        later = SimQuery(self, replace(earlier.config, name="q.g1"), self.history)
+        states = [state for state in earlier.root_states() if state is not None]
+        if len(states) == earlier.config.parts:
+            later.start_time_us = min(state.stable_from for state in states)
+        self.queries[later.name] = later
+        self.note(later.name, f"begins at {later.start_time_us}")
+        for child in range(len(later.config.children)):
+            for replica in range(later.config.replicas):
+                self._start(later.orderer_name(child, replica))
+                aggregator = self.aggregators.get(f"aggregator/{replica}")
+                if aggregator is not None and aggregator.alive and not later.config.rows:
+                    aggregator.add((later, child, replica))
+        self._look_whether_ready(earlier, later)
+
+    def _look_whether_ready(self, earlier: SimQuery, later: SimQuery) -> None:
+        period_us = self.config.paced(SECOND)
+        if not self.broker.up or not later.has_reached(earlier):
+            self.scheduler.after(period_us, lambda: self._look_whether_ready(earlier, later))
+            return
+        self.note(later.name, "takes over")
+        self._replaced.add(earlier.name)
+        later.take_over(earlier)
+        self.q = later
+        # Two nodes carry this out, at times of their own: an old root may outlive the new one.
+        for name in [*earlier.config.orderer_names, *earlier.config.root_names]:
+            self.scheduler.after(self.scheduler.between(0, period_us), partial(self._retire, name))
+        for name in later.config.root_names:
+            self.begin_outage(name, "down")
+            self.scheduler.after(
+                self.scheduler.between(*self.config.restart_us), partial(self._start, name)
+            )
+
+    def _retire(self, name: str) -> None:
+        self.retired.add(name)
+        self.held_down.discard(name)
+        self.over(name)
+        process = self._present(name)
+        if process is not None:
+            process.kill()
+        self.history.reported_states.append(Note(self.scheduler.now, name, "ended"))
+
+    def as_named_now(self, whom: str) -> str:
+        """A fault's target; after a change its counterpart in the new generation."""
+        return whom if self.q.name == "q" else _OF_Q.sub(r"\1.g1.", whom)
+
     # Logs.
 
     def log_at(self, at: tuple[str, int]) -> Log[object]:
@@ -482,12 +555,12 @@ class World:
 
     def heal(self) -> None:
         """End every fault."""
-        for name in sorted(self.held_down):
+        for name in sorted(self.held_down - self.retired):
             self.bring_back(name)
         for stream in self.config.all_streams:
             self.spools[stream].silent_until = self.spools[stream].full_until = -1
             self.proxies[stream].turn_in(0)
-        for name in self.config.names:
+        for name in self._names:
             self.present(name).producer.late_us = 0
             if abs(self.skew_us.get(name, 0)) > self.config.margin_us // 2:
                 self.skew_us[name] = 0
@@ -497,7 +570,7 @@ class World:
         for whom in list(self._outages_now):
             # Delayed records are still in flight, and arrive by themselves.
             late = whom.startswith(_LATE)
-            if not late and whom not in self.config.names and whom != "broker":
+            if not late and whom not in self._names and whom != "broker":
                 self.over(whom)
         for query in self.queries.values():
             for orderer in query.orderers.values():

@@ -105,7 +105,8 @@ def _agree(facts: Facts, record: OrderedRecord, contents: dict[tuple[int, int], 
 def _states(facts: Facts) -> None:
     """Check state records against their transactions; some numbers never decrease."""
     placements: dict[int, int] = {}
-    contiguous_seqs: dict[tuple[int, int, int, int], int] = {}
+    contiguous_seqs: dict[tuple[str, int, int, int], int] = {}
+    fragments: dict[int, list[str]] = {}
     for committed in facts.history.committed:
         state, after = committed.state, committed.transaction.after
         if state is None:
@@ -116,8 +117,14 @@ def _states(facts: Facts) -> None:
         if state.placement < placements.get(committed.part, -1):
             raise Violation("logs", committed.at, f"placement {state.placement} answers again")
         placements[committed.part] = state.placement
+        generations = fragments.setdefault(committed.part, [])
+        if state.fragment not in generations:
+            generations.append(state.fragment)
+        elif state.fragment != generations[-1]:
+            text = f"{state.fragment} answers again after {generations[-1]}"
+            raise Violation("logs", committed.at, text)
         for log in state.logs:
-            key = (committed.part, log.child, log.replica, log.line)
+            key = (state.fragment, log.child, log.replica, log.line)
             if log.contiguous_seq < contiguous_seqs.get(key, 0):
                 raise Violation(
                     "logs", committed.at, f"`whole` of {key} went back to {log.contiguous_seq}"
