@@ -138,10 +138,14 @@ def query_pause(
     controllers: ControllersOption = None,
     secret_file: SecretFileOption = None,
     tls_dir: TlsDirOption = None,
+    bootstrap: BootstrapOption = None,
+    prefix: PrefixOption = None,
+    kafka_config: KafkaConfigOption = None,
 ) -> None:
     """Stop computing a query, and keep its positions.
 
     Readings that retention deletes from the source logs before it is resumed are reported as gaps.
+    With the address of Kafka (that of `slackwater up` is known) it prints how long they are kept.
 
     Example: slackwater query pause climate
     """
@@ -153,10 +157,10 @@ def query_pause(
     reach = reach_controllers(controllers, secret_file, tls_dir, directory)
     request_each(reach, PauseQuery, name)
     emit(f"query {name} is paused; `slackwater query resume {name}` continues it")
-    if not reach.has_nodes:  # its data directory has the address of Kafka
+    if not reach.has_nodes or bootstrap is not None:
         with suppress(EnvironmentProblem):  # while Kafka is away, the change waits
-            cluster, names = reach_kafka(None, None, directory), find_names(None, None, directory)
-            emit(kept_for(cluster, names, name))
+            cluster = reach_kafka(bootstrap, kafka_config, directory)
+            emit(kept_for(cluster, find_names(prefix, bootstrap, directory), name))
 
 
 @query_app.command("resume")
