@@ -38,6 +38,7 @@ from slackwater.runtime.logs import topics
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.transport import Log, LogError, TopicMissingError, Transport
 from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.parts import READS
 from slackwater.runtime.service.registry import Registry
 from slackwater.runtime.service.state import read_root_states
 from slackwater_spark.session import SparkApplication
@@ -331,8 +332,11 @@ class Aggregator:
 
     @property
     def detail(self) -> dict[str, int]:
-        """Return counters for the heartbeat."""
-        return {"fragments": len(self.states), "restarts": self._restarts}
+        """Return counters for the heartbeat, and which removed fragments' logs are still read."""
+        states = self.states
+        read = (str(f.name) for group in self._groups if group.query for f in group.reads)
+        still_read = {f"{READS}{name}": 1 for name in read if name not in states}
+        return {"fragments": len(states), "restarts": self._restarts, **still_read}
 
     def _start(self, group: _Group, now_us: int) -> None:
         from slackwater_spark.aggregate import start_query

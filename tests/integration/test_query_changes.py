@@ -162,7 +162,9 @@ def test_queries_change_while_the_others_run(tmp_path: Path, broker: str) -> Non
         check_sums(running.transport, sender, "wide", 4)
         check_sums(running.transport, sender, "second", 2)
         # Topics that only deleted queries have used; ``wide`` reads the children of ``first``.
-        retired = retired_topics(Registry(running.transport).all_queries(), Names())
+        found = retired_topics(Registry(running.transport).all_queries(), Names())
+        assert found.keys() == {"chain"}
+        retired = found["chain"]
         assert retired == {"sw.ordered.chain.0", "sw.deltas.chain.0"}
         assert delete_topics(broker, retired) == sorted(retired)
         eventually(lambda: not partition_counts(broker, retired), "they are gone")

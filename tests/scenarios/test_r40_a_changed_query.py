@@ -22,6 +22,7 @@ from slackwater.protocols.dpc.soutput.answers import (
     TentativeWindow,
     Undo,
 )
+from slackwater.protocols.dpc.soutput.config import start_of_generation
 from slackwater.sessions.progress import SupersededRootError
 
 SETTINGS = Settings()
@@ -40,7 +41,8 @@ class Change:
         self.stage.run_to(CHANGED)
         state = self.stage.root.state
         assert state is not None
-        self.begins = state.stable_from
+        looks_back_us = (settings.join_within_ms or 0) * MS
+        self.begins = start_of_generation(state.stable_from, 0, looks_back_us)
         kept = [self.stage.sources[name] for name in ("s1", "s2")]
         self.orderer = Orderer(kept, settings, query="q.g1", start_time=self.begins)
 
@@ -82,6 +84,13 @@ WindowAnswer = type[StableWindow[Any]] | type[TentativeWindow[Any]]
 def windows(emitted: Sequence[Emitted], kind: WindowAnswer) -> list[int]:
     """The starts of windows with this kind of answer, in ms and in the order of the answers."""
     return [e.effect.window_start // MS for e in emitted if isinstance(e.effect, kind)]
+
+
+def count_of(answer: StableWindow[Any], root: Root) -> float:
+    """The number of rows in a window of one key."""
+    assert answer.content is not None
+    _, figures = answer.content.slice.sorted(root.core.keys)
+    return float(figures[0][0][0])
 
 
 def test_a_new_generation_continues_the_results() -> None:
@@ -137,6 +146,25 @@ def test_nothing_is_answered_twice_or_left_out_while_nothing_is_missing(settings
     assert not [e for e in root.emitted if isinstance(e.effect, EmptyRun | Undo)]
     rows = {e.effect.rows for e in root.emitted if isinstance(e.effect, StableWindow)}
     assert rows == {4 if settings.rows else 1}, "two sources, two readings each in a bucket"
+
+
+def test_a_join_has_its_pairs_across_the_cut() -> None:
+    """The first window of the new generation has readings that pair with those before it."""
+    change = Change(Settings(join_within_ms=200))
+    change.run_both_to(READY)
+    root = change.replaced()
+    change.run_later_to(root, END)
+    answers = [e.effect for e in root.emitted if isinstance(e.effect, StableWindow)]
+    assert answers[0].window_start // MS == REMOVED
+    pairs = {count_of(answer, root) for answer in answers}
+    assert len(pairs) == 1, f"each window has as many pairs as the next: {pairs}"
+
+
+def test_nothing_before_the_query_s_start_is_answered() -> None:
+    """S is the start of a window, which may begin before the query does."""
+    assert start_of_generation(-40 * MS, 0) == 0
+    assert start_of_generation(500 * MS, 0, 200 * MS) == 300 * MS
+    assert start_of_generation(100 * MS, 0, 200 * MS) == 0
 
 
 def test_the_earlier_generation_stays_down_when_the_later_one_has_answered() -> None:

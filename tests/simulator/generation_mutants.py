@@ -43,6 +43,18 @@ GENERATION_MUTANTS: Final = (
         (Settings(),),
     ),
     Mutant(
+        "a new generation's first windows lack the pairs with earlier readings", "trace-40",
+        (Edit(f"{_config}:start_of_generation", "answered_us - looks_back_us", "answered_us"),),
+        f"{_scenario}:test_a_join_has_its_pairs_across_the_cut",
+    ),
+    Mutant(
+        "a new generation takes readings from before the query's start", "trace-40",
+        (Edit(f"{_config}:start_of_generation",
+              "max(answered_us - looks_back_us, earlier_start_us)",
+              "answered_us - looks_back_us"),),
+        f"{_scenario}:test_nothing_before_the_query_s_start_is_answered",
+    ),
+    Mutant(
         "an earlier generation answers again when it is restarted", "trace-40",
         (Edit(f"{_progress}:PartProgress.check", "if latest > generation_of(config.query):",
               "if False:"),),

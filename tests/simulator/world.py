@@ -29,6 +29,7 @@ from slackwater.model.names import OrdererName, RootName, generation_of
 from slackwater.model.records import SourceRecord
 from slackwater.primitives.lateness import Step
 from slackwater.primitives.windows import Grid
+from slackwater.protocols.dpc.soutput.config import start_of_generation
 from slackwater.runtime.service.truncation import not_needed
 
 __all__ = ["START_TIME_US", "Chain", "History", "World", "WorldConfig", "spread"]
@@ -447,9 +448,13 @@ class World:
             return
         earlier = self.q
         later = SimQuery(self, replace(earlier.config, name="q.g1"), self.history)
+        later.lateness = later.config.lateness(self._learned)
         states = [state for state in earlier.root_states() if state is not None]
         if len(states) == earlier.config.parts:
-            later.start_time_us = min(state.stable_from for state in states)
+            answered_us = min(state.stable_from for state in states)
+            started_us = earlier.start_time_us
+            looks_back_us = earlier.config.join_us
+            later.start_time_us = start_of_generation(answered_us, started_us, looks_back_us)
         self.queries[later.name] = later
         self.note(later.name, f"begins at {later.start_time_us}")
         for child in range(len(later.config.children)):
@@ -489,7 +494,9 @@ class World:
 
     def as_named_now(self, whom: str) -> str:
         """A fault's target; after a change its counterpart in the new generation."""
-        return whom if self.q.name == "q" else _OF_Q.sub(r"\1.g1.", whom)
+        if self.q.name == "q" or any(self._present(n) is None for n in self.q.config.root_names):
+            return whom
+        return _OF_Q.sub(r"\1.g1.", whom)
 
     # Logs.
 

@@ -44,7 +44,7 @@ class Registering:
         self._transport, self._path = transport, path
         self._replacing = Replacing(transport, listener)
         self._truncation = Truncation(transport, ())
-        self._retired = RetiredTopics(transport)
+        self._retired = RetiredTopics(transport, listener)
         self._registered: Mapping[str, QueryDefinition] = {}
 
     async def carry_out(

@@ -27,7 +27,7 @@ from slackwater.model.names import (
 )
 from slackwater.primitives.eventclock import DataClock, EventClock, WallClock
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.soutput.config import answered_by_all
+from slackwater.protocols.dpc.soutput.config import answered_by_all, start_of_generation
 from slackwater.runtime.local.beginning import beginning
 from slackwater.runtime.local.layout import sources_of, topic_specs
 from slackwater.runtime.logs.kafka import KafkaTransport
@@ -51,7 +51,10 @@ def as_changed(
         DeploymentError: the file lacks what a query reads that was applied at run time.
     """
     queries = dict(deployment.queries)
+    live = [name for name, found in registered.items() if found.state != "deleted"]
     for name, found in registered.items():
+        if name in queries and latest_generation(name, live) not in {name, None}:
+            queries[name] = found.spec  # it is being changed: the file may have the new definition
         if found.state == "deleted" and queries.pop(name, None) is not None:
             _log.warning("%s: %s", path, _why_not_started(name, registered))
         elif found.state != "deleted" and found.deployment is not None:
@@ -217,7 +220,7 @@ class Registration:
         now_us = event_clock.event(self._clock.now_us())
         start_us: int | None
         if generation_of(name):
-            start_us = self._unanswered(name)
+            start_us = self._unanswered(query)
         elif isinstance(start, int):
             start_us = start
         elif start == "now" and isinstance(event_clock, WallClock) and now_us is not None:
@@ -232,19 +235,17 @@ class Registration:
             deployment=deployment.connected(query),
         )
 
-    def _unanswered(self, name: str) -> int | None:
-        """The first window without a stable answer of a query's earlier generations, in us.
-
-        None while no earlier generation is registered.
-        """
+    def _unanswered(self, later: QuerySpec) -> int | None:
+        """The start of a new generation, us; None while no earlier generation is registered."""
         registered = Registry(self._transport).all_queries()
-        for earlier in earlier_generations(name, registered):
+        for earlier in earlier_generations(later.name, registered):
             query = registered[earlier]
             parts = range(query.spec.parts)
             states = read_root_states(self._transport, earlier, query.spec.parts)
             answered = answered_by_all(states.get(RootName(earlier, p).process) for p in parts)
             if answered is not None:
-                return answered
+                looks_back_us = 0 if later.join is None else later.join.within_us
+                return start_of_generation(answered, query.e0_us, looks_back_us)
             if not generation_of(earlier):
                 return query.e0_us
         return None

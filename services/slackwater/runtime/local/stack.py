@@ -214,7 +214,7 @@ class Stack:
     def retire(self, registered: Mapping[str, QueryDefinition]) -> None:
         """Delete, after a while, topics that only deleted queries have used."""
         if self._retired is None:
-            self._retired = RetiredTopics(self.transport)
+            self._retired = RetiredTopics(self.transport, self.listener)
             self._in_background(self._retired.run())
         self._retired.read(registered)
 

@@ -42,6 +42,9 @@ HELD_BYTES: Final = "held_bytes"
 """Heartbeat detail of a fragment that ended because it held too much of an input: bytes held."""
 HELD_BYTES_MAX: Final = "held_bytes_max"
 """The limit for ``HELD_BYTES`` (H of rule-12, divided among the fragment's inputs)."""
+READS: Final = "reads "
+"""Heartbeat detail of an aggregator: begins the name of a removed fragment whose logs it still
+reads, since a running Spark query cannot be assigned fewer logs."""
 LONG_TURN_MS: Final = "long_turn_ms"
 """Heartbeat detail of a fragment whose turns are too long: its longest turn so far
 (``runtime.host.longturns``)."""

@@ -162,6 +162,13 @@ def test_a_file_that_has_a_changed_query_starts_the_new_generation(
     first.register(first.missing(), WallClock())
     registry, changed = Registry(broker), replace(Q, name="q.g1", bound_us=9_000_000)
     registry.publish_queries(
+        QueryDefinition("q.g1", 1, 5_000_000, 250_000, changed, deployment=of_chain(changed))
+    )
+    edited = on(broker, of_chain(replace(Q, bound_us=9_000_000)))
+    assert edited.share().queries.keys() == {"q", "q.g1"}, "the change is in progress"
+    assert edited.share().queries["q"].bound_us == Q.bound_us
+    assert edited.missing() == []
+    registry.publish_queries(
         replace(registry.queries()["q"], state="deleted"),
         QueryDefinition("q.g1", 1, 5_000_000, 250_000, changed, deployment=of_chain(changed)),
     )

@@ -132,6 +132,17 @@ def initial_state(config: RootConfig) -> RootState:
     )
 
 
+def start_of_generation(answered_us: int, earlier_start_us: int, looks_back_us: int = 0) -> int:
+    """The start of the event time of a new generation, in us (rule-29).
+
+    Args:
+        answered_us: S, the smallest of the parts of the earlier generation.
+        earlier_start_us: the start of that generation. Readings before it belong to no window.
+        looks_back_us: how far before a reading the readings are that a join pairs it with.
+    """
+    return max(answered_us - looks_back_us, earlier_start_us)
+
+
 def continued_state(config: RootConfig, earlier: RootState) -> RootState:
     """The state of a part whose earlier generation has answered up to ``earlier`` (rule-29).
 
