@@ -143,7 +143,7 @@ def fragment_of(
         )
     readers = registry.wait_for_readers(spec.name, deployment.queries.values())
     # If a query returns to the file, its root reads the deltas written in its absence.
-    registered = registry.registered_readers(spec.name)
+    registered = registry.registered_readers(spec.name) or (spec,)  # deleted: it ends soon
     needed = {figure for reader in registered for figure in figures_of(reader.aggregate)}
     figures = tuple(figure for figure in FIGURES if figure in needed)
     deltas = tuple(names.deltas(name.query, part) for part in range(spec.parts))

@@ -108,8 +108,8 @@ async def test_the_fragments_of_a_killed_node_run_on_the_other_one(
             await nodes.command("query", "apply", str(file))
             await eventually_async(is_changed, "generation 1 has replaced generation 0", 60)
             await answers_more()
-            told = await nodes.command("query", "pause", "rows", "--bootstrap", broker)
-            assert "its inputs are kept for 7d; what is deleted before it is resumed" in told
+            printed = await nodes.command("query", "pause", "rows", "--bootstrap", broker)
+            assert "its inputs are kept for 7d; what is deleted before it is resumed" in printed
             await nodes.command("query", "resume", "rows")
             await answers_more()
         finally:

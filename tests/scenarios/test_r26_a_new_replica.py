@@ -18,7 +18,7 @@ from slackwater.model.records import Kind, OrderedRecord, OrdererState
 def forget(story: Story, replica: int) -> None:
     """Simulate a new disk: no state record, no records."""
     name = story.world.q.orderer_name(0, replica)
-    state_log = story.world.q.state_log
+    state_log = story.world.q.state_log()
     for offset, value in state_log.values():
         if isinstance(value, OrdererState) and value.fragment == name:
             state_log.damage(offset)

@@ -115,7 +115,7 @@ class SimOrderer(Fragment):
                 case Append(log, record):
                     self._append(log, record)
                 case WriteState(_, state):
-                    self.producer.send(self.query.state_log, state)
+                    self.producer.send(self.query.state_log(), state)
                 case FetchEnds(logs):
                     self._fetch_ends(logs)
                 case FetchPositions(logs):

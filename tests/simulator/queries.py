@@ -145,10 +145,13 @@ class SimQuery:
         """Return the results of a part as its readers read them: lines of text."""
         return self.world.broker.log(f"{Names().results(self.name, kind)}:{part}")
 
-    @property
-    def state_log(self) -> Log[object]:
-        """The log of state records."""
-        return self.world.broker.log(f"sw.state.{base_of(self.name)}")
+    def state_log(self, part: int = 0) -> Log[object]:
+        """The log of state records of a part's root; that of part 0 also has the orderers'.
+
+        An open transaction hides what follows it in its log (trace-18).
+        """
+        name = f"sw.state.{base_of(self.name)}"
+        return self.world.broker.log(f"{name}:{part}" if part else name)
 
     def inputs(self, child: int) -> Iterator[Input]:
         """Return the logs that an orderer of the child reads, in the same order in all replicas."""
@@ -187,12 +190,13 @@ class SimQuery:
 
     def newest_states(self, fits: Callable[[State], bool] = fits_any) -> dict[str, State]:
         """Return the newest committed state record of each fragment that fits, by name."""
-        values, _ = self.state_log.read_committed()
         newest: dict[str, State] = {}
-        for value in values:
-            assert isinstance(value, OrdererState | RootState)
-            if fits(value):
-                newest[value.fragment] = value
+        for part in range(self.config.parts):
+            values, _ = self.state_log(part).read_committed()
+            for value in values:
+                assert isinstance(value, OrdererState | RootState)
+                if fits(value):
+                    newest[value.fragment] = value
         return newest
 
     def orderer_state(self, name: str) -> OrdererState | None:
@@ -202,7 +206,7 @@ class SimQuery:
 
     def root_state(self, part: int) -> RootState | None:
         """Return the newest committed state record of a part."""
-        values, _ = self.state_log.read_committed()
+        values, _ = self.state_log(part).read_committed()
         name = RootName(self.name, part).process
         states = [v for v in values if isinstance(v, RootState) and v.fragment == name]
         return states[-1] if states else None

@@ -176,7 +176,7 @@ class SimRoot(Fragment):
         records: list[tuple[Log[object], object]] = [
             (query.results_log(self.part), commit.transaction),
             *query.result_lines(self.part, commit.transaction, keys),
-            (query.state_log, commit.state),
+            (query.state_log(self.part), commit.state),
         ]
         try:
             transaction = world.broker.begin(self._id, self._epoch, records)

@@ -16,7 +16,7 @@ from slackwater.cli.tables import short_time
 from slackwater.codec.results import format_time
 from slackwater.deployment.parse import load_deployment
 from slackwater.model.errors import CheckFailed, UsageError
-from slackwater.model.names import Names
+from slackwater.model.names import Names, generation_of
 from slackwater.runtime.local.datadir import read_run
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.kafka import KafkaTransport
@@ -65,6 +65,8 @@ def print_audit(cluster: Cluster, data_dir: Path, query: str, deployment: Path |
         f" {report.readings} readings: {report.lost} lost, {report.doubled} doubled,"
         f" {report.wrong} wrong"
     )
+    if generation_of(query) and not report.windows:
+        raise CheckFailed(f"nothing to audit: {query} has not answered a window yet")
     if not report.ok:
         raise CheckFailed(f"the stable results of {query} differ from the batch computation")
 

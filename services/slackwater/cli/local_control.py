@@ -47,7 +47,11 @@ class LocalControl:
         await self._agent.begin()
         config = ControllerConfig(NAME, Address("127.0.0.1", 0), {}, self._secret())
         controller = Controller(
-            config, self._store, admit=self._agent.admit, on_state=self._agent.record
+            config,
+            self._store,
+            admit=self._agent.admit,
+            on_state=self._agent.record,
+            may_forget=self._agent.may_forget,
         )
         serving = asyncio.create_task(self._serve(controller))
         running = asyncio.create_task(self._agent.run(controller.request))

@@ -157,6 +157,11 @@ async def _request_each(reach: Reach, make: Callable[[str], Operation], query: s
         async with reach.connect("query") as client:
             live = (await client.state()).state.live_queries()
             named = [name for name in live if base_of(name) == query]
+            if query in live and generation_of(query) and not earlier_generations(query, live):
+                raise UsageError(
+                    f"{query} has replaced the earlier generation: name the query,"
+                    f" {base_of(query)}, to change its state"
+                )
             last_first = make is not ResumeQuery
             for name in sorted(named, key=generation_of, reverse=last_first) or [query]:
                 await _request(client, make(name))

@@ -111,6 +111,7 @@ class Controller:
         *,
         admit: Callable[[Operation], str] = lambda _: "",
         on_state: Callable[[ControlState], None] = lambda _: None,
+        may_forget: Callable[[ControlState], bool] = lambda _: True,
         specs_of: Specs | None = None,
         clock: Callable[[], SystemClock] = SystemClock,
     ) -> None:
@@ -121,11 +122,12 @@ class Controller:
             store: what it saved.
             admit: returns why a client's operation is refused; empty if it is not.
             on_state: called with the object's state after each change.
+            may_forget: returns whether tombstones of a state may be dropped.
             specs_of: what is to run on nodes by a state; None: no node may connect.
             clock: returns a clock with the machine's present time, with which nodes compare theirs.
         """
         self._config: Final = config
-        self._admit, self._on_state = admit, on_state
+        self._admit, self._on_state, self._may_forget = admit, on_state, may_forget
         self._specs_of, self._clock = specs_of, clock
         self._nodes: ConnectedNodes | None = None
         self._reported: ControlState | None = None
@@ -252,7 +254,8 @@ class Controller:
             link.send(RefreshFrame(view.number, tuple(sorted(view.names)), overridden))
         if self._nodes is not None:
             self._nodes.view(view.number, frozenset(view.names))
-        if not self._object.state.has_tombstones():
+        state = self._object.state
+        if not state.has_tombstones() or not self._may_forget(state):
             return []
         return self._member.request(_OWN, AcknowledgeView(view.number), self._now())
 

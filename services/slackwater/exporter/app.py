@@ -21,7 +21,7 @@ from slackwater.deployment.sharing import share
 from slackwater.exporter.metrics import HeartbeatCollector, ResultMetrics
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError, UsageError
-from slackwater.model.names import kind_of, latest_generation
+from slackwater.model.names import base_of, kind_of
 from slackwater.runtime.local.layout import process_names
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.entry import ProcessContext
@@ -72,17 +72,10 @@ class Expected:
     def _known(self, found: Mapping[str, QueryDefinition]) -> Sequence[str]:
         """The names; without those of deleted queries, of which another generation may run."""
         registered = {name: each.spec for name, each in found.items() if each.state != "deleted"}
-        live = {
-            name: registered[latest_generation(name, registered) or name]
-            if name in found
-            else query
-            for name, query in self._deployment.queries.items()
-            if name not in found or latest_generation(name, registered) is not None
-        }
-        deployment = share(
-            replace(self._deployment, queries={query.name: query for query in live.values()}),
-            registered,
-        )
+        declared = self._deployment.queries
+        live = {name: query for name, query in declared.items() if name not in found}
+        live |= {name: query for name, query in registered.items() if base_of(name) in declared}
+        deployment = share(replace(self._deployment, queries=live), registered)
         queries = {n: query for n, query in deployment.queries.items() if n in registered}
         known = {*process_names(replace(deployment, queries=queries), broker=False)}
         names = process_names(deployment, broker=False)

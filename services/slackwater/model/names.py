@@ -214,6 +214,14 @@ class Names:
         """The logs of a part's deltas, of all children and replicas."""
         return f"{self.prefix}sw.deltas.{query}.{part}"
 
+    def ordered_of_generations(self, query: str) -> str:
+        """The prefix of the ordered logs of all later generations of a query."""
+        return f"{self.prefix}sw.ordered.{base_of(query)}.g"
+
+    def deltas_of_generations(self, query: str) -> str:
+        """The prefix of the deltas of all later generations of a query."""
+        return f"{self.prefix}sw.deltas.{base_of(query)}.g"
+
     def state(self, query: str) -> str:
         """The state records of a query's fragments, of all its generations."""
         return f"{self.prefix}sw.state.{base_of(query)}"

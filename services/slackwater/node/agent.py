@@ -1,5 +1,7 @@
 """The agent of `slackwater up`: makes the running queries equal to those of the replicated record.
 
+That of `slackwater node`, which runs what controllers place on it, is in ``app.py``.
+
 The record has the wanted state of each query, the registry in Kafka the state that it has. An empty
 record, as in a data directory of an earlier version, is filled from the registry. Recording an
 operation does not need Kafka: while Kafka is unavailable, operations wait in the record.
@@ -19,7 +21,7 @@ from slackwater.node.applied import AppliedQuery, Start, from_text, to_text
 from slackwater.node.generations import replacements
 from slackwater.node.plan import Apply, SetState, State, changes
 from slackwater.protocols.iads.control_object import ApplyQuery, DeleteQuery, Operation, PauseQuery
-from slackwater.protocols.iads.control_state import ControlState
+from slackwater.protocols.iads.control_state import ControlState, Wanted
 from slackwater.runtime.service.registry import QueryDefinition
 
 _log = logging.getLogger(__name__)
@@ -70,21 +72,36 @@ class Agent:
         self._registered: Mapping[str, QueryDefinition] = {}
         self._changed = asyncio.Event()
         self._reported = ""
+        self._are_replaced = True
 
     async def begin(self) -> None:
         """Read what is registered; before the first request is admitted."""
         self._registered = await asyncio.to_thread(self._machine.registered)
 
     def imports(self, recorded: ControlState) -> list[Operation]:
-        """Return the operations that record what runs, and is not recorded."""
+        """Return the operations that record what runs, and is not recorded.
+
+        What is recorded as deleted, and still runs, will be ended.
+        """
         running = self._machine.deployment
         found: list[Operation] = []
         for name in (query.name for query in running.in_order()):
-            if name not in recorded.live_queries() and name in running.queries:
+            if name not in recorded.queries and name in running.queries:
                 found.append(ApplyQuery(name, to_text(AppliedQuery(name, running))))
                 if name in self._registered and self._registered[name].state == "paused":
                     found.append(PauseQuery(name))
         return found
+
+    def may_forget(self, recorded: ControlState) -> bool:
+        """Return whether all deletions of the record have been carried out.
+
+        Else a deleted query would be imported as one that runs.
+        """
+        return not any(
+            query.state != "deleted" and recorded.queries[name].wanted == Wanted.DELETED.value
+            for name, query in self._registered.items()
+            if name in recorded.queries
+        )
 
     def admit(self, operation: Operation) -> str:
         """Return why an operation is refused; empty if it is to be recorded."""
@@ -97,7 +114,7 @@ class Agent:
             Deployment(deployment.clock, deployment.streams, queries, deployment.names),
             {name: q.first_deadline_us for name, q in self._registered.items() if name in queries},
             {name for name, query in self._registered.items() if query.state == "deleted"},
-            paused={name for name, query in self._registered.items() if query.state == "paused"},
+            paused={n for n, q in self._state.queries.items() if q.wanted == Wanted.PAUSED.value},
         )
         return why_refused(operation, known)
 
@@ -119,6 +136,7 @@ class Agent:
         """Make all changes; False if something is left to be done."""
         try:
             await self._machine.settle()
+            self._are_replaced = await self._end_replaced(request)
             while True:
                 self._registered = await asyncio.to_thread(self._machine.registered)
                 applied = self._recorded()
@@ -126,7 +144,7 @@ class Agent:
                 waiting = [change for change in found if not await self._make(change, applied)]
                 if not found or waiting:
                     self._machine.retire(self._registered)
-                    return not waiting and await self._end_replaced(request)
+                    return not waiting and self._are_replaced
         except Exception as error:  # noqa: BLE001 -- it is tried again, and the queries go on
             is_foreseen = isinstance(error, SlackwaterError | OSError)
             if str(error) != self._reported:
@@ -146,13 +164,19 @@ class Agent:
     async def _end_replaced(self, request: Callable[[Operation], None]) -> bool:
         """End the generations whose successors are ready; False if one is not."""
         are_ready = True
-        for earlier, later in replacements(self._state.live_queries()):
-            if await self._machine.is_ready_to_replace(later, earlier):
+        for earlier, later in replacements(self._running()):
+            is_ready = await self._machine.is_ready_to_replace(later, earlier)
+            if is_ready and (earlier, later) in replacements(self._running()):
                 _log.info("query %s replaces %s", later, earlier)
                 request(DeleteQuery(earlier))
             else:
                 are_ready = False
         return are_ready
+
+    def _running(self) -> list[str]:
+        """The recorded queries that are to run."""
+        queries = self._state.queries
+        return [name for name, entry in queries.items() if entry.wanted == Wanted.RUNNING.value]
 
     def _recorded(self) -> dict[str, AppliedQuery]:
         """The queries of the record that this version can read."""
@@ -165,7 +189,10 @@ class Agent:
         return found
 
     def _wanted(self) -> dict[str, State]:
-        """The wanted state of each query; of the file's those that the file still has."""
+        """The wanted state of each recorded query.
+
+        Without live ones that were registered from the deployment file and are no longer in it.
+        """
         here = self._machine.deployment.queries
         names: dict[str, State] = {"running": "running", "paused": "paused", "deleted": "deleted"}
         return {

@@ -1,4 +1,4 @@
-"""``slackwater node``: a machine's agent. It runs what the controllers place on it.
+"""The process ``slackwater node``: runs what the controllers place on this machine.
 
 It is connected to every controller that it reaches, sends each of them heartbeats, and receives the
 record from each. While the network is split the records differ, and the node follows their join:
@@ -43,7 +43,7 @@ from slackwater.node.recorded import (
 )
 from slackwater.node.registering import Registering
 from slackwater.protocols.iads.control_object import DeleteQuery, JoinNode
-from slackwater.protocols.iads.control_state import ControlState, join_all
+from slackwater.protocols.iads.control_state import ControlState, Wanted, join_all
 from slackwater.protocols.iads.detector import HEARTBEAT_PERIOD_US
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.service.clock import SystemClock
@@ -292,26 +292,35 @@ class Node:
         reasons = [f"query {name}: {why}" for name, why in not_applied(self._state).items()]
         self._report("; ".join([*reasons, *filter(None, [problem])]))
         is_registered = self._registered >= assigned.registered.keys()
-        are_ready = await self._end_replaced(self._registering, applied)
+        are_ready, refusal = await self._end_replaced(self._registering, applied)
+        if refusal:
+            self._report("; ".join(filter(None, [self._problem, refusal])))
         return applied.keys() <= self._known and is_registered and are_ready
 
     async def _end_replaced(
         self, registering: Registering, applied: Mapping[str, AppliedQuery]
-    ) -> bool:
-        """End generations whose successors are registered here and ready; False if some are not."""
-        mine = self._registered
-        changes = [change for change in replacements(applied) if change[1] in mine]
+    ) -> tuple[bool, str]:
+        """End generations whose successors are registered here and ready.
+
+        Returns:
+            Whether all have been ended, and why the controllers refused it.
+        """
+        mine, queries_ = self._registered, self._state.queries
+        running = [n for n in applied if queries_[n].wanted == Wanted.RUNNING.value]
+        changes = [change for change in replacements(running) if change[1] in mine]
         if not changes:
-            return True
+            return True, ""
         queries = {name: each.deployment.queries[name] for name, each in applied.items()}
         ended = await registering.are_ready(changes, queries)
         for earlier in ended:
             for client in list(self._clients.values()):
                 with suppress(LinkError):
                     response = (await client.request(DeleteQuery(earlier))).response
-                    _log.info("query %s is replaced %s", earlier, response.refusal)
+                    if response.refusal:
+                        return False, f"query {earlier} cannot be replaced: {response.refusal}"
+                    _log.info("query %s is replaced", earlier)
                     break
-        return len(ended) == len(changes)
+        return len(ended) == len(changes), ""
 
     async def _settle_always(self) -> None:
         async def settle() -> bool:

@@ -49,7 +49,7 @@ def as_generation(
     tombstones have been dropped, since their topics may still be there. Numbers may be left out.
     """
     latest = latest_generation(query, recorded.queries)
-    number = max(generation_of(latest or query), recorded.generation_unused) + 1
+    number = max(generation_of(latest or query) + 1, recorded.generation_unused, 1)
     name = generation_name(query, number)
     queries = {n: q for n, q in deployment.queries.items() if n != query}
     queries[name] = replace(deployment.queries[query], name=name)

@@ -102,7 +102,7 @@ class NodeMachine:
             assigned: what this node is to run.
             deployment: all recorded queries.
             registered: those that are known to be registered. An aggregator gets fragments of these
-                only: it would wait for the first one that is not, and the others with it.
+                only: one of another query would keep it, and its other fragments, waiting.
         """
         if self._processes is None:
             if not deployment.queries:

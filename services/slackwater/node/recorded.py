@@ -61,7 +61,7 @@ def _parsed(name: str, text: str) -> AppliedQuery | str:
 
 
 def why_unreadable(operation: ApplyQuery) -> str:
-    """Why the definition of an operation is none; empty if it is one."""
+    """Why an operation's definition cannot be read; empty if it can."""
     found = _parsed(operation.query, operation.definition)
     return found if isinstance(found, str) else ""
 
@@ -154,7 +154,7 @@ def fragment_specs(state: ControlState) -> list[FragmentSpec]:
 
 
 def _sites(deployment: Deployment, sources: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """The labels of nodes that fragments prefer which read these streams, or queries."""
+    """The node labels preferred by fragments that read these streams or queries."""
     streams = [deployment.streams[name] for name in sources if name in deployment.streams]
     return tuple(sorted({(SITE, stream.site) for stream in streams if stream.site}))
 

@@ -37,6 +37,10 @@ _NAMES: Final[Mapping[Wanted, State]] = {
 }
 
 
+def _is_deleted(name: str, registered: Mapping[str, QueryDefinition]) -> bool:
+    return name in registered and registered[name].state == "deleted"
+
+
 class Registering:
     """Registers queries in Kafka, and truncates their internal logs. ``path`` is for messages."""
 
@@ -58,8 +62,8 @@ class Registering:
             all_: all recorded queries.
 
         Returns:
-            The queries that are registered as they are wanted, and why others are not. One waits
-            without a reason for a reading, from which its start follows.
+            The queries that are registered as they are wanted, and why others are not. A query
+            whose start follows from its first reading is in neither until there is one.
 
         Raises:
             SlackwaterError: Kafka does not answer.
@@ -138,7 +142,13 @@ class Registering:
                     waiting.discard(change.query)
                     _log.info("registered query %s", change.query)
             if not to_do:
-                return frozenset(wanted) - waiting, "; ".join(problems)
+                used = {n for n, s in states.items() if s != "deleted" and _is_deleted(n, found)}
+                problems += [
+                    f"query {name} has the name of a deleted one: delete it, and apply it under"
+                    " another name"
+                    for name in sorted(used)
+                ]
+                return frozenset(wanted) - waiting - used, "; ".join(problems)
 
     def _define(self, query: AppliedQuery, all_: Deployment) -> QueryDefinition | None:
         needed = all_.connected(query.query)

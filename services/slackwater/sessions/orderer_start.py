@@ -149,7 +149,10 @@ class OrdererStart:
 
 
 def start_record(config: OrdererConfig, inc: int, recovered: Recovered) -> OrderedRecord:
-    """Return the START of an incarnation; in the stable log, where it takes its number, -1."""
+    """Return the START of an incarnation.
+
+    ``inc`` is -1 in the stable log, since the offset there becomes the incarnation's number.
+    """
     at = recovered.frontier
     return OrderedRecord(
         Kind.START,

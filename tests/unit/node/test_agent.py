@@ -242,6 +242,47 @@ async def test_a_new_generation_replaces_the_earlier_one_when_it_is_ready(world:
     assert world.machine.retired == {"one"}
 
 
+async def test_a_query_that_cannot_start_does_not_keep_a_change_from_its_end(world: World) -> None:
+    changed, name = as_generation(parsed(ONE.replace("2s", "3s")), "one", world.record.state)
+    world.apply(name, changed)
+    await world.reaches(**{"one": "running", "one.g1": "running"})  # type: ignore[arg-type]
+    world.machine.ready.add("one.g1")
+    world.machine.is_empty = True
+    world.apply("three", parsed(ONE, THREE))
+    running = asyncio.create_task(world.agent.run(world.take))
+    states = world.machine.states
+    await eventually_async(lambda: states()["one"] == "deleted", "it is replaced", 20)
+    assert "three" not in states()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_paused_query_is_not_replaced(world: World) -> None:
+    changed, name = as_generation(parsed(ONE.replace("2s", "3s")), "one", world.record.state)
+    world.request(PauseQuery("one"))
+    refused = world.request(ApplyQuery(name, to_text(AppliedQuery(name, changed))), admitted=False)
+    assert "is paused" in refused, "though the registry does not have it yet"
+    world.request(ResumeQuery("one"))
+    world.apply(name, changed)
+    world.request(PauseQuery("one.g1"))
+    world.machine.ready.add("one.g1")
+    await world.reaches(**{"one": "running", "one.g1": "paused"})  # type: ignore[arg-type]
+
+
+async def test_a_deletion_that_was_not_carried_out_is_not_imported(world: World) -> None:
+    changed, name = as_generation(parsed(ONE.replace("2s", "3s")), "one", world.record.state)
+    world.apply(name, changed)
+    await world.reaches(**{"one": "running", "one.g1": "running"})  # type: ignore[arg-type]
+    world.request(DeleteQuery("one.g1"))  # and `up` ends before it is carried out
+    again = Agent(world.machine)
+    await again.begin()
+    assert again.imports(world.record.state) == []
+    assert not again.may_forget(world.record.state), "else it would be imported"
+    await world.reaches(**{"one": "running", "one.g1": "deleted"})  # type: ignore[arg-type]
+    await again.begin()
+    assert again.may_forget(world.record.state)
+
+
 async def test_a_change_can_be_cancelled(world: World) -> None:
     changed, name = as_generation(parsed(ONE.replace("2s", "3s")), "one", world.record.state)
     world.apply(name, changed)

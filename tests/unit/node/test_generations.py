@@ -13,7 +13,7 @@ from slackwater.node.admission import RunningQueries, why_refused, why_refused_o
 from slackwater.node.applied import AppliedQuery, to_text
 from slackwater.node.generations import as_generation, is_same, replacements
 from slackwater.protocols.iads.control_object import ApplyQuery, DeleteQuery, PauseQuery
-from slackwater.protocols.iads.control_state import ControlState
+from slackwater.protocols.iads.control_state import ControlState, drop_tombstones
 
 CHANGED = ONE.replace("2s", "3s").replace("[a, b]", "[a]")
 
@@ -38,7 +38,11 @@ def test_generations_are_counted_from_the_latest_also_of_deleted_ones() -> None:
     cancelled = recorded(applied("one", ONE), change(FIRST, CHANGED), DeleteQuery("one.g1"))
     assert change(cancelled, CHANGED).query == "one.g2"
     forgotten = replace(FIRST, generation_unused=5)
-    assert change(forgotten, CHANGED).query == "one.g6", "a dropped tombstone may have had 5"
+    assert change(forgotten, CHANGED).query == "one.g5", "a dropped tombstone may have had 4"
+    dropped = drop_tombstones(cancelled, 2)
+    assert dropped.live_queries() == ("one",)
+    assert "one.g1" not in dropped.queries
+    assert change(dropped, CHANGED).query == "one.g2"
 
 
 def test_the_earlier_generation_runs_whole_and_of_the_later_one_all_but_the_roots() -> None:

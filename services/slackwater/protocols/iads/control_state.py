@@ -21,6 +21,7 @@ from enum import Enum
 from functools import reduce
 from typing import Final, NamedTuple, Protocol, TypeVar
 
+from slackwater.model.names import generation_of
 from slackwater.protocols.iads.messages import Stamp
 
 STREAMS: Final = "-streams"
@@ -103,7 +104,8 @@ class ControlState:
     """The replicated object's state.
 
     ``placement`` is keyed by query and fragment. ``generation_unused`` is greater than the
-    generation of every dropped tombstone; ``number_greatest`` is the greatest placement number
+    generation of every dropped tombstone, and than the number in its name (``climate.g1``);
+    ``number_greatest`` is the greatest placement number
     that was given or that a node reported.
     """
 
@@ -171,7 +173,10 @@ def drop_tombstones(state: ControlState, view_number: int) -> ControlState:
         for name, entry in state.queries.items()
         if entry.wanted == deleted and entry.stamp.view_number < view_number
     }
-    generations = [entry.generation + 1 for entry in dropped.values()]
+    # The name of a query's generation has a number, too, which is not used again.
+    generations = [
+        1 + max(entry.generation, generation_of(name)) for name, entry in dropped.items()
+    ]
     return ControlState(
         {name: e for name, e in state.queries.items() if name not in dropped},
         {

@@ -15,12 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from slackwater.codec.results import format_time
 from slackwater.deployment.deadlines import brought_forward, first_deadlines
 from slackwater.deployment.sharing import share, without_sharing
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import DeploymentError, EnvironmentProblem, UsageError
 from slackwater.model.names import (
     RootName,
+    base_of,
     earlier_generations,
     generation_of,
     latest_generation,
@@ -28,7 +30,7 @@ from slackwater.model.names import (
 from slackwater.primitives.eventclock import DataClock, EventClock, WallClock
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.soutput.config import answered_by_all, start_of_generation
-from slackwater.runtime.local.beginning import beginning
+from slackwater.runtime.local.beginning import beginning, first_event_time
 from slackwater.runtime.local.layout import sources_of, topic_specs
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import ensure_inputs, ensure_topics, partition_counts
@@ -59,15 +61,25 @@ def as_changed(
             _log.warning("%s: %s", path, _why_not_started(name, registered))
         elif found.state != "deleted" and found.deployment is not None:
             queries.setdefault(name, found.spec)
-    for name in queries.keys() - deployment.queries.keys():
-        lacking = {*queries[name].sources} - deployment.streams.keys() - queries.keys()
+    for name, query in queries.items():
+        lacking = {*query.sources} - deployment.streams.keys() - queries.keys()
+        for source in sorted(lacking):
+            if (latest := latest_generation(source, live)) is not None:
+                raise DeploymentError(
+                    f"{path}: query {name} reads query {source}, which was changed at run time (it"
+                    f" is {latest}): in this version a query over a changed one is not possible"
+                )
         if lacking:
             raise DeploymentError(
-                f"{path}: query {name} was applied at run time and reads"
+                f"{path}: query {name} {_of(name, deployment)} and reads"
                 f" {', '.join(sorted(lacking))}, which the file does not have: add it to the file,"
                 f" or run `slackwater query delete {name}` with the earlier file"
             )
     return replace(deployment, queries=queries)
+
+
+def _of(name: str, deployment: Deployment) -> str:
+    return "is being changed" if name in deployment.queries else "was applied at run time"
 
 
 def _why_not_started(name: str, registered: Mapping[str, QueryDefinition]) -> str:
@@ -245,10 +257,31 @@ class Registration:
             answered = answered_by_all(states.get(RootName(earlier, p).process) for p in parts)
             if answered is not None:
                 looks_back_us = 0 if later.join is None else later.join.within_us
-                return start_of_generation(answered, query.e0_us, looks_back_us)
+                start_us = start_of_generation(answered, query.e0_us, looks_back_us)
+                self._check_kept(later, start_us)
+                return start_us
             if not generation_of(earlier):
                 return query.e0_us
         return None
+
+    def _check_kept(self, later: QuerySpec, start_us: int) -> None:
+        """Raise ``EnvironmentProblem`` if readings have been deleted that a new generation needs.
+
+        Its windows would be answered without them, and the gap would be recorded nowhere.
+        """
+        deployment = self._deployment
+        sources = sources_of(deployment, self.partitions_of)
+        logs = [log for stream in deployment.source_streams(later) for log in sources[stream]]
+        places = {log: (self._transport.names.source(log), 0) for log in logs}
+        begins = self._transport.beginning_offsets(places.values())
+        for log in logs:
+            first_us = first_event_time(self._transport, log) if begins[places[log]] else None
+            if first_us is not None and first_us > start_us:
+                raise EnvironmentProblem(
+                    f"query {base_of(later.name)} has no stable answer from"
+                    f" {format_time(start_us)} on, and retention has deleted readings of {log}"
+                    f" before {format_time(first_us)}: the running generation goes on"
+                )
 
     def _beginning(self, query: QuerySpec, event_clock: EventClock) -> int | None:
         deployment = self._deployment

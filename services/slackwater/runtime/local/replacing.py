@@ -14,6 +14,7 @@ from slackwater.model.names import OrdererName, RootName
 from slackwater.runtime.logs.topics import deltas_partition, ordered_partition
 from slackwater.runtime.logs.transport import Log, Transport
 from slackwater.runtime.service.heartbeats import HeartbeatListener
+from slackwater.runtime.service.state import read_root_states
 
 
 class Replacing:
@@ -29,7 +30,7 @@ class Replacing:
         The first call never returns True for a query with a window: the deltas must have reached
         the end that the ordered logs had at the call before. Asks Kafka.
         """
-        answered_to = self._answered_to(earlier)
+        answered_to = self._read_to(earlier)
         ahead = [
             [r for r in range(later.replicas) if self._reached(later, child, r) >= answered_to]
             for child in range(later.children)
@@ -69,12 +70,22 @@ class Replacing:
         kept = {*live}
         self._ordered_before = {n: e for n, e in self._ordered_before.items() if n in kept}
 
-    def _answered_to(self, query: QuerySpec) -> int:
-        """The first window that a part has not answered, event time in us; 0 if none is known."""
-        beats = [
-            self._listener.latest(RootName(query.name, part).process) for part in range(query.parts)
-        ]
-        return max((b.detail.get("answered_to", 0) for b in beats if b is not None), default=0)
+    def _read_to(self, query: QuerySpec) -> int:
+        """The event time up to which the answers of the earlier generation reach, in us.
+
+        That is the end of the last answered window of the part that has come furthest. It is 0 if
+        no part has answered.
+        """
+        names = [RootName(query.name, part).process for part in range(query.parts)]
+        beats = {name: self._listener.latest(name) for name in names}
+        known = {
+            n: b.detail["answered_to"] for n, b in beats.items() if b and "answered_to" in b.detail
+        }
+        if known.keys() < {*names}:  # this process has just begun to listen
+            states = read_root_states(self._transport, query.name, query.parts)
+            known |= {n: state.answered_to for n, state in states.items() if n not in known}
+        ahead_us = 0 if query.window is None else query.window.size_us - query.window.slide_us
+        return max(known.values(), default=-ahead_us) + ahead_us
 
     def _reached(self, query: QuerySpec, child: int, replica: int) -> int:
         """The event time that a replica has reached, in us; -1 while it is not ready."""

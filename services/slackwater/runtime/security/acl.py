@@ -95,6 +95,7 @@ def _host(deployment: Deployment, names: Names) -> list[Rule]:
     for query in deployment.queries.values():
         found += [Rule("topic", topic, BOTH) for topic in _ordered(query, names)]
         found += [Rule("topic", topic, READ) for topic in _deltas(query, names)]
+        found += _of_generations(query, names, BOTH, READ)
         found += [Rule("topic", topic, BOTH) for topic in _states(query, names)]
         found += [Rule("topic", names.results(query.name, kind), WRITE) for kind in RESULT_KINDS]
         for upstream in deployment.queries_of(query):
@@ -113,6 +114,7 @@ def _aggregator(deployment: Deployment, names: Names) -> list[Rule]:
             continue
         found += [Rule("topic", topic, READ) for topic in _ordered(query, names)]
         found += [Rule("topic", topic, WRITE) for topic in _deltas(query, names)]
+        found += _of_generations(query, names, READ, WRITE)
         found.append(Rule("topic", names.state(query.name), READ))
     return found
 
@@ -142,6 +144,7 @@ def _admin(deployment: Deployment, names: Names) -> list[Rule]:
     for query in deployment.queries.values():
         logs = (*_ordered(query, names), *_deltas(query, names))
         found += [Rule("topic", topic, ("Delete", "Describe")) for topic in logs]
+        found += _of_generations(query, names, ("Delete", "Describe"), ("Delete", "Describe"))
         found += [Rule("topic", topic, READ) for topic in _states(query, names)]
     return found
 
@@ -177,6 +180,19 @@ def _deltas(query: QuerySpec, names: Names) -> Sequence[str]:
     if query.window is None:
         return []
     return [names.deltas(query.child_query, part) for part in range(query.parts)]
+
+
+def _of_generations(
+    query: QuerySpec, names: Names, ordered: tuple[str, ...], deltas: tuple[str, ...]
+) -> list[Rule]:
+    """Rules for the logs of later generations of a query, whose numbers are not known yet.
+
+    No other query has these prefixes, since the names of queries have no dots.
+    """
+    found = [Rule("topic", names.ordered_of_generations(query.name), ordered, "prefixed")]
+    if query.window is not None:
+        found.append(Rule("topic", names.deltas_of_generations(query.name), deltas, "prefixed"))
+    return found
 
 
 def _states(query: QuerySpec, names: Names) -> Sequence[str]:

@@ -57,7 +57,10 @@ QueryState = Literal["running", "paused", "deleted"]
 
 @dataclass(frozen=True, slots=True)
 class QueryDefinition:
-    """A registered query; any change is a new generation with new topics (trace-27).
+    """One generation of a query as registered.
+
+    A changed query is registered as its next generation, with ordered logs and deltas of its own;
+    the topics of results and states are those of the query (rule-29).
 
     ``e0_us`` is the start of its event time, ``w_us`` the width of its grid in event time.
     ``deadline_us`` is its first deadline (us after the normal time, rule-15), if it was registered

@@ -101,7 +101,7 @@ def _logs(query: QuerySpec, copy: RootState) -> Iterable[LogState]:
 
 
 class Truncation:
-    """Truncates the logs of some queries, each round to what the previous round needed."""
+    """Truncates logs: each round deletes what the previous round has found not needed."""
 
     def __init__(self, transport: Transport, queries: Iterable[QuerySpec]) -> None:
         self._transport = transport

@@ -9,11 +9,12 @@ from typing import Any, cast
 import pytest
 from tests.unit.runtime.local.test_layout import query, stream
 
+from slackwater.codec.source_records import encode_source
 from slackwater.codec.state_records import encode_root_state
 from slackwater.deployment.sharing import share
 from slackwater.model.deployment import Clock, Deployment, QuerySpec, TopicSpec
 from slackwater.model.errors import DeploymentError, EnvironmentProblem
-from slackwater.model.records import Position, RootState
+from slackwater.model.records import Kind, Position, RootState, SourceRecord
 from slackwater.primitives.eventclock import DataClock, WallClock
 from slackwater.runtime.local import registration
 from slackwater.runtime.local.registration import Registration
@@ -146,9 +147,16 @@ def test_a_new_generation_begins_at_the_first_window_without_a_stable_answer(
     state = RootState("root/q.0", 1, 5, 0, 8_000_000, 9_000_000, (at,), ())
     writer = broker.writer(lambda why: None)
     writer.append("sw.state.q", 0, encode_root_state(state), b"root/q.0")
+    broker.create_topic("sw.source.s1", 1)
     begun = both.define("q.g2", WallClock(), "beginning")
     assert begun is not None
     assert begun.e0_us == 8_000_000
+    reading = SourceRecord(Kind.BOUNDARY, "s1", 0, 0, -1, 9_000_000, 9_000_000, 9_000_000)
+    for _ in range(2):
+        writer.append("sw.source.s1", 0, encode_source(reading))
+    broker.delete_records({("sw.source.s1", 0): 1})
+    with pytest.raises(EnvironmentProblem, match="retention has deleted readings of s1 before"):
+        both.define("q.g2", WallClock(), "now")
     assert (
         on(broker, of_chain(replace(changed, name="r.g1"))).define("r.g1", WallClock(), "now")
         is None

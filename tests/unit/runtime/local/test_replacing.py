@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from tests.unit.node.test_admission import ONE, parsed
 
 from slackwater.model.names import UNPREFIXED
+from slackwater.model.records import Position, RootState
 from slackwater.node.generations import as_generation
 from slackwater.protocols.iads.control_state import ControlState
+from slackwater.runtime.local import replacing
 from slackwater.runtime.local.replacing import Replacing
 from slackwater.runtime.logs.transport import Log, Transport
 from slackwater.runtime.service.heartbeats import HeartbeatListener
@@ -45,6 +48,9 @@ class World:
     def reached(self, child: int, replica: int, to: int, *, suppressed: int = 0) -> None:
         process = f"orderer/one.g1.{child}.{'ab'[replica]}"
         self.details[process] = {"stable_to": 0, "live_to": to, "mute": suppressed}
+
+    def beginning_offsets(self, logs: Iterable[Log], **_: float) -> dict[Log, int]:
+        return dict.fromkeys(logs, 0)
 
     def end_offsets(self, logs: Iterable[Log]) -> dict[Log, int]:
         return {log: self.ends.get(log, 0) for log in logs}
@@ -90,6 +96,37 @@ def test_a_replica_that_suppresses_tentative_output_does_not_count() -> None:
         world.deltas(child, 0, 100)
     assert not world.is_ready()
     assert not world.is_ready()
+
+
+def test_a_sliding_window_has_to_be_complete() -> None:
+    """The last answered window ends behind T."""
+    text = ONE.replace("size: 1s", "size: 2s, slide: 1s")
+    changed, name = as_generation(parsed(text), "one", ControlState())
+    world = World()
+    world.details["root/one.0"]["answered_to"] = 5_000_000
+    earlier = parsed(text).queries["one"]
+    world.deltas(0, 0, 100)
+    for to, is_ready in ((5_999_999, False), (6_000_000, False), (6_000_000, True)):
+        world.reached(0, 0, to)
+        assert world.replacing.is_ready(changed.queries[name], earlier) == is_ready
+
+
+def test_without_heartbeats_of_the_earlier_roots_their_state_records_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state = RootState("root/one.0", 1, 5, 0, 800, 900, (Position(0),), ())
+    monkeypatch.setattr(replacing, "read_root_states", lambda *_: {state.fragment: state})
+    world = World()
+    del world.details["root/one.0"]
+    for child in (0, 1):
+        world.deltas(child, 0, 100)
+        world.reached(child, 0, 899)
+    assert not world.is_ready()
+    assert not world.is_ready()
+    for child in (0, 1):
+        world.reached(child, 0, 900)
+    assert not world.is_ready(), "the ends of the ordered logs are looked at first"
+    assert world.is_ready()
 
 
 def test_its_deltas_have_to_be_written() -> None:

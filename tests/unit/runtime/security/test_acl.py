@@ -190,10 +190,11 @@ def test_registered_queries_have_the_children_that_they_share(
     both = share(load_deployment(_written(path, SHARED)))
     assert both.queries["hourly"].child_query == "climate"
     left = replace(both, queries={"hourly": both.queries["hourly"]})
-    topics = {"ordered.climate.0", "state.climate", "state.hourly"}
+    topics = {"ordered.climate.0", "ordered.hourly.g", "state.climate", "state.hourly"}
     written = may_write(rules(Role.HOST, left)) - {"registry", "heartbeats"}
     assert {name for name in written if not name.startswith("results")} == topics
-    assert may_write(rules(Role.AGGREGATOR, left)) == {"deltas.climate.0", "heartbeats"}
+    deltas = {"deltas.climate.0", "deltas.hourly.g"}
+    assert may_write(rules(Role.AGGREGATOR, left)) == deltas | {"heartbeats"}
 
     monkeypatch.setattr(acl, "reach_kafka", lambda *_, **__: Cluster("kafka:9092"))
     monkeypatch.setattr(Registration, "share", lambda _: left)

@@ -21,9 +21,8 @@ were answered in the current epoch: the next one begins only when that range is 
 suffices for the epoch of every answer that a correction replaces.
 
 *Two-step use.* ``plan`` changes nothing. It returns the transaction and the state after it; once
-the transaction is in the log, ``committed`` adopts that state. A secondary calls ``committed`` with
-the state it reads in the log, and both continue from there: the log is authoritative (rule-24). An
-aborted transaction needs no action.
+the transaction is in the log, ``committed`` adopts that state. An aborted transaction needs no
+action. A restarted root builds the planner from the state record in the log (rule-24).
 
 A window's ``content`` is opaque here: only its number of rows matters, for ``seq`` and for the
 bounds of rule-23. Times are event times in microseconds.

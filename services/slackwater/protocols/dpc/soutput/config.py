@@ -191,7 +191,8 @@ def _frontiers(config: RootConfig, stable_from: int) -> tuple[Position, ...]:
 def fits(config: RootConfig, state: object) -> bool:
     """True if the state record fits this part: it has a position in each of the part's logs.
 
-    A placement number that is counted in a log cannot be as large as one of controllers.
+    Placement numbers that are offsets of the registry (`up`) are below ``COUNTED_PLACEMENT_MAX``;
+    those of controllers may be above it.
     """
     if not isinstance(state, RootState) or state.fragment != config.fragment:
         return True  # of another fragment, not checked here

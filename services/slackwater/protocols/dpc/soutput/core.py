@@ -247,7 +247,7 @@ class RootCore:
         return self._config.schedule.normal_time(end)
 
     def _switches(self, now: int, answered_to: int) -> list[Switched]:
-        """Switches completed by this answer: the first made without a lost replica (5.1)."""
+        """Switches that this answer completes: the first one without the lost replica (5.1)."""
         found = []
         end = self._grid.window_end(answered_to - self._slide)
         for i, child in enumerate(self._children):

@@ -49,8 +49,8 @@ class LostSeqs:
         A seq below the beginning is lost: a cursor that waits for it at the end of its deltas
         continues at the beginning (rule-28). A seq still in the ordered log can be sent again:
         retention removed the delta before this root read it, and its writer learns of the hole
-        from a heartbeat (rule-11). A log whose seqs have all been read has no alternative to a
-        record with a gap (trace-15). Logs without an answer from the broker are absent.
+        from a heartbeat (rule-11). A log that has been read to its end cannot supply a version of
+        the bucket without the gap (trace-15). Logs without an answer from the broker are absent.
         """
         self._is_awaited = False
         for log, (beginning, end) in spans.items():

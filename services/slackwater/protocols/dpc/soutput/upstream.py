@@ -14,9 +14,9 @@ take-over; it delayed answers by 350 ms.
 
 A replica is *doubted* if it reports STABLE and a unit had to be answered without its bucket: it is
 late or dead, and another replica's tentative bucket is better than none. Progress of its stable log
-ends the doubt. Without doubt, a replica that died just before the deadlines of a long silence
-counted as STABLE until its heartbeat was stale, and whole runs of units were answered empty while
-another replica's buckets arrived.
+ends the doubt. Without this rule, a replica that dies just before the deadlines of a long silence
+counts as STABLE until its heartbeat is stale, and whole runs of units are answered empty while
+another replica's buckets arrive.
 
 A *switch* is reported once complete: when the loss was detected, and when the first answer from
 another replica's input followed (section 5.1 measures the time between the two).
