@@ -198,6 +198,18 @@ def aggregator_spec(name: str, fragments: Sequence[str], launch: Launch) -> Proc
     return replace(spec, fragments=tuple(fragments), takes_commands=True)
 
 
+def differ_in_fragments(one: ProcessSpec, other: ProcessSpec) -> bool:
+    """Return whether two processes differ in their fragments only, which commands can change."""
+    if not (one.takes_commands and other.takes_commands):
+        return False
+    named = (",".join(spec.fragments) for spec in (one, other))
+    commands = [
+        ["" if word == fragments else word for word in spec.command]
+        for spec, fragments in zip((one, other), named, strict=True)
+    ]
+    return commands[0] == commands[1]
+
+
 def host_spec(name: str, fragments: Sequence[str], launch: Launch, *options: str) -> ProcessSpec:
     """Return a host with these fragments; commands can change them."""
     options = ("--fragments", ",".join(fragments), "--commands", *launch.host_options, *options)

@@ -29,7 +29,13 @@ from slackwater.runtime.local.changes import without_queries
 from slackwater.runtime.local.datadir import DataDirectory, keep_prefix, read_run
 from slackwater.runtime.local.draining import Draining
 from slackwater.runtime.local.launchers import ProcessSpec
-from slackwater.runtime.local.layout import Launch, fragment_specs, process_names, proxy_specs
+from slackwater.runtime.local.layout import (
+    Launch,
+    differ_in_fragments,
+    fragment_specs,
+    process_names,
+    proxy_specs,
+)
 from slackwater.runtime.local.logtail import last_message
 from slackwater.runtime.local.ownhosts import OwnHosts
 from slackwater.runtime.local.registration import Registration
@@ -392,6 +398,9 @@ class Stack:
             early = self._early.pop(spec.name, None)
             if early is not None and early.command != spec.command:
                 # What is registered differs from what the file alone leads to.
+                if differ_in_fragments(early, spec):
+                    self.supervisor.serve(spec)
+                    continue
                 await self.supervisor.end(spec.name)
                 early = None
             if early is None:
