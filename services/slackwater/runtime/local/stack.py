@@ -280,7 +280,7 @@ class Stack:
             if not waiting:
                 return
             for name in waiting:
-                self._raise_what_ended(name)
+                _raise_what_ended(self.supervisor, self.listener, name)
             if loop.time() > deadline:
                 logs = self._directory.path / "logs"
                 raise EnvironmentProblem(
@@ -292,7 +292,7 @@ class Stack:
         """Raise the error of a process that no restart repairs (exit code 2 or 3), if any."""
         for name in self.supervisor.names():
             if not self.listener.ready(name):
-                self._raise_what_ended(name)
+                _raise_what_ended(self.supervisor, self.listener, name)
 
     async def stop(self) -> None:
         """Stop everything; allowed at any time, and repeatedly."""
@@ -416,14 +416,6 @@ class Stack:
         assert self._launch is not None, "open the stack first"
         return self._launch
 
-    def _raise_what_ended(self, name: str) -> None:
-        code, beat = self.supervisor.last_exit(name), self.listener.latest(name)
-        if beat is not None and not beat.ready:
-            code = beat.detail.get(FAILED_CODE, code)
-        if code in {UsageError.exit_code, EnvironmentProblem.exit_code}:
-            error = EnvironmentProblem if code == EnvironmentProblem.exit_code else DeploymentError
-            raise error(f"{name}: {last_message(self.supervisor.log_path(name), name)}")
-
     def _write_run(self) -> None:
         if self._transport is not None:
             kept = self._supervisor
@@ -438,3 +430,13 @@ class Stack:
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         self._background.append(asyncio.create_task(work))
+
+
+def _raise_what_ended(supervisor: Supervisor, listener: HeartbeatListener, name: str) -> None:
+    """Raise the error with which a process ended, if a restart cannot resolve it."""
+    code, beat = supervisor.last_exit(name), listener.latest(name)
+    if beat is not None and not beat.ready:
+        code = beat.detail.get(FAILED_CODE, code)
+    if code in {UsageError.exit_code, EnvironmentProblem.exit_code}:
+        error = EnvironmentProblem if code == EnvironmentProblem.exit_code else DeploymentError
+        raise error(f"{name}: {last_message(supervisor.log_path(name), name)}")
