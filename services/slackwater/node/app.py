@@ -305,8 +305,8 @@ class Node:
         Returns:
             Whether all have been ended, and why the controllers refused it.
         """
-        mine, queries_ = self._registered, self._state.queries
-        running = [n for n in applied if queries_[n].wanted == Wanted.RUNNING.value]
+        mine, entries = self._registered, self._state.queries
+        running = [n for n in applied if entries[n].wanted == Wanted.RUNNING.value]
         changes = [change for change in replacements(running) if change[1] in mine]
         if not changes:
             return True, ""
