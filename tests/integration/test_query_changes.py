@@ -181,18 +181,8 @@ ONLY = (
     "  first: {from: [lab], window: {size: 1s}, aggregate: [sum, count], bound: 2s, replicas: 1}\n"
 )
 OTHER = ONLY.replace("sum, count", "sum, max")
-WITH_ATTIC = STREAMS.replace(
-    "queries:\n",
-    """\
-  attic:
-    topic: {name: attic-readings, format: json}
-    key: {field: mote}
-    time: {field: at, unit: ms}
-    fields: [x]
-    expect_every: 1s
-queries:
-""",
-)
+_LAB = STREAMS[STREAMS.index("  lab:") : STREAMS.index("queries:")]
+WITH_ATTIC = STREAMS.replace(_LAB, _LAB + _LAB.replace("lab", "attic"))
 
 
 def test_a_query_is_changed_when_one_of_its_sources_is_gone(tmp_path: Path, broker: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -69,7 +69,7 @@ def print_results(
     )
     with stream:
         if not stream.has_begun:
-            found = queries.get(latest_generation(query, queries) or query)
+            found = _latest(query, queries)
             warn(f"slackwater: {nothing_yet(query, found, SystemClock().now_us())}")
         try:
             for record in stream:
@@ -247,10 +247,15 @@ def registered_query(cluster: Cluster, names: Names, name: str) -> QueryDefiniti
     ``UsageError`` lists the registered ones.
     """
     queries = registered(cluster, names)
-    latest = name if name in queries else latest_generation(name, queries)
-    if latest is None:
+    found = _latest(name, queries)
+    if found is None:
         raise _unknown(name, queries)
-    return queries[latest]
+    return found
+
+
+def _latest(name: str, queries: Mapping[str, QueryDefinition]) -> QueryDefinition | None:
+    """Return the query of this name, of a changed one the latest generation."""
+    return queries.get(name) or queries.get(latest_generation(name, queries) or name)
 
 
 def kept_for(cluster: Cluster, names: Names, query: str) -> str:
@@ -261,8 +266,7 @@ def kept_for(cluster: Cluster, names: Names, query: str) -> str:
     Raises:
         EnvironmentProblem: Kafka does not answer, or the query is not registered yet.
     """
-    queries = registered(cluster, names)
-    found = queries.get(latest_generation(query, queries) or query)
+    found = _latest(query, registered(cluster, names))
     if found is None:
         raise EnvironmentProblem(f"query {query} is not registered yet")
     try:

@@ -85,9 +85,9 @@ def why_refused_on_nodes(operation: Operation, state: ControlState) -> str:
     known = RunningQueries(
         deployment,
         {name: query.deployment.deadline_us(name, 1) for name, query in applied.items()},
-        {n for n, q in state.queries.items() if q.wanted == Wanted.DELETED.value},
+        state.queries_wanted(Wanted.DELETED),
         takes_streams=True,
-        paused={n for n, q in state.queries.items() if q.wanted == Wanted.PAUSED.value},
+        paused=state.queries_wanted(Wanted.PAUSED),
     )
     return why_refused(operation, known)
 

@@ -114,7 +114,7 @@ class Agent:
             Deployment(deployment.clock, deployment.streams, queries, deployment.names),
             {name: q.first_deadline_us for name, q in self._registered.items() if name in queries},
             {name for name, query in self._registered.items() if query.state == "deleted"},
-            paused={n for n, q in self._state.queries.items() if q.wanted == Wanted.PAUSED.value},
+            paused=self._state.queries_wanted(Wanted.PAUSED),
         )
         return why_refused(operation, known)
 
@@ -164,19 +164,15 @@ class Agent:
     async def _end_replaced(self, request: Callable[[Operation], None]) -> bool:
         """End the generations whose successors are ready; False if one is not."""
         are_ready = True
-        for earlier, later in replacements(self._running()):
+        for earlier, later in replacements(self._state.queries_wanted(Wanted.RUNNING)):
             is_ready = await self._machine.is_ready_to_replace(later, earlier)
-            if is_ready and (earlier, later) in replacements(self._running()):
+            running = self._state.queries_wanted(Wanted.RUNNING)  # it may have changed meanwhile
+            if is_ready and {earlier, later} <= {*running}:
                 _log.info("query %s replaces %s", later, earlier)
                 request(DeleteQuery(earlier))
             else:
                 are_ready = False
         return are_ready
-
-    def _running(self) -> list[str]:
-        """The recorded queries that are to run."""
-        queries = self._state.queries
-        return [name for name, entry in queries.items() if entry.wanted == Wanted.RUNNING.value]
 
     def _recorded(self) -> dict[str, AppliedQuery]:
         """The queries of the record that this version can read."""

@@ -305,9 +305,8 @@ class Node:
         Returns:
             Whether all have been ended, and why the controllers refused it.
         """
-        mine, entries = self._registered, self._state.queries
-        running = [n for n in applied if entries[n].wanted == Wanted.RUNNING.value]
-        changes = [change for change in replacements(running) if change[1] in mine]
+        running = applied.keys() & self._state.queries_wanted(Wanted.RUNNING)
+        changes = [c for c in replacements(running) if c[1] in self._registered]
         if not changes:
             return True, ""
         queries = {name: each.deployment.queries[name] for name, each in applied.items()}

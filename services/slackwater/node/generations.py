@@ -24,11 +24,11 @@ from slackwater.protocols.iads.control_state import ControlState
 
 def replacements(live: Collection[str]) -> list[tuple[str, str]]:
     """The changes in progress: (the generation that is to end, its successor), by name."""
-    found = []
-    for name in sorted(live):
-        if earlier := earlier_generations(name, live):
-            found += [(each, name) for each in reversed(earlier)]
-    return found
+    return [
+        (earlier, name)
+        for name in sorted(live)
+        for earlier in reversed(earlier_generations(name, live))
+    ]
 
 
 def is_same(one: QuerySpec, other: QuerySpec) -> bool:
@@ -77,7 +77,7 @@ def why_no_change(
             f" answers, or cancel that change with `slackwater query delete {earlier[0]}`"
         )
     present = running.queries[earlier[0]]
-    if paused and {*earlier}.intersection(paused):
+    if {*earlier}.intersection(paused):
         yield f"query {query} is paused: resume it before it is changed"
     if readers := [each.name for each in running.queries.values() if query in each.sources]:
         yield (

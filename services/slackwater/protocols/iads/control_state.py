@@ -134,6 +134,10 @@ class ControlState:
             node.left for node in self.nodes.values()
         )
 
+    def queries_wanted(self, wanted: Wanted) -> list[str]:
+        """Names of the queries with this wanted state."""
+        return [name for name, query in self.queries.items() if query.wanted == wanted.value]
+
     def live_queries(self) -> tuple[str, ...]:
         """Names of the queries that are not deleted."""
         deleted = Wanted.DELETED.value

@@ -58,7 +58,7 @@ def as_changed(
         if name in queries and latest_generation(name, live) not in {name, None}:
             queries[name] = found.spec  # it is being changed: the file may have the new definition
         if found.state == "deleted" and queries.pop(name, None) is not None:
-            _log.warning("%s: %s", path, _why_not_started(name, registered))
+            _log.warning("%s: %s", path, _why_not_started(name, live))
         elif found.state != "deleted" and found.deployment is not None:
             queries.setdefault(name, found.spec)
     for name, query in queries.items():
@@ -82,8 +82,7 @@ def _of(name: str, deployment: Deployment) -> str:
     return "is being changed" if name in deployment.queries else "was applied at run time"
 
 
-def _why_not_started(name: str, registered: Mapping[str, QueryDefinition]) -> str:
-    live = [other for other, query in registered.items() if query.state != "deleted"]
+def _why_not_started(name: str, live: Iterable[str]) -> str:
     latest = latest_generation(name, live)
     if latest is None:
         return f"query {name} has been deleted and is not started"
