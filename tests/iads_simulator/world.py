@@ -5,7 +5,6 @@ A plan is data. ``run(plan)`` returns a history, which is the only input of the 
 
 from __future__ import annotations
 
-import heapq
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from tests.iads_simulator.control import Entries, ObservedControl, draw_operation
+from tests.simulator.clock import Scheduler
 
 from slackwater.protocols.iads.control_object import AcknowledgeView
 from slackwater.protocols.iads.control_state import ControlState
@@ -164,14 +164,14 @@ class _Node:
 
 
 class World:
-    """Runs a plan."""
+    """Runs a plan; ``scheduler``: on this one, from its present time on."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, scheduler: Scheduler | None = None) -> None:
         self.plan = plan
-        self.now = 0
+        self.scheduler = Scheduler(plan.seed, 0) if scheduler is None else scheduler
+        self._began = self.scheduler.now
         self.history = History(end=plan.end)
         self._rng = Random(plan.seed + 1)
-        self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
         self._cut: set[tuple[str, str]] = set()
         self._last: dict[tuple[str, str], int] = {}
@@ -184,7 +184,19 @@ class World:
         self.nodes = {name: _Node(name, made, state) for name in plan.names}
         self._quiet = plan.end - QUIET_US
 
+    @property
+    def now(self) -> int:
+        """Time since the start."""
+        return self.scheduler.now - self._began
+
     def run(self) -> History:
+        """Run the plan."""
+        self.begin()
+        self.scheduler.run_until(self.plan.end)
+        return self.finish()
+
+    def begin(self) -> None:
+        """Schedule all of the plan."""
         for node in self.nodes.values():
             self._at(self._rng.randrange(50_000), partial(self._restart, node))
         for fault in self.plan.faults:
@@ -193,9 +205,9 @@ class World:
         for k, (at, name) in enumerate(self.plan.requests):
             operation = draw_operation(self.plan.seed, k) if self.plan.control else f"r{k}"
             self._at(at, partial(self._request, self.nodes[name], f"r{k}", operation))
-        while self._queue and self._queue[0][0] <= self.plan.end:
-            self.now, _, act = heapq.heappop(self._queue)
-            act()
+
+    def finish(self) -> History:
+        """Complete the history."""
         self.history.last_fault = self._quiet
         for node in self.nodes.values():
             assert node.member is not None
@@ -204,8 +216,7 @@ class World:
         return self.history
 
     def _at(self, at: int, act: Callable[[], None]) -> None:
-        self._count += 1
-        heapq.heappush(self._queue, (at, self._count, act))
+        self.scheduler.at(self._began + at, act)
 
     def _fault(self, fault: Fault) -> None:
         node = self.nodes[fault.one]

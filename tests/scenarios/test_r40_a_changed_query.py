@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tests.paper.stage import MS, Emitted, Orderer, Root, Settings, Stage
 
+from slackwater.model.errors import SupersededError
 from slackwater.protocols.dpc.soutput.answers import (
     EmptyRun,
     GapNote,
@@ -23,7 +24,6 @@ from slackwater.protocols.dpc.soutput.answers import (
     Undo,
 )
 from slackwater.protocols.dpc.soutput.config import start_of_generation
-from slackwater.sessions.progress import SupersededRootError
 
 SETTINGS = Settings()
 REMOVED, CHANGED, READY, END = 4_000, 8_000, 9_000, 12_000
@@ -178,7 +178,7 @@ def test_the_earlier_generation_stays_down_when_the_later_one_has_answered() -> 
     reason = ""
     try:
         earlier.crash()
-    except SupersededRootError as error:
+    except SupersededError as error:
         reason = str(error)
     assert reason == "query q.g1 has replaced q: root/q.0 stays down"
 

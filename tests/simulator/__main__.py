@@ -10,11 +10,12 @@ import argparse
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from os import cpu_count
 from pathlib import Path
 
+from tests.simulator.joined.plans import draw_machines
 from tests.simulator.plans import Plan, draw
 from tests.simulator.run import Outcome, run
 from tests.simulator.shrink import shrink
@@ -40,6 +41,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=cpu_count() or 1, help="processes")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at a failure")
     parser.add_argument("--seed", type=int, help="this seed alone")
+    parser.add_argument("--machines", action="store_true", help="run on nodes, with controllers")
     parser.add_argument("--plan", help="a plan as JSON, or the name of a file that holds one")
     parser.add_argument("--shrink-s", type=float, default=60, help="how long to shrink; 0: not")
     parser.add_argument("--show", action="store_true", help="print the plan, do not run it")
@@ -47,7 +49,8 @@ def _options() -> argparse.Namespace:
 
 
 def _one(options: argparse.Namespace) -> int:
-    plan = draw(options.seed) if options.plan is None else _plan(options.plan)
+    draws = _draw(machines=options.machines)
+    plan = draws(options.seed) if options.plan is None else _plan(options.plan)
     if options.show:
         _emit(plan.to_json())
         return 0
@@ -59,6 +62,10 @@ def _one(options: argparse.Namespace) -> int:
     return 1
 
 
+def _draw(*, machines: bool) -> Callable[[int], Plan]:
+    return draw_machines if machines else draw
+
+
 def _plan(text: str) -> Plan:
     return Plan.from_json(text if text.lstrip().startswith("{") else Path(text).read_text("utf-8"))
 
@@ -66,12 +73,13 @@ def _plan(text: str) -> Plan:
 def _many(options: argparse.Namespace) -> int:
     began = reported = time.monotonic()
     done = failed = simulated = 0
-    for seeds, simulated_us, broken in _chunks(options.first, options.seeds, options.jobs):
+    draws = _draw(machines=options.machines)
+    for seeds, simulated_us, broken in _chunks(draws, options.first, options.seeds, options.jobs):
         done += seeds
         simulated += simulated_us
         for seed in broken:
             failed += 1
-            _print_failure(run(draw(seed)), options.shrink_s)
+            _print_failure(run(draws(seed)), options.shrink_s)
         now = time.monotonic()
         if broken or now - reported >= REPORT_EVERY_S:
             reported = now
@@ -86,15 +94,17 @@ def _many(options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _chunks(first: int, count: int, jobs: int) -> Iterator[tuple[int, int, list[int]]]:
+def _chunks(
+    draws: Callable[[int], Plan], first: int, count: int, jobs: int
+) -> Iterator[tuple[int, int, list[int]]]:
     """Run the seeds; return their number, the simulated time, and the failing seeds."""
     starts = range(first, first + count, CHUNK)
     ranges = [range(at, min(at + CHUNK, first + count)) for at in starts]
     if jobs == 1:
-        yield from map(_chunk, ranges)
+        yield from (_chunk(draws, seeds) for seeds in ranges)
         return
     with ProcessPoolExecutor(jobs) as pool:
-        futures = [pool.submit(_chunk, seeds) for seeds in ranges]
+        futures = [pool.submit(_chunk, draws, seeds) for seeds in ranges]
         try:
             for future in as_completed(futures):
                 yield future.result()
@@ -102,10 +112,10 @@ def _chunks(first: int, count: int, jobs: int) -> Iterator[tuple[int, int, list[
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _chunk(seeds: range) -> tuple[int, int, list[int]]:
+def _chunk(draws: Callable[[int], Plan], seeds: range) -> tuple[int, int, list[int]]:
     simulated, failed = 0, []
     for seed in seeds:
-        outcome = run(draw(seed))
+        outcome = run(draws(seed))
         simulated += outcome.simulated_us
         if outcome.violation is not None:
             failed.append(seed)

@@ -133,6 +133,14 @@ class SimAggregator(Process):
             self._take_on(fragment)
             self.turn_in(0)
 
+    def remove(self, fragment: Fragment) -> None:
+        """Run a fragment no longer."""
+        query, child, replica = fragment
+        self.fragments.remove(fragment)
+        self._inputs = [
+            each for each in self._inputs if (each[1], *each[2][:2]) != (query, child, replica)
+        ]
+
     def _take_on(self, fragment: Fragment) -> None:
         query, child, replica = fragment
         for line in (0, 1):

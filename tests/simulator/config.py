@@ -58,6 +58,17 @@ class Sharing:
     slide_us: int = 2 * SECOND
 
 
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """Controllers and nodes, and the network between them."""
+
+    controllers: tuple[str, ...] = ("a", "b", "c")
+    nodes: tuple[str, ...] = ("n1", "n2", "n3")
+    delay_us: int = 1 * MS
+    loss: float = 0.0
+    """Share of messages between controllers that are lost."""
+
+
 @dataclass(frozen=True)
 class WorldConfig:
     """Times in us. ``children`` lists the inputs of each child."""
@@ -118,6 +129,8 @@ class WorldConfig:
     name: str = "q"
     reads: WorldConfig | None = None
     """For p: the query whose results it reads."""
+    machines: Machines | None = None
+    """Nodes and controllers; None: the supervisor of one machine runs all."""
     children_of: str = ""
     """For r: the query whose children it reads; empty: its own."""
     cut_windows: tuple[WindowSpec, ...] = ()

@@ -58,6 +58,18 @@ _FORM: Final = re.compile(
     r"(?: for (?P<for>[\d.e+-]+)s)?(?: by (?P<by>-?\d+))?"
 )
 
+OF_MACHINES: Final = (
+    "node-kill",
+    "node-pause",
+    "controller-kill",
+    "controller-pause",
+    "split",
+    "drain",
+    "move",
+    "pause-query",
+)
+"""Faults and operations of runs with machines."""
+
 STRIKES: Final[dict[str, Callable[[World, Fault], None]]] = {
     "silence": lambda world, f: world.silence(f.whom, f.for_us),
     "kill": lambda world, f: world.kill(f.whom),
@@ -76,6 +88,7 @@ STRIKES: Final[dict[str, Callable[[World, Fault], None]]] = {
     "cut": lambda world, f: world.cut(f.whom, f.by),
     "truncate": lambda world, _: world.truncate(),
     "change": lambda world, _: world.change(),
+    **dict.fromkeys(OF_MACHINES, lambda world, f: world.on_machines(f)),
 }
 """To add a fault: add an act of the world, a line here, and a drawing in ``_Drawing``."""
 

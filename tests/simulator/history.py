@@ -104,6 +104,14 @@ class History(OfQuery):
     clocks_agree: bool = True
     """Whether clocks agreed within the margin at all times (trace-12)."""
     ended_at: int = 0
+    stayed_down: int = 0
+    """Starts that have found a greater placement number."""
+    placed: dict[tuple[str, int], str] = field(default_factory=dict)
+    """With machines, at the end: names and numbers of what each node is to run."""
+    running: list[tuple[str, str]] = field(default_factory=list)
+    """With machines, at the end: what runs, and on which node."""
+    not_ready: list[str] = field(default_factory=list)
+    """With machines, at the end: what the planning controller takes to be not ready."""
     reader: OfQuery | None = None
     """The history of the query that reads this one's results or children."""
 

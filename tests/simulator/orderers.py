@@ -45,15 +45,16 @@ class SimOrderer(Fragment):
 
     session: OrdererSession
 
-    def __init__(self, query: SimQuery, child: int, replica: int) -> None:
+    def __init__(self, query: SimQuery, child: int, replica: int, placement: int = -1) -> None:
         super().__init__(query.world, query.orderer_name(child, replica))
         self.query, self.child, self.replica = query, child, replica
+        self.placement = placement
         inputs = list(query.inputs(child))
         self.logs = {of.at: self.world.log_at(of.at) for of in inputs}
         self._streams = {of.at: of.name for of in inputs}
         self.session = OrdererSession(
             query.name,
-            query.orderer_config(child, replica),
+            query.orderer_config(child, replica, placement),
             Operators(
                 query.config.fields,
                 None,
@@ -81,7 +82,7 @@ class SimOrderer(Fragment):
         return self.session.core if self._works else None
 
     def start(self) -> None:
-        perform(self, self.session.start(), self.begin)
+        perform(self, self.session.start(), self.begin, self.stay_down)
 
     # The loop.
 

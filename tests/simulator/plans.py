@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from tests.simulator.clock import MS, SECOND
-from tests.simulator.config import ROW_BYTES, Chain, Sharing, WorldConfig, spread
+from tests.simulator.config import ROW_BYTES, Chain, Machines, Sharing, WorldConfig, spread
 from tests.simulator.faults import (
     Fault,
     plan,
@@ -51,6 +51,8 @@ class Plan:
             config["policy"] = asdict(self.config.policy)
         if self.config.chain is not None:
             config["chain"] = asdict(self.config.chain)
+        if self.config.machines is not None:
+            config["machines"] = asdict(self.config.machines)
         if self.config.sharing is not None:
             config["sharing"] = asdict(self.config.sharing)
         complete = {"seed": self.seed, "length_us": self.length_us, "config": config}
@@ -74,6 +76,10 @@ class Plan:
             chain = {k: v for k, v in config["chain"].items() if k != "children"}
             children = tuple(map(tuple, config["chain"]["children"]))
             config["chain"] = Chain(children=children, **chain)
+        if "machines" in config:
+            of = config["machines"]
+            named = {name: tuple(of[name]) for name in ("controllers", "nodes")}
+            config["machines"] = Machines(**{**of, **named})
         if "sharing" in config:
             config["sharing"] = Sharing(**config["sharing"])
         faults = tuple(Fault.parse(text) for text in data["faults"])
@@ -82,7 +88,7 @@ class Plan:
     @property
     def command(self) -> str:
         """Return the command that repeats this run."""
-        if self == draw(self.seed):
+        if self.config.machines is None and self == draw(self.seed):
             return f"python -m tests.simulator --seed {self.seed}"
         return f"python -m tests.simulator --plan '{self.to_json()}'"
 

@@ -45,12 +45,13 @@ def perform(
 ) -> None:
     """Run a procedure for ``process``, while it lives; ``then`` receives its value.
 
-    ``failed`` receives its error; not all procedures may raise one.
+    ``failed`` receives its error; not all procedures may raise one. An error of ``make_start`` is
+    raised inside the procedure, as by the real host.
     """
 
-    def go_on(answer: Any) -> None:
+    def go_on(step: Callable[[], Request]) -> None:
         try:
-            request = procedure.send(answer)
+            request = step()
         except StopIteration as ended:
             then(ended.value)
         except SlackwaterError as error:
@@ -60,13 +61,27 @@ def perform(
         else:
             ask(request)
 
-    def ask(request: Request) -> None:
-        if process.world.broker.up:
-            _answer(process, request, go_on)
-        else:
-            process.later(RETRY_US, lambda: ask(request))
+    def answered(answer: Any) -> None:
+        go_on(lambda: procedure.send(answer))
 
-    go_on(None)
+    def ask(request: Request) -> None:
+        if not process.world.broker.up:
+            process.later(RETRY_US, lambda: ask(request))
+            return
+        if not isinstance(request, BeginIncarnation):
+            _answer(process, request, answered)
+            return
+        try:
+            start = request.make_start(
+                _ordered(process.world, request.log, request.read_from, None)
+            )
+        except SlackwaterError as error:
+            refusal = error
+            go_on(lambda: procedure.throw(refusal))
+        else:
+            _send(process, request.log, start, answered)
+
+    answered(None)
 
 
 def _answer(process: Process, request: Request, then: Callable[[Any], None]) -> None:
@@ -92,8 +107,6 @@ def _answer(process: Process, request: Request, then: Callable[[Any], None]) -> 
         case FindIncarnation(log, inc):
             found_there = _ordered(world, log, inc, inc + 1)
             then(any(record.kind is Kind.START for _, record in found_there))
-        case BeginIncarnation(log, read_from, make_start):
-            _send(process, log, make_start(_ordered(world, log, read_from, None)), then)
         case StoreState(query, state):
             _send(process, (Names().state(query), 0), state, lambda _: then(None))
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tests.simulator.clock import Act
 from tests.simulator.kafka import Log, Producer
 
+from slackwater.model.errors import SlackwaterError, SupersededError
 from slackwater.runtime.service.clock import OBSERVE_EVERY_US, SlewedClock
 from slackwater.sessions.effects import Effect
 from slackwater.sessions.requests import Log as At
@@ -144,6 +145,10 @@ class Process(ABC):
             self._run(finish)
         self.turn_in(0)
 
+    @abstractmethod
+    def start(self) -> None:
+        """Begin, once."""
+
     # The loop.
 
     def watch(self, log: Log[object]) -> None:
@@ -189,6 +194,8 @@ class Fragment(Process):
     session: Session
     logs: dict[At, Log[Any]]
     """Its inputs."""
+    placement: int
+    """Its placement number; -1 if it has none."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
@@ -196,6 +203,11 @@ class Fragment(Process):
         """Whether the start is complete."""
         self._positions: dict[At, int] = {}
         """Positions of the live consumer."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the start is complete."""
+        return self._works
 
     def begin(self, effects: Sequence[Effect]) -> None:
         """Complete the start with these effects, and read the available input."""
@@ -220,6 +232,13 @@ class Fragment(Process):
             self.turn_in(max(CATCH_UP_WAIT_US, cost_us))
         if session.wake_at is not None:
             self.turn_in(max(session.wake_at - now, cost_us))
+
+    def stay_down(self, error: SlackwaterError) -> None:
+        """End, since the same fragment has a greater placement number elsewhere."""
+        assert isinstance(error, SupersededError), error
+        self.world.note(self.name, "stays down: a greater placement was here")
+        self.kill()
+        self.world.stays_down(self)
 
     @property
     def _has_parked_records(self) -> bool:

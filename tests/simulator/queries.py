@@ -245,7 +245,7 @@ class SimQuery:
         """Return the normal time; event time is wall time here."""
         return e + self.lateness_us(e)
 
-    def orderer_config(self, child: int, replica: int) -> OrdererConfig:
+    def orderer_config(self, child: int, replica: int, placement: int = -1) -> OrdererConfig:
         """Return the configuration of a replica."""
         config, inputs = self.config, list(self.inputs(child))
         return OrdererConfig(
@@ -268,15 +268,17 @@ class SimQuery:
             policy=config.policy,
             seek_period_us=config.seek_period_us,
             results={i: of.watermark for i, of in enumerate(inputs) if of.watermark is not None},
+            placement=placement,
         )
 
-    def root_config(self, part: int, placement: int) -> RootConfig:
+    def root_config(self, part: int, placement: int, *, is_recorded: bool = False) -> RootConfig:
         """Return the configuration of a copy."""
         return RootConfig(
             fragment=RootName(self.name, part).process,
             query=self.name,
             part=part,
             placement=placement,
+            is_recorded=is_recorded,
             children=self.config.children,
             replicas=self.config.replicas,
             fields=self.config.fields,
@@ -401,12 +403,11 @@ class SimQuery:
 
     def _replica_works(self, child: int, replica: int) -> bool:
         orderer = self.orderers.get((child, replica))
-        aggregator = self.world.aggregators.get(f"aggregator/{replica}")
         return (
             orderer is not None
             and orderer.speaks
             and not orderer.deaf_to
-            and (self.config.rows or (aggregator is not None and aggregator.speaks))
+            and (self.config.rows or self.world.aggregates(orderer))
         )
 
 

@@ -10,14 +10,12 @@ from tests.simulator.kafka import FencedError, Log, Open, PositionGoneError
 from tests.simulator.procedures import perform
 from tests.simulator.process import Fragment
 
-from slackwater.model.errors import SlackwaterError
 from slackwater.model.names import RootName, base_of
 from slackwater.model.records import DeltaRecord, OrderedRecord
 from slackwater.protocols.dpc.soutput.answers import rows_of
 from slackwater.protocols.dpc.soutput.config import Commit
 from slackwater.protocols.dpc.soutput.core import RootCore
 from slackwater.sessions.effects import Effect, Fail, FetchEnds, Perform
-from slackwater.sessions.progress import SupersededRootError
 from slackwater.sessions.requests import Log as At
 from slackwater.sessions.root import RootSession
 from slackwater.sessions.session import Record
@@ -36,12 +34,20 @@ class SimRoot(Fragment):
 
     session: RootSession
 
-    def __init__(self, query: SimQuery, part: int, placement: int | None = None) -> None:
+    def __init__(
+        self,
+        query: SimQuery,
+        part: int,
+        placement: int | None = None,
+        *,
+        is_recorded: bool = False,
+    ) -> None:
         super().__init__(query.world, RootName(query.name, part).process)
         self.query, self.part = query, part
         self.placement = self.world.next_placement() if placement is None else placement
         self.session = RootSession(
-            query.root_config(part, self.placement), windowed=not query.config.rows
+            query.root_config(part, self.placement, is_recorded=is_recorded),
+            windowed=not query.config.rows,
         )
         self._id = f"root-{base_of(query.name)}-{part}"
         self._epoch = -1
@@ -56,12 +62,7 @@ class SimRoot(Fragment):
         return self.session.core if self._works else None
 
     def start(self) -> None:
-        perform(self, self.session.start(), self.begin, self._stay_down)
-
-    def _stay_down(self, error: SlackwaterError) -> None:
-        assert isinstance(error, SupersededRootError), "the model of Kafka always responds"
-        self.world.note(self.name, "stays down: a greater placement was here")
-        self.kill()
+        perform(self, self.session.start(), self.begin, self.stay_down)
 
     def fence(self) -> None:
         """Fence, as a producer does when it starts; its epoch is set in ``procedures``."""

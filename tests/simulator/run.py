@@ -13,8 +13,12 @@ from tests.simulator.clock import MS, SECOND
 from tests.simulator.config import START_TIME_US, WorldConfig
 from tests.simulator.faults import Fault
 from tests.simulator.history import History
+from tests.simulator.joined.world import JoinedWorld
 from tests.simulator.plans import Plan, draw
 from tests.simulator.world import World
+
+PLACED_US = 8 * SECOND
+"""Time until controllers that work have one view, and everything is placed and runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ def simulate(seed: int, *, faults: Sequence[Fault] | None = None) -> Outcome:
 
 def run(plan: Plan) -> Outcome:
     """Run a plan and check its history."""
-    world = World(plan.seed, plan.config)
+    world = world_of(plan)
     violation = None
     try:
         _live(world, plan)
@@ -56,6 +60,19 @@ def run(plan: Plan) -> Outcome:
     return Outcome(plan, simulated, world.scheduler.events, violation, world.history)
 
 
+def world_of(plan: Plan) -> World:
+    """Return the world of a plan: on machines, or under one supervisor."""
+    machines = plan.config.machines
+    if machines is None:
+        return World(plan.seed, plan.config)
+    end_us = _length_us(plan) + settle_us(plan.config)
+    return JoinedWorld(plan.seed, plan.config, machines, end_us)
+
+
+def _length_us(plan: Plan) -> int:
+    return max([plan.length_us, *(f.at + f.for_us for f in plan.faults)])
+
+
 def settle_us(config: WorldConfig) -> int:
     """Return the time until a run has recovered.
 
@@ -64,14 +81,16 @@ def settle_us(config: WorldConfig) -> int:
     """
     lateness = max(query.lateness_us for query in config.queries)
     restarts = 2 * config.restart_us[1]
-    return 2 * config.bound_us + 2 * lateness + restarts + config.paced(4 * SECOND) + 400 * MS
+    placing = 0 if config.machines is None else PLACED_US
+    own = 2 * config.bound_us + 2 * lateness + restarts + config.paced(4 * SECOND) + 400 * MS
+    return placing + own
 
 
 def _live(world: World, plan: Plan) -> None:
     world.start()
     for fault in plan.faults:
         world.scheduler.at(START_TIME_US + fault.at, partial(fault.strike, world))
-    world.run(max([plan.length_us, *(f.at + f.for_us for f in plan.faults)]))
+    world.run(_length_us(plan))
     world.heal()
     world.run(settle_us(plan.config) + ahead_us(plan))
 

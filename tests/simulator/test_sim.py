@@ -7,7 +7,9 @@ import sys
 
 import pytest
 from tests.simulator.config import WorldConfig
-from tests.simulator.run import simulate
+from tests.simulator.joined.plans import draw_machines
+from tests.simulator.plans import Plan
+from tests.simulator.run import run, simulate
 from tests.simulator.world import World
 
 SEEDS = range(16)
@@ -17,6 +19,17 @@ SEEDS = range(16)
 def test_every_guarantee_holds(seed: int) -> None:
     outcome = simulate(seed)
     assert outcome.violation is None, str(outcome)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_guarantee_holds_on_machines(seed: int) -> None:
+    outcome = run(draw_machines(seed))
+    assert outcome.violation is None, str(outcome)
+
+
+def test_a_plan_with_machines_can_be_written_and_read() -> None:
+    plan = draw_machines(3)
+    assert Plan.from_json(plan.to_json()) == plan
 
 
 def test_a_seed_is_a_run() -> None:
@@ -41,7 +54,8 @@ def test_a_delay_lasts_until_the_last_delayed_record_arrives() -> None:
 
 @pytest.mark.drill
 @pytest.mark.timeout(7200)
-def test_every_guarantee_holds_under_a_thousand_seeds() -> None:
-    command = [sys.executable, "-m", "tests.simulator", "--seeds", "1000"]
+@pytest.mark.parametrize("options", [[], ["--machines"]])
+def test_every_guarantee_holds_under_a_thousand_seeds(options: list[str]) -> None:
+    command = [sys.executable, "-m", "tests.simulator", "--seeds", "1000", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tests.simulator.aggregator import SimAggregator
 from tests.simulator.clock import SECOND, Scheduler
@@ -31,6 +31,9 @@ from slackwater.primitives.lateness import Step
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.soutput.config import start_of_generation
 from slackwater.runtime.service.truncation import not_needed
+
+if TYPE_CHECKING:
+    from tests.simulator.faults import Fault
 
 __all__ = ["START_TIME_US", "Chain", "History", "World", "WorldConfig", "spread"]
 
@@ -238,6 +241,14 @@ class World:
         if self.is_present(process) and process.speaks:
             self.over(process.name)
 
+    def stays_down(self, process: Process) -> None:
+        """The process has ended, since a greater placement was there."""
+
+    def aggregates(self, orderer: SimOrderer) -> bool:
+        """Return whether the aggregator of an orderer's log works."""
+        aggregator = self.aggregators.get(f"aggregator/{orderer.replica}")
+        return aggregator is not None and aggregator.speaks
+
     def next_placement(self) -> int:
         """Return the next placement number of the supervisor."""
         self._placements += 1
@@ -373,6 +384,10 @@ class World:
         self.note(second_one.name, "doubled")
         second_one.start()
         self.scheduler.after(for_us, second_one.kill)
+
+    def on_machines(self, fault: Fault) -> None:
+        """Inject a fault of machines."""
+        raise AssertionError(f"{fault}: this run has no machines")
 
     def deafen(self, orderer: str, stream: str, for_us: int) -> None:
         """Stop the orderer's live consumer from fetching a stream for some time (trace-34)."""

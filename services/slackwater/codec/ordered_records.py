@@ -66,6 +66,7 @@ def encode_ordered(record: OrderedRecord) -> bytes:
         times,
         times64,
         record.key_index.astype(np.float32),
+        record.placement,
     )
 
 
@@ -92,7 +93,7 @@ def _make_ordered(values: list[Any]) -> OrderedRecord:
     bucket, frontier_piece, missing, gap, keys, offsets, fields, columns = values[10:18]
     check_place(start, end, piece, pieces)
     same(len(columns), len(fields), "columns", "fields")
-    stimes, index = _rows(values[18:], keys, offsets, columns)
+    stimes, index = _rows(values[18:22], keys, offsets, columns)
     if not len(stimes):
         _check_offsets(offsets, len(keys), columns)
     return OrderedRecord(
@@ -115,6 +116,7 @@ def _make_ordered(values: list[Any]) -> OrderedRecord:
         columns,
         stimes,
         index,
+        values[22],
     )
 
 

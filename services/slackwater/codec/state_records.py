@@ -44,6 +44,7 @@ def encode_orderer_state(state: OrdererState) -> bytes:
             )
             for positions in state.streams
         ],
+        state.placement,
     )
 
 
@@ -55,11 +56,11 @@ def decode_orderer_state(buf: Bytes, where: object = "") -> OrdererState:
 def _make_orderer_state(values: list[Any]) -> OrdererState:
     streams = tuple(
         StreamPositions(name, *(SourcePosition(*position) for position in positions))
-        for name, *positions in values[-1]
+        for name, *positions in values[6]
     )
-    fragment, frontier, last_id, live_frontier, stable_offset, live_offset = values[:-1]
+    fragment, frontier, last_id, live_frontier, stable_offset, live_offset = values[:6]
     return OrdererState(
-        fragment, frontier, last_id, live_frontier, stable_offset, live_offset, streams
+        fragment, frontier, last_id, live_frontier, stable_offset, live_offset, streams, values[7]
     )
 
 

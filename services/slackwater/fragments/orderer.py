@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slackwater.codec.result_batches import ResultStream
 from slackwater.model.deployment import Deployment, QuerySpec
@@ -80,7 +80,10 @@ def make_session(
     """Make the orderer's session."""
     deployment = known.deployment_of(of.query)
     readers = known.readers(of.query)
-    config = config_of(of, deployment, definition, time, logs, names, readers)
+    config = replace(
+        config_of(of, deployment, definition, time, logs, names, readers),
+        placement=known.recorded_placement(of.process),
+    )
     topic = names.ordered(of.query, of.child)
     return OrdererSession(
         of.query,

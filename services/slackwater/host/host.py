@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from slackwater.model.errors import HeldTooMuchError
+from slackwater.model.errors import HeldTooMuchError, SupersededError
 from slackwater.runtime.host.decoding import Decoded
 from slackwater.runtime.host.driven import Driven
 from slackwater.runtime.host.driver import Driver
@@ -51,6 +51,7 @@ from slackwater.runtime.service.parts import (
     ENDLESS_TURN,
     FAILED_AT,
     FAILED_CODE,
+    FAILED_PLACEMENT,
     FAILURES,
     HELD_BYTES,
     HELD_BYTES_MAX,
@@ -379,6 +380,8 @@ class Hosted:
         }
         if isinstance(error, HeldTooMuchError):
             reported |= {HELD_BYTES: error.held, HELD_BYTES_MAX: error.bound}
+        if isinstance(error, SupersededError):
+            reported[FAILED_PLACEMENT] = error.placement
         return reported
 
     async def _live(self, beat: PartBeat) -> None:

@@ -64,6 +64,19 @@ class HeldTooMuchError(SlackwaterError):
         self.bound = bound
 
 
+class SupersededError(SlackwaterError):
+    """Another copy of a fragment has a greater placement number, so this one stays down (trace-17).
+
+    ``placement`` is the number of the copy that stays down.
+    """
+
+    exit_code = SUPERSEDED_CODE
+
+    def __init__(self, message: str, placement: int) -> None:
+        super().__init__(message)
+        self.placement = placement
+
+
 class MalformedRecordError(SlackwaterError):
     """Bytes from a log that are not a valid record: damaged, or of another schema.
 

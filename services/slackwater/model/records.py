@@ -160,8 +160,9 @@ class OrderedRecord:
     (len(keys) + 1,), float64 (exact: a piece is far below 2**53), rising from 0.
     Without a window the readings are *rows*, in order: ``stimes`` and ``key_index`` (n,) as in a
     source record, and ``offsets`` is [0]; pieces are then cut between rows.
-    ``frontier`` (START only) is the position from which the writer continues. ``seq`` is the
-    record's offset if the reader counts by offsets; it is not on the wire (trace-21).
+    ``frontier`` (START only) is the position from which the writer continues, ``placement`` (START
+    only) its placement number, -1 if controllers have not placed it. ``seq`` is the record's offset
+    if the reader counts by offsets; it is not on the wire (trace-21).
     """
 
     kind: Kind
@@ -183,6 +184,7 @@ class OrderedRecord:
     values: tuple[type_f64, ...] = ()
     stimes: type_i64 = field(default_factory=lambda: np.zeros(0, np.int64))
     key_index: type_i32 = field(default_factory=lambda: np.zeros(0, np.int32))
+    placement: int = -1
     seq: int = -1
 
     @property
@@ -271,6 +273,8 @@ class OrdererState:
     stable_offset: int
     live_offset: int
     streams: tuple[StreamPositions, ...]
+    placement: int = -1
+    """The writer's placement number; -1 if controllers have not placed it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from slackwater.deployment.stored import SUFFIX, to_text
 from slackwater.model.deployment import Deployment
-from slackwater.model.errors import SUPERSEDED_CODE, DeploymentError
+from slackwater.model.errors import DeploymentError
 from slackwater.model.names import OrdererName, ProxyName, kind_of, own_name
 from slackwater.node.recorded import Assignment
 from slackwater.runtime.host.placements import Placements
@@ -30,7 +30,7 @@ from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.security.private import write_atomically
 from slackwater.runtime.service.heartbeats import HeartbeatListener
-from slackwater.runtime.service.parts import FAILED_CODE, LEARN
+from slackwater.runtime.service.parts import FAILED_PLACEMENT, LEARN
 
 FILE: Final = f"node{SUFFIX}"
 PLACEMENTS_FILE: Final = "node-placements.json"
@@ -116,6 +116,12 @@ class NodeMachine:
         if deployment.queries and deployment != self._deployment:
             write_atomically(self.file, to_text(deployment))
             self._deployment = deployment
+        # What stayed down, and has another number now, starts without the pause of a failure.
+        again = {
+            name
+            for name in self.superseded()
+            if assigned.fragments.get(name) != self._assigned.fragments[name]
+        }
         if assigned.numbers() != self._assigned.numbers():
             given = Placements(self._directory.path / PLACEMENTS_FILE)
             given.write(assigned.numbers())
@@ -124,6 +130,8 @@ class NodeMachine:
         await self._settle_proxies(processes, assigned.proxies)
         fragments = Fragments(processes.supervisor, processes.launch)
         await fragments.settle_aggregators(self._aggregators(assigned.fragments, registered))
+        if again:
+            await fragments.settle_hosts(assigned.fragments.keys() - again)
         await fragments.settle_hosts(assigned.fragments)
 
     def learn(self, streams: Iterable[str]) -> None:
@@ -143,11 +151,14 @@ class NodeMachine:
         )
 
     def superseded(self) -> frozenset[str]:
-        """The names of fragments that stay down, since another copy has a greater number."""
+        """The names of fragments that stay down, since another copy has a greater number.
+
+        A fragment that has been given another number since is not among them.
+        """
         return frozenset(
             name
-            for name in self._assigned.fragments
-            if self._code_of(name) == SUPERSEDED_CODE and not self._is_ready(name)
+            for name, number in self._assigned.fragments.items()
+            if self._stayed_down_with(name) == number and not self._is_ready(name)
         )
 
     async def close(self) -> None:
@@ -228,10 +239,11 @@ class NodeMachine:
         pid = None if of is None else processes.supervisor.pids().get(of)
         return beat is not None and beat.ready and beat.pid == pid
 
-    def _code_of(self, name: str) -> int | None:
+    def _stayed_down_with(self, name: str) -> int | None:
+        """The placement number with which a fragment stayed down last."""
         processes = self._processes
         beat = None if processes is None else processes.listener.latest(name)
-        return None if beat is None else beat.detail.get(FAILED_CODE)
+        return None if beat is None else beat.detail.get(FAILED_PLACEMENT)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         async def run() -> None:

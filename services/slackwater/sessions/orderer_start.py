@@ -4,6 +4,9 @@ A new incarnation continues where the state record and the own logs end. An orde
 record is a new replica, and continues from a peer or from what the roots have answered. After a
 hole that a reader has reported, the next incarnation continues where the results end (rule-11).
 
+Controllers may have placed a replica on two nodes, one in each half of a split network. The one
+with the greater placement number runs, and the other one stays down (trace-41).
+
 The methods are procedures: they yield requests and receive the answers.
 """
 
@@ -12,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from slackwater.model.errors import SupersededError
 from slackwater.model.names import RootName
 from slackwater.model.records import Kind, OrderedRecord, OrdererState, RootState
 from slackwater.protocols.common.line import LineName
@@ -69,7 +73,11 @@ class OrdererStart:
         return [RootName(of, part).process for of in self.readers for part in range(self.parts)]
 
     def begin(self) -> Procedure[Begun]:
-        """Read the own logs to their ends, and write START there."""
+        """Read the own logs to their ends, and write START there.
+
+        Raises:
+            SupersededError: a writer with a greater placement number has started there.
+        """
         beginnings = yield Beginnings((*self.sources, *self.own))
         source_beginnings = [beginnings[log] for log in self.sources]
         state: OrdererState = yield from self._state(source_beginnings)
@@ -80,6 +88,7 @@ class OrdererStart:
         found: list[Recovered] = []
 
         def make_start(stable: Sequence[Ordered]) -> OrderedRecord:
+            check_precedence(self.config, state, stable)
             found.append(recover(state, stable, live))
             return start_record(self.config, -1, found[0])
 
@@ -164,4 +173,22 @@ def start_record(config: OrdererConfig, inc: int, recovered: Recovered) -> Order
         first_id=recovered.next_id,
         last_id=recovered.next_id - 1,
         frontier=at,
+        placement=config.placement,
     )
+
+
+def check_precedence(config: OrdererConfig, state: OrdererState, stable: Sequence[Ordered]) -> None:
+    """Raise ``SupersededError`` if this replica was placed elsewhere later.
+
+    ``stable`` are the records of the stable log from the state record on. The START of a later
+    placement is among them, or its writer has written the state record. A replica that controllers
+    have not placed has no number, and the last start takes over (rule-6).
+    """
+    starts = [record.placement for _, record in stable if record.kind is Kind.START]
+    latest = max([state.placement, *starts])
+    if 0 <= config.placement < latest:
+        raise SupersededError(
+            f"{config.fragment} was placed elsewhere with number {latest}; "
+            f"this one has number {config.placement} and stays down",
+            config.placement,
+        )

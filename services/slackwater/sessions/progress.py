@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from slackwater.model.errors import SUPERSEDED_CODE, SlackwaterError
+from slackwater.model.errors import SupersededError
 from slackwater.model.names import base_of, generation_name, generation_of
 from slackwater.model.records import RootState
 from slackwater.protocols.dpc.soutput.config import (
@@ -30,15 +30,6 @@ from slackwater.sessions.requests import (
 )
 
 
-class SupersededRootError(SlackwaterError):
-    """Raised when another copy has a greater placement number, or is of a later generation.
-
-    This one stays down (trace-17, trace-40).
-    """
-
-    exit_code = SUPERSEDED_CODE
-
-
 @dataclass(frozen=True, slots=True)
 class PartProgress:
     """The progress of a part's answers, as state records have it.
@@ -52,19 +43,21 @@ class PartProgress:
     others: Mapping[int, RootState]
 
     def check(self, config: RootConfig) -> None:
-        """Raise ``SupersededRootError`` if another copy has answered since this one was placed."""
+        """Raise ``SupersededError`` if another copy or generation has answered (trace-40)."""
         if self.own is not None and stays_down(
             self.own, config.placement, is_recorded=config.is_recorded
         ):
-            raise SupersededRootError(
+            raise SupersededError(
                 f"{config.fragment} has placement {self.own.placement}; "
-                f"this copy has placement {config.placement} and stays down"
+                f"this copy has placement {config.placement} and stays down",
+                config.placement,
             )
         latest = max(self.others, default=0)
         if latest > generation_of(config.query):
             later = generation_name(base_of(config.query), latest)
-            raise SupersededRootError(
-                f"query {later} has replaced {config.query}: {config.fragment} stays down"
+            raise SupersededError(
+                f"query {later} has replaced {config.query}: {config.fragment} stays down",
+                config.placement,
             )
 
     @property

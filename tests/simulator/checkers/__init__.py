@@ -15,6 +15,7 @@ from tests.simulator.checkers import (
     logs,
     memory,
     order,
+    placed,
 )
 from tests.simulator.checkers.answers import Violation
 from tests.simulator.checkers.facts import Facts
@@ -22,7 +23,7 @@ from tests.simulator.history import History
 
 __all__ = ["Facts", "Violation", "check"]
 
-CHECKERS = (order, logs, exact, honest, bounded, convergent, memory, counted)
+CHECKERS = (order, logs, exact, honest, bounded, convergent, memory, counted, placed)
 
 
 def check(history: History) -> None:

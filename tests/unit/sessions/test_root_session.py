@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.paper.stage import MS, Settings
 
-from slackwater.model.errors import SlackwaterError
+from slackwater.model.errors import SlackwaterError, SupersededError
 from slackwater.model.records import (
     DeltaRecord,
     Heartbeat,
@@ -38,7 +38,6 @@ from slackwater.protocols.dpc.soutput.config import (
     initial_state,
 )
 from slackwater.sessions.effects import Effect, Fail, FetchEnds, LogLine, Perform, Refute, Skipped
-from slackwater.sessions.progress import SupersededRootError
 from slackwater.sessions.requests import (
     Beginnings,
     Ends,
@@ -176,7 +175,7 @@ def test_a_copy_that_was_placed_no_later_stays_down_and_fences_nobody(placement:
         raise AssertionError("the copy that was placed later can commit no more")
 
     host.before[Fence] = fences
-    with pytest.raises(SupersededRootError, match="stays down"):
+    with pytest.raises(SupersededError, match="stays down"):
         host.perform(host.session.start())
 
 
@@ -187,7 +186,7 @@ def test_a_start_with_a_recorded_number_continues_what_an_earlier_start_answered
     host = Host(answered(100, last), is_recorded=True)
     try:
         host.perform(host.session.start())
-    except SupersededRootError as error:
+    except SupersededError as error:
         raise AssertionError("it starts again") from error
     assert host.session.core.answers.state.stable_from == 100 * MS
 
@@ -200,7 +199,7 @@ def test_a_number_that_no_log_counts_to_is_a_placement_only_if_controllers_recor
 
 def test_a_recorded_number_that_is_smaller_stays_down() -> None:
     host = Host(answered(100, PLACEMENT + 1), is_recorded=True)
-    with pytest.raises(SupersededRootError, match="stays down"):
+    with pytest.raises(SupersededError, match="stays down"):
         host.perform(host.session.start())
 
 

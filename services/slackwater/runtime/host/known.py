@@ -70,6 +70,10 @@ class RegistryView:
             return self.registry.take_placement(root, above)
         return self._placements.of(root)
 
+    def recorded_placement(self, fragment: str) -> int:
+        """The placement number in the replicated record; -1 if there is no such record."""
+        return -1 if self._placements is None else self._placements.of(fragment)
+
     def readers(self, children_of: str) -> list[QuerySpec]:
         """The queries that read this query's children."""
         return self.registry.wait_for_readers(children_of, self.deployment.queries.values())

@@ -72,6 +72,8 @@ class OrdererConfig:
     """Backlog limit of a result topic, where each row is a record and a window may have many."""
     topics: Names = UNPREFIXED
     """Topic names, for reporting holes."""
+    placement: int = -1
+    """Placement number, if controllers have placed it; -1 otherwise."""
 
     def max_skew_us(self, e: int) -> int:
         """Maximum event-time skew between healthy inputs at event time e."""

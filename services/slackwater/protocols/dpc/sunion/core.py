@@ -391,4 +391,5 @@ class OrdererCore:
             stable_offset=max(stable_offset - 1, 0),
             live_offset=live_offset,
             streams=self.logs.positions(),
+            placement=self._config.placement,
         )

@@ -50,6 +50,7 @@ def initial_state(config: OrdererConfig, start_time: int, offsets: Sequence[int]
             for i, (log, offset) in enumerate(zip(config.logs, offsets, strict=True))
             for at in [position(i, offset)]
         ),
+        placement=config.placement,
     )
 
 
@@ -180,7 +181,7 @@ def first_state(
     known = [p for p in peers if [s.stream for s in p.streams] == logs]
     if known:
         furthest = max(known, key=lambda p: p.frontier)
-        first = replace(furthest, fragment=config.fragment)
+        first = replace(furthest, fragment=config.fragment, placement=config.placement)
     elif end and answered_to is not None:
         frontier = max(config.grid.bucket_start(answered_to), first.frontier)
         first = replace(first, frontier=frontier, live_frontier=frontier)

@@ -1,0 +1,42 @@
+"""With machines: what runs at the end is what is placed, and no fragment starts over and over.
+
+Two halves of a split network place the same fragment. Each start of one ends the other's, so they
+must not start alternately: the one with the greater placement number runs (trace-17, trace-41).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.simulator.checkers.answers import Violation
+from tests.simulator.checkers.facts import Facts
+
+STARTS_MAX = 6
+"""Starts of a fragment, on all nodes, for each fault."""
+
+
+def check(facts: Facts) -> None:
+    """Check what ran at the end, and how often it was started."""
+    history = facts.history
+    machines = facts.config.machines
+    if machines is None:
+        return
+    placed = {name: node for (name, _), node in history.placed.items()}
+    running = dict(history.running)
+    twice = [name for name, count in Counter(n for n, _ in history.running).items() if count > 1]
+    proxies = [f"proxy/{stream}" for stream in facts.config.streams]
+    names = [*proxies, *facts.config.orderer_names, *facts.config.root_names]
+    for name in names:
+        if name in twice or len([1 for n, _ in history.placed if n == name]) != 1:
+            raise Violation("placed", history.ended_at, f"{name}: {history.placed}")
+        if running.get(name) != placed[name]:
+            text = f"{name} is placed on {placed[name]}, and runs on {running.get(name)}"
+            raise Violation("placed", history.ended_at, text)
+    if history.not_ready:
+        raise Violation("placed", history.ended_at, f"not ready: {history.not_ready}")
+    faults = sum(note.process == "machines" for note in history.notes)
+    faults += sum(note.what in {"killed by a fault", "away"} for note in history.notes)
+    starts = Counter(n.process for n in history.notes if n.what.startswith("started on "))
+    name, most = max(starts.items(), key=lambda item: item[1])
+    if most > STARTS_MAX * (1 + faults):
+        raise Violation("placed", history.ended_at, f"{name} was started {most} times")

@@ -1,0 +1,210 @@
+"""The controllers of a run: the product's members and its placement.
+
+``tests.iads_simulator`` has members, their network and disks. Here each controller also has the
+product's ``Placing``: nodes send it heartbeats, it sends them the state of its record after each
+change, and requests the moves that it plans. The shell that does this in the product is
+``controller.nodes``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.iads_simulator import world as iads
+from tests.iads_simulator.world import Plan, _Node
+
+from slackwater.controller.nodes import GATHER_S, PLAN_S_MIN
+from slackwater.node.recorded import fragment_specs
+from slackwater.protocols.iads.control_object import ControlResponse, Operation
+from slackwater.protocols.iads.control_state import ControlState
+from slackwater.protocols.iads.messages import MemberEffect, RespondToClient
+from slackwater.protocols.iads.placement import NodeReports
+from slackwater.protocols.iads.placing import Placing
+
+if TYPE_CHECKING:
+    from tests.simulator.joined.node import Connection
+    from tests.simulator.joined.world import JoinedWorld
+
+GATHER_US: Final = round(GATHER_S * 1e6)
+PLAN_US_MIN: Final = round(PLAN_S_MIN * 1e6)
+
+Then = Callable[[ControlResponse], None]
+
+
+class ControlPlane(iads.World):
+    """All controllers."""
+
+    def __init__(
+        self, world: JoinedWorld, names: tuple[str, ...], delay_us: int, loss: float, end_us: int
+    ) -> None:
+        plan = Plan(world.seed, names, delay_us, loss, (), (), end_us, control=True)
+        super().__init__(plan, world.scheduler)
+        self.world = world
+        self.placings: dict[str, Placing] = {}
+        self._connections: dict[str, dict[str, Connection]] = {name: {} for name in names}
+        self._beats: dict[tuple[str, str], object] = {}
+        """By controller and node: the last heartbeat."""
+        self._reported: dict[str, ControlState] = {}
+        self._then: dict[str, Then] = {}
+        self._sending: set[str] = set()
+        self._planned_at: dict[str, int] = {}
+        self._plan_due: dict[str, int] = {}
+
+    def reports(self, name: str) -> NodeReports:
+        """What a controller knows of the nodes."""
+        return self.placings[name].reports(self.now)
+
+    def state(self, name: str) -> ControlState:
+        """The record at a controller."""
+        state: ControlState = self.nodes[name].object.state
+        return state
+
+    def works(self, name: str) -> bool:
+        """Whether a controller runs."""
+        return self.nodes[name].member is not None and self.now >= self.nodes[name].paused_until
+
+    # Faults.
+
+    def crash(self, name: str) -> None:
+        """Kill -9: connections break."""
+        self.nodes[name].member = None
+        for connection in self._connections[name].values():
+            connection.broke(name)
+        self._connections[name].clear()
+
+    def restart(self, name: str) -> None:
+        """Start a controller that was killed."""
+        if self.nodes[name].member is None:
+            self._restart(self.nodes[name])
+
+    def pause(self, name: str, for_us: int) -> None:
+        """SIGSTOP, and SIGCONT later."""
+        self.nodes[name].paused_until = max(self.nodes[name].paused_until, self.now + for_us)
+
+    def split(self, one: str, other: str, *, is_cut: bool) -> None:
+        """Cut, or heal, the network between two controllers, in both directions."""
+        change = self._cut.add if is_cut else self._cut.discard
+        change((one, other))
+        change((other, one))
+
+    def heal_network(self) -> None:
+        """Heal all cuts between controllers."""
+        self._cut.clear()
+
+    # Requests.
+
+    def request(self, name: str, operation: Operation, then: Then = lambda _: None) -> None:
+        """Request an operation at a controller; ``then`` gets the response, if there is one."""
+        self._count += 1
+        request_id = f"own {self._count}"
+        self._then[request_id] = then
+        self._request(self.nodes[name], request_id, operation)
+
+    def _restart(self, node: _Node) -> None:
+        self.placings[node.name] = Placing(node.name, fragment_specs, self.now)
+        self._plan_due.pop(node.name, None)
+        self._sending.discard(node.name)
+        super()._restart(node)
+        self._plan_soon(node.name)
+
+    def _carry_out(self, node: _Node, effects: list[MemberEffect]) -> None:
+        super()._carry_out(node, effects)
+        for effect in effects:
+            if isinstance(effect, RespondToClient) and effect.request_id in self._then:
+                self._then.pop(effect.request_id)(effect.response)
+        if node.object.state is not self._reported.get(node.name):
+            self._reported[node.name] = node.object.state
+            self._changed(node.name)
+
+    def _refreshed(self, node: _Node) -> None:
+        super()._refreshed(node)
+        assert node.member is not None
+        view = node.member.endpoint.myview
+        self.placings[node.name].view(view.number, view.names)
+        self._changed(node.name)
+
+    # Nodes.
+
+    def beat(
+        self, name: str, connection: Connection, ready: frozenset[int], fenced: frozenset[int]
+    ) -> None:
+        """A node's heartbeat arrives."""
+        if not self.works(name):
+            return
+        placing, node = self.placings[name], connection.node.name
+        other = self._connections[name].get(node)
+        if other is not connection:
+            if other is not None and placing.is_connected(node, self.now):
+                return  # it is refused: another process has this name
+            self._connections[name][node] = connection
+            self._send(name, connection)
+        placing.heartbeat(node, ready, fenced, self.now)
+        beat = connection, ready, fenced
+        if self._beats.get((name, node)) != beat:
+            self._beats[name, node] = beat
+            self._plan_soon(name)
+
+    def closed(self, name: str, connection: Connection) -> None:
+        """A node's process has ended, and so its connection."""
+        if self._connections[name].get(connection.node.name) is connection:
+            del self._connections[name][connection.node.name]
+            self.placings[name].closed(connection.node.name, self.now)
+            self._plan_soon(name)
+
+    def send_again(self, name: str, node: str) -> None:
+        """Send the state to a node that may have missed the last one."""
+        connection = self._connections[name].get(node)
+        if connection is not None and self.nodes[name].member is not None:
+            self._send(name, connection)
+
+    def _changed(self, name: str) -> None:
+        self._plan_soon(name)
+        if name in self._sending:
+            return
+        self._sending.add(name)
+
+        def send() -> None:
+            self._sending.discard(name)
+            if self.nodes[name].member is None:
+                return
+            for connection in self._connections[name].values():
+                self._send(name, connection)
+
+        self._at(self.now + GATHER_US, send)
+
+    def _send(self, name: str, connection: Connection) -> None:
+        state = self.state(name)
+        self._at(
+            self.now + self.world.link_us(),
+            partial(connection.receive, name, state),
+        )
+
+    def _plan_soon(self, name: str, at: int = 0) -> None:
+        node, earliest = self.nodes[name], self._planned_at.get(name, -PLAN_US_MIN) + PLAN_US_MIN
+        due, member = max(at, earliest, self.now), node.member
+        pending = self._plan_due.get(name)
+        if pending is not None and pending <= due:
+            return
+        self._plan_due[name] = due
+
+        def act() -> None:
+            if node.member is not member or member is None or self._plan_due.get(name) != due:
+                return
+            del self._plan_due[name]
+            if self.now < node.paused_until:
+                self._plan_soon(name, node.paused_until)
+            else:
+                self._plan(name)
+
+        self._at(due, act)
+
+    def _plan(self, name: str) -> None:
+        self._planned_at[name] = self.now
+        placing: Any = self.placings[name]
+        for move in placing.moves(self.state(name), self.now):
+            self.request(name, move)
+        due = placing.next_deadline(self.now)
+        if due is not None:
+            self._plan_soon(name, due)

@@ -1,0 +1,301 @@
+"""A machine of a run: the node's agent, and the processes that it runs.
+
+The agent's decisions are the product's (``assignment``, ``join_all``); its shell is ``node.app``.
+What survives kill -9 of a machine is the file of placement numbers, and the spools.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tests.simulator.clock import MS
+from tests.simulator.process import Fragment, Process
+
+from slackwater.model.names import OrdererName, kind_of, own_name
+from slackwater.node.recorded import Assignment, assignment
+from slackwater.protocols.iads.control_object import ControlResponse, JoinNode
+from slackwater.protocols.iads.control_state import ControlState, join_all
+from slackwater.protocols.iads.detector import HEARTBEAT_PERIOD_US
+
+if TYPE_CHECKING:
+    from tests.simulator.aggregator import Fragment as Aggregated
+    from tests.simulator.aggregator import SimAggregator
+    from tests.simulator.joined.world import JoinedWorld
+
+ROOM: Final = 40
+SETTLE_US: Final = 20 * MS
+REDIAL_US: Final = 500 * MS
+STAYS_DOWN_US: Final = (500 * MS, 2_000 * MS)
+"""Pause before a fragment that stays down looks again whether its number has changed."""
+
+
+class Connection:
+    """A life of a node's agent, as controllers see it."""
+
+    def __init__(self, node: SimNode) -> None:
+        self.node = node
+        self.is_open = True
+
+    def receive(self, controller: str, state: ControlState) -> None:
+        """The state of a controller's record arrives."""
+        if self.is_open and not self.node.world.is_cut(self.node.name, controller):
+            self.node.when_awake(self, lambda: self.node.receive(controller, state))
+
+    def broke(self, controller: str) -> None:
+        """The controller's process has ended."""
+        if self.is_open:
+            self.node.when_awake(self, lambda: self.node.lost(controller))
+
+
+class SimNode:
+    """One machine."""
+
+    def __init__(self, world: JoinedWorld, name: str) -> None:
+        self.world, self.name, self.room = world, name, ROOM
+        self.numbers: dict[str, int] = {}
+        """The file of placement numbers."""
+        self.connection: Connection | None = None
+        """None while the machine is down."""
+        self.paused_until = 0
+        self.processes: dict[str, Process] = {}
+        """By name: the newest life of what is placed here."""
+        self.states: dict[str, ControlState] = {}
+        self.assigned = Assignment()
+        self._starting: set[str] = set()
+        self._down: dict[str, int] = {}
+        """What has stayed down at its last start, with its number then."""
+        self._is_joined = self._is_settling = False
+        self._asked_at: dict[str, int] = {}
+        self._state = ControlState()
+
+    @property
+    def is_up(self) -> bool:
+        return self.connection is not None
+
+    @property
+    def is_awake(self) -> bool:
+        return self.is_up and self.world.scheduler.now >= self.paused_until
+
+    # Faults.
+
+    def start(self) -> None:
+        """Start the agent, which knows its numbers only."""
+        if self.is_up:
+            return
+        connection = self.connection = Connection(self)
+        self.states, self.assigned, self._state = {}, Assignment(), ControlState()
+        self._is_joined = self._is_settling = False
+        self._asked_at = {}
+        self.world.note(self.name, "started")
+        self._beat(connection)
+
+    def kill(self) -> None:
+        """Kill -9 of all its processes."""
+        if self.connection is None:
+            return
+        self.world.note(self.name, "killed")
+        connection, self.connection = self.connection, None
+        connection.is_open = False
+        self.paused_until = 0
+        for controller in self.world.control.nodes:
+            if not self.world.is_cut(self.name, controller):
+                self.world.control.closed(controller, connection)
+        for name in list(self.processes):
+            self._end(name)
+        self._starting.clear()
+        self._down.clear()
+        self._settle_aggregator()
+
+    def pause(self, for_us: int) -> None:
+        """Suspend the whole machine."""
+        if not self.is_up:
+            return
+        until = self.world.scheduler.now + for_us
+        self.paused_until = max(self.paused_until, until)
+        self.world.note(self.name, f"suspended for {for_us} us")
+        for process in [*self.processes.values(), *filter(None, [self.aggregator])]:
+            self.world.suspend(process, for_us)
+
+    # The agent.
+
+    def when_awake(self, connection: Connection, act: object) -> None:
+        """Run an act of this life, after a pause if there is one."""
+        assert callable(act)
+        if self.connection is not connection:
+            return
+        if self.is_awake:
+            act()
+        else:
+            self.world.scheduler.at(self.paused_until, partial(self.when_awake, connection, act))
+
+    def _beat(self, connection: Connection) -> None:
+        control, world = self.world.control, self.world
+        numbers = self.assigned.numbers()
+        ready = frozenset(numbers[name] for name in self._ready() if name in numbers)
+        fenced = frozenset(n for name, n in self._down.items() if numbers.get(name) == n)
+        for controller in control.nodes:
+            if world.is_cut(self.name, controller) or not control.works(controller):
+                continue
+            world.scheduler.after(
+                world.link_us(), partial(control.beat, controller, connection, ready, fenced)
+            )
+            if controller in self.states and self._must_join(self.states[controller]):
+                self._join(controller, connection)
+        world.scheduler.after(
+            HEARTBEAT_PERIOD_US, lambda: self.when_awake(connection, lambda: self._beat(connection))
+        )
+
+    def _must_join(self, state: ControlState) -> bool:
+        return not self._is_joined or self.name not in state.nodes
+
+    def _join(self, controller: str, connection: Connection) -> None:
+        now = self.world.scheduler.now
+        if now - self._asked_at.get(controller, -REDIAL_US) < REDIAL_US:
+            return
+        self._asked_at[controller] = now
+
+        def joined(response: ControlResponse) -> None:
+            if self.connection is connection:
+                assert not response.refusal, response.refusal
+                self._is_joined = True
+
+        join = JoinNode(self.name, self.room, (), max(self.numbers.values(), default=0))
+        self.world.control.request(controller, join, joined)
+
+    def receive(self, controller: str, state: ControlState) -> None:
+        """The record of a controller."""
+        self.states[controller] = state
+        self._changed()
+
+    def lost(self, controller: str) -> None:
+        """The connection to a controller has ended."""
+        if self.states.pop(controller, None) is not None:
+            self._changed()
+
+    def _changed(self) -> None:
+        if self.states:
+            self._state = join_all(self.states.values())
+        self.settle_soon()
+
+    def settle_soon(self) -> None:
+        """Run what is placed here, soon."""
+        connection = self.connection
+        if connection is None or self._is_settling:
+            return
+        self._is_settling = True
+
+        def settle() -> None:
+            self._is_settling = False
+            self._settle()
+
+        self.world.scheduler.after(SETTLE_US, lambda: self.when_awake(connection, settle))
+
+    def _settle(self) -> None:
+        self.assigned = assignment(self._state, self.name)
+        if self.assigned.registered and self.world.broker.up:
+            self.world.is_registered = True
+        if self.assigned.numbers() != self.numbers and self.assigned.numbers():
+            self.numbers = self.assigned.numbers()
+        wanted = {**self.assigned.proxies, **self.assigned.fragments}
+        for name in [name for name in self.processes if name not in wanted]:
+            self._end(name)
+        for name, number in list(self._down.items()):
+            if wanted.get(name) != number:  # it starts with its new number, without a pause
+                del self._down[name]
+                self._starting.discard(name)
+                if name in wanted:
+                    self._start_soon(name, self.world.config.restart_us)
+        self._settle_aggregator()
+        for name in wanted:
+            if name not in self.processes:
+                self._start_soon(name, self.world.config.restart_us)
+
+    def _ready(self) -> set[str]:
+        found = {name for name, process in self.processes.items() if self.world.follows(process)}
+        if self.world.is_registered:
+            found |= {name for name in self.assigned.numbers() if kind_of(name) == "registration"}
+        return found
+
+    # Processes.
+
+    def _start_soon(self, name: str, between_us: tuple[int, int]) -> None:
+        connection = self.connection
+        if connection is None or name in self._starting:
+            return
+        self._starting.add(name)
+
+        def start() -> None:
+            self._starting.discard(name)
+            number = {**self.assigned.proxies, **self.assigned.fragments}.get(name)
+            before = self.processes.get(name)
+            if number is None or (before is not None and before.alive):
+                return
+            process = self.processes[name] = self.world.make(self, name, number)
+            self.world.begins(process)
+
+        delay = self.world.scheduler.between(*between_us)
+        self.world.scheduler.after(delay, lambda: self.when_awake(connection, start))
+
+    def ended(self, process: Process) -> None:
+        """A process has ended by itself: it is started again."""
+        if self.processes.get(process.name) is process:
+            self._start_soon(process.name, self.world.config.restart_us)
+
+    def stays_down(self, process: Process) -> None:
+        """A greater number was there: it looks again later."""
+        if self.processes.get(process.name) is process:
+            assert isinstance(process, Fragment)
+            self._down[process.name] = process.placement
+            self._start_soon(process.name, STAYS_DOWN_US)
+
+    def works(self, process: Process) -> None:
+        """A process has completed its start."""
+        if self.processes.get(process.name) is process:
+            self._down.pop(process.name, None)
+
+    def _end(self, name: str) -> None:
+        process = self.processes.pop(name)
+        self._down.pop(name, None)
+        if process.alive:
+            self.world.end(process)
+
+    # The aggregator runs the fragments of the orderers that are placed here.
+
+    @property
+    def aggregator(self) -> SimAggregator | None:
+        return self.world.aggregators.get(f"aggregator/{self.name}")
+
+    def _settle_aggregator(self) -> None:
+        wanted = self._aggregated() if self.is_up else []
+        running = self.aggregator
+        if running is not None and running.alive and not wanted:
+            self.world.end(running)
+        elif wanted and (running is None or not running.alive):
+            self.world.begins(self.world.make_aggregator(self, wanted))
+        elif running is not None and wanted:
+            for fragment in [each for each in running.fragments if each not in wanted]:
+                running.remove(fragment)
+            for fragment in wanted:
+                if fragment not in running.fragments:
+                    running.add(fragment)
+
+    def restart_aggregator(self) -> None:
+        """Start it again, soon."""
+        connection = self.connection
+        assert connection is not None
+        delay = self.world.scheduler.between(*self.world.config.restart_us)
+        self.world.scheduler.after(
+            delay, lambda: self.when_awake(connection, self._settle_aggregator)
+        )
+
+    def _aggregated(self) -> list[Aggregated]:
+        query = self.world.q
+        if query.config.rows:
+            return []
+        found = []
+        for name in self.assigned.fragments:
+            if kind_of(name) == "orderer":
+                of = OrdererName.parse(own_name(name))
+                found.append((query, of.child, of.replica))
+        return found

@@ -1,0 +1,83 @@
+"""Plans of runs on machines: deployments, faults of machines, and operations, drawn from a seed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+from tests.simulator.clock import MS, SECOND
+from tests.simulator.config import Machines, WorldConfig
+from tests.simulator.faults import Fault
+from tests.simulator.plans import Plan, clamp, draw_config, draw_rows
+
+STARTED_US: Final = 2 * SECOND
+"""By then everything runs, if nothing fails."""
+LENGTH_US: Final = 12 * SECOND
+LENGTHS_US: Final = (300 * MS, 1_500 * MS, 3_000 * MS, 6_000 * MS)
+"""Shorter than the time after which a silent node is suspected, about as long, and longer."""
+
+
+def draw_machines(seed: int) -> Plan:
+    """Draw the plan of a seed."""
+    rng = Random(f"machines/{seed}")
+    config = replace(clamp(draw_config(rng)), skew_us={}, zombie_us=(0, 100 * MS))
+    machines = Machines(
+        controllers=tuple("abc"[: rng.choice([1, 3, 3, 3])]),
+        nodes=tuple(f"n{i + 1}" for i in range(rng.choice([2, 3, 3, 4]))),
+        delay_us=rng.choice([200, 1 * MS, 10 * MS]),
+        loss=rng.choice([0.0, 0.0, 0.02]),
+    )
+    config = replace(config, machines=machines)
+    plan = draw_rows(Plan(seed, config, LENGTH_US, ()))
+    faults = [
+        fault for _ in range(rng.choice([1, 2, 3, 5])) for fault in _of_machines(rng, plan.config)
+    ]
+    faults += [_of_processes(rng, plan.config) for _ in range(rng.choice([0, 0, 1, 3]))]
+    return replace(plan, faults=tuple(sorted(faults, key=lambda fault: fault.at)))
+
+
+def _of_machines(rng: Random, config: WorldConfig) -> list[Fault]:
+    machines = config.machines
+    assert machines is not None
+    at = rng.randrange(STARTED_US, LENGTH_US - 4 * SECOND) // MS * MS
+    for_us = rng.choice(LENGTHS_US) + rng.randrange(100) * MS
+    node, controller = rng.choice(machines.nodes), rng.choice(machines.controllers)
+    kinds = ["node-kill", "node-pause", "controller-kill", "controller-pause"]
+    kinds += ["split", "split", "split", "drain", "move", "pause-query"]
+    match rng.choice(kinds):
+        case "split":
+            # One half has these controllers and nodes, or a node is cut off from all controllers.
+            some = rng.sample(machines.nodes, rng.randint(1, len(machines.nodes) - 1))
+            with_them = rng.sample(machines.controllers, rng.randint(0, len(machines.controllers)))
+            found = [Fault(at, "split", " ".join(sorted([*some, *with_them])), for_us)]
+            if rng.randrange(4) == 0:  # Kafka is away at the same time
+                found.append(Fault(at + rng.randrange(SECOND) // MS * MS, "broker", "", for_us))
+            return found
+        case "node-kill" | "node-pause" | "drain" as kind:
+            return [Fault(at, kind, node, for_us)]
+        case "controller-kill" | "controller-pause" as kind:
+            return [Fault(at, kind, controller, for_us)]
+        case "move":
+            fragment = rng.choice([*config.orderer_names, *config.root_names])
+            return [Fault(at, "move", f"{fragment} {node}")]
+        case kind:
+            return [Fault(at, kind, "", for_us)]
+
+
+def _of_processes(rng: Random, config: WorldConfig) -> Fault:
+    """Faults as in a run without machines."""
+    at = rng.randrange(STARTED_US, LENGTH_US) // MS * MS
+    for_us = rng.randrange(50 * MS, 3 * config.bound_us) // MS * MS
+    process = rng.choice([*config.orderer_names, *config.root_names])
+    match rng.choice(["silence", "kill", "pause", "broker", "truncate"]):
+        case "silence" as kind:
+            return Fault(at, kind, rng.choice(config.streams), for_us)
+        case "kill" as kind:
+            return Fault(at, kind, process)
+        case "pause" as kind:
+            return Fault(at, kind, process, for_us)
+        case "broker" as kind:
+            return Fault(at, kind, "", for_us)
+        case kind:
+            return Fault(at, kind)
