@@ -13,6 +13,7 @@ from slackwater.model.records import Kind, OrderedRecord
 from slackwater.sessions.requests import (
     BeginIncarnation,
     Beginnings,
+    ClaimPart,
     Ends,
     Fence,
     FindIncarnation,
@@ -102,6 +103,8 @@ def _answer(process: Process, request: Request, then: Callable[[Any], None]) -> 
         case Fence() | OpenTransactions():
             process.fence()
             then(None)
+        case ClaimPart(state):
+            process.claim(state, lambda: then(None))
         case ReadOrdered(log, start, end):
             then(_ordered(world, log, start, end))
         case FindIncarnation(log, inc):

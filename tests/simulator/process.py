@@ -15,6 +15,7 @@ from tests.simulator.clock import Act
 from tests.simulator.kafka import Log, Producer
 
 from slackwater.model.errors import SlackwaterError, SupersededError
+from slackwater.model.records import RootState
 from slackwater.runtime.service.clock import OBSERVE_EVERY_US, SlewedClock
 from slackwater.sessions.effects import Effect
 from slackwater.sessions.requests import Log as At
@@ -113,6 +114,10 @@ class Process(ABC):
     def fence(self) -> None:
         """Fence, as a transactional producer does when it starts."""
         raise AssertionError(f"{self.name} has no transactions")
+
+    def claim(self, state: RootState, then: Act) -> None:
+        """Commit a state record alone, as a transactional producer does; then go on."""
+        raise AssertionError(f"{self.name} has no transactions: {state}, {then}")
 
     # Overload: the time of a unit of work; otherwise the times modelled with each act.
 

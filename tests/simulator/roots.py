@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tests.simulator.clock import Act
 from tests.simulator.heartbeats import beat_of_state
 from tests.simulator.kafka import FencedError, Log, Open, PositionGoneError
 from tests.simulator.procedures import perform
 from tests.simulator.process import Fragment
 
 from slackwater.model.names import RootName, base_of
-from slackwater.model.records import DeltaRecord, OrderedRecord
+from slackwater.model.records import DeltaRecord, OrderedRecord, RootState
 from slackwater.protocols.dpc.soutput.answers import rows_of
 from slackwater.protocols.dpc.soutput.config import Commit
 from slackwater.protocols.dpc.soutput.core import RootCore
@@ -67,6 +68,21 @@ class SimRoot(Fragment):
     def fence(self) -> None:
         """Fence, as a producer does when it starts; its epoch is set in ``procedures``."""
         self._epoch = self.world.broker.fence(self._id)
+
+    def claim(self, state: RootState, then: Act) -> None:
+        """Commit a state record alone; if another copy has fenced this one, it ends."""
+        world = self.world
+        if not world.broker.up:
+            self.later(10_000, lambda: self.claim(state, then))
+            return
+        try:
+            records: list[tuple[Log[object], object]] = [(self.query.state_log(self.part), state)]
+            transaction = world.broker.begin(self._id, self._epoch, records)
+            world.broker.commit(self._id, self._epoch, transaction)
+        except FencedError:
+            world.scheduler.after(0, lambda: world.restart(self))
+            return
+        self.later(world.scheduler.between(1_000, 8_000), then)
 
     # The loop.
 

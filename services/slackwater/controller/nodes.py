@@ -114,7 +114,7 @@ class ConnectedNodes:
 
     def view(self, number: int, members: frozenset[str]) -> None:
         """The controllers have a new view."""
-        self._placing.view(number, members)
+        self._placing.view(number, members, self._now())
         self.changed()
 
     async def run(self) -> None:

@@ -18,6 +18,7 @@ from aiokafka.errors import KafkaError
 from slackwater.fragments.results import ResultsWriter
 from slackwater.fragments.transactions import Transactions, follow_closely
 from slackwater.model.names import Names, base_of, generation_of
+from slackwater.model.records import RootState
 from slackwater.protocols.dpc.soutput.config import Commit
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.connecting import probe_before_connect
@@ -91,6 +92,12 @@ class PartCommitter:
                 emitted_at,
                 progress=lambda: bound.reschedule(loop.time() + BROKER_S_MAX),
             )
+
+    async def claim(self, state: RootState) -> None:
+        """Commit a state record without answers."""
+        assert self._transactions is not None, "transactions have not been opened"
+        async with self._within_bound("a state record is not committed"):
+            await self._transactions.write_state(state)
 
     async def close(self) -> None:
         """Close the remaining producers within a time limit; never raises.

@@ -17,7 +17,7 @@ rejects permanently fails only its own future, and aiokafka would commit the res
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from aiokafka.producer import sender as aiokafka_sender
 from slackwater.codec.state_records import encode_root_state
 from slackwater.fragments.results import Lines, ResultsWriter
 from slackwater.model.names import Names, ResultKind
+from slackwater.model.records import RootState
 from slackwater.protocols.dpc.soutput.config import Commit
 
 MARKERS_S: Final = 0.002
@@ -73,14 +74,23 @@ class Transactions:
         for kind, batch in open_batches.items():
             deliveries.append(await self._send(kind, batch))
         progress()
-        state = await producer.send(
+        await self._end(commit.state, deliveries)
+
+    async def write_state(self, state: RootState) -> None:
+        """Commit a state record alone."""
+        await self.producer.begin_transaction()
+        await self._end(state, [])
+
+    async def _end(self, state: RootState, deliveries: Sequence[Delivery]) -> None:
+        """Add the state record to the open transaction and commit it."""
+        sent = await self.producer.send(
             self.names.state(self.results.query),
-            encode_root_state(commit.state),
+            encode_root_state(state),
             key=self.fragment.encode(),
             partition=self.results.part,
         )
-        await asyncio.gather(*deliveries, state)
-        await producer.commit_transaction()
+        await asyncio.gather(*deliveries, sent)
+        await self.producer.commit_transaction()
 
     async def _add(
         self, open_batches: dict[ResultKind, Any], kind: ResultKind, lines: Lines

@@ -9,7 +9,7 @@ its own, since each generation has ordered logs and deltas of its own (rule-29).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from slackwater.model.errors import SupersededError
@@ -59,6 +59,17 @@ class PartProgress:
                 f"query {later} has replaced {config.query}: {config.fragment} stays down",
                 config.placement,
             )
+
+    def claim(self, config: RootConfig) -> RootState | None:
+        """The state record that makes copies placed earlier stay down; None if there is one.
+
+        The first copy of a part needs none.
+        """
+        if not config.is_recorded or not self.has_begun:
+            return None
+        if self.own is not None and self.own.placement == config.placement:
+            return None
+        return replace(self.state(config), placement=config.placement)
 
     @property
     def has_begun(self) -> bool:

@@ -108,6 +108,17 @@ class OpenTransactions:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimPart:
+    """Commit a root's state record without answers; a copy placed earlier then stays down.
+
+    Answer: ``None``. Transactions must be open.
+    """
+
+    state: RootState
+    timeout_us: int = TIMEOUT_US
+
+
+@dataclass(frozen=True, slots=True)
 class ReadOrdered:
     """Read the records of an ordered log in [start, end); records that do not decode are skipped.
 
@@ -166,6 +177,7 @@ Request: TypeAlias = (
     | StoreState
     | Fence
     | OpenTransactions
+    | ClaimPart
 )
 T = TypeVar("T")
 Procedure: TypeAlias = Generator[Request, Any, T]

@@ -45,6 +45,7 @@ from slackwater.sessions.progress import PartProgress, read_own, read_progress
 from slackwater.sessions.requests import (
     PROBE_TIMEOUT_US,
     Beginnings,
+    ClaimPart,
     Ends,
     Fence,
     Isolation,
@@ -158,11 +159,17 @@ class RootSession:
         ]
 
     def _open(self) -> Procedure[None]:
-        """Enable commits; end if another copy has answered since the start."""
+        """Enable commits; end if another copy has answered since the start.
+
+        Copies that were placed earlier stay down from here on, even before this one's first answer
+        (trace-41).
+        """
         yield OpenTransactions()
         if (yield from read_progress(self._config)) != self._restored:
             # That copy is fenced now, but this session started from an older state than its last.
             self._fail(f"another copy of {self.fragment} has committed since this one started")
+        elif (claim := self._restored.claim(self._config)) is not None:
+            yield ClaimPart(claim)
         self._is_open = not self._is_ending
 
     def _fail(self, reason: str) -> None:

@@ -122,7 +122,7 @@ class ControlPlane(iads.World):
         super()._refreshed(node)
         assert node.member is not None
         view = node.member.endpoint.myview
-        self.placings[node.name].view(view.number, view.names)
+        self.placings[node.name].view(view.number, view.names, self.now)
         self._changed(node.name)
 
     # Nodes.

@@ -295,11 +295,11 @@ class JoinedWorld(World):
                 fragment, _, node = name.partition(" ")
                 self._insist(MoveFragment(*key_of(fragment), node))
 
-    def _split(self, apart: frozenset[str], for_us: int) -> None:
+    def _split(self, half: frozenset[str], for_us: int) -> None:
         """Cut these controllers and nodes off from the others."""
         controllers = self.machines.controllers
-        links = [(n, c) for n in self.nodes for c in controllers if (n in apart) != (c in apart)]
-        peers = [(a, b) for a in controllers for b in controllers if a in apart and b not in apart]
+        links = [(n, c) for n in self.nodes for c in controllers if (n in half) != (c in half)]
+        peers = [(a, b) for a in controllers for b in controllers if a in half and b not in half]
         self.cut_links |= {*links}
         for one, other in peers:
             self.control.split(one, other, is_cut=True)

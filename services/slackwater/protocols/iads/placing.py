@@ -6,7 +6,9 @@ and fro. This is not an election: all members of a view know the others, and the
 another first member. Each half of a split network has one.
 
 A controller that has just started has no heartbeats. It plans when it has one of each recorded
-node, or after ``FIRST_HEARTBEATS_US_MAX``; otherwise its start would move every fragment.
+node, or after ``FIRST_HEARTBEATS_US_MAX``; otherwise its start would move every fragment. The same
+holds when two halves of a split network merge: the nodes of the other half, which were suspected,
+are about to connect, and what runs there must not be moved.
 
 A closed connection means that the node's process has probably ended; the node has
 ``RECONNECT_US_MAX`` to connect again. A silent node is suspected by the detector, but not before
@@ -60,11 +62,20 @@ class Placing:
     """What the last plan could not place."""
     _view_number: int = 0
     _members: frozenset[str] = frozenset()
+    _waits_from: int = 0
+    """Since when it waits for heartbeats: its start, or the last merge."""
+    _connected: set[str] = field(default_factory=set)
+    """The nodes that it does not wait for: they have sent a heartbeat since."""
     _nodes: dict[str, _Observed] = field(default_factory=dict)
     _watch: NodeWatch = field(default_factory=lambda: NodeWatch(0))
 
+    def __post_init__(self) -> None:
+        """It waits from its start on."""
+        self._waits_from = self.started
+
     def heartbeat(self, node: str, ready: Iterable[int], fenced: Iterable[int], now: int) -> None:
         """A node reports the placements that are ready there, and those that were fenced."""
+        self._connected.add(node)
         observed = self._nodes.get(node)
         if observed is None or observed.suspected:
             self._nodes[node] = _Observed(PhiAccrual(now), now)
@@ -83,11 +94,15 @@ class Placing:
         observed = self._nodes.get(node)
         return observed is not None and observed.closed_at is None and now < observed.suspect_at()
 
-    def view(self, number: int, members: Iterable[str]) -> None:
+    def view(self, number: int, members: Iterable[str], now: int) -> None:
         """The controllers have a new view."""
         if number > self._view_number:
             self._watch.view(number)
-        self._view_number, self._members = number, frozenset(members)
+        members = frozenset(members)
+        if self._members and members - self._members:
+            self._waits_from = now
+            self._connected = {node for node, at in self._nodes.items() if not at.suspected}
+        self._view_number, self._members = number, members
 
     def moves(self, state: ControlState, now: int) -> tuple[MoveFragment, ...]:
         """The moves that this controller is to request now."""
@@ -113,7 +128,7 @@ class Placing:
     def _plans(self, live: frozenset[str], now: int) -> bool:
         if not self._members or self.name != min(self._members):
             return False
-        return live <= self._nodes.keys() or now >= self.started + FIRST_HEARTBEATS_US_MAX
+        return live <= self._connected or now >= self._waits_from + FIRST_HEARTBEATS_US_MAX
 
     def reports(self, now: int) -> NodeReports:
         """What is known of the nodes."""
@@ -122,7 +137,7 @@ class Placing:
     def next_deadline(self, now: int) -> int | None:
         """When ``moves`` may have another result although nothing arrives; None if never."""
         found = [h.suspect_at() for h in self._nodes.values() if not h.suspected]
-        found += [self.started + FIRST_HEARTBEATS_US_MAX]
+        found += [self._waits_from + FIRST_HEARTBEATS_US_MAX]
         if (settled := self._watch.next_deadline(now)) is not None:
             found.append(settled)
         return min((at for at in found if at > now), default=None)

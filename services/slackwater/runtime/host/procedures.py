@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from slackwater.codec.ordered_records import encode_ordered
 from slackwater.codec.state_records import encode_orderer_state
 from slackwater.model.errors import SlackwaterError
-from slackwater.model.records import Kind
+from slackwater.model.records import Kind, RootState
 from slackwater.protocols.dpc.soutput.config import Commit
 from slackwater.runtime.host.decoding import decode_ordered_record
 from slackwater.runtime.logs.incarnation import append_and_wait, has_begun, start_incarnation
@@ -22,6 +22,7 @@ from slackwater.runtime.service.state import read_generations, read_root_state, 
 from slackwater.sessions.requests import (
     BeginIncarnation,
     Beginnings,
+    ClaimPart,
     Ends,
     Fence,
     FindIncarnation,
@@ -57,6 +58,10 @@ class Committer(Protocol):
         """
         ...
 
+    async def claim(self, state: RootState) -> None:
+        """Commit a state record without answers; see ``ClaimPart``."""
+        ...
+
     async def close(self) -> None:
         """Release all resources within a bounded time; never raises."""
         ...
@@ -83,13 +88,23 @@ async def perform(
             return value
         answer, error = None, None
         try:
-            if isinstance(request, Fence | OpenTransactions):
+            if isinstance(request, Fence | OpenTransactions | ClaimPart):
                 assert committer is not None, "only a root has transactions"
-                await (committer.fence() if isinstance(request, Fence) else committer.open())
+                await _transact(request, committer)
             else:
                 answer = await asyncio.to_thread(_answer, request, transport, writer)
         except SlackwaterError as failed:
             error = failed
+
+
+async def _transact(request: Fence | OpenTransactions | ClaimPart, committer: Committer) -> None:
+    match request:
+        case Fence():
+            await committer.fence()
+        case OpenTransactions():
+            await committer.open()
+        case ClaimPart(state):
+            await committer.claim(state)
 
 
 def _answer(request: Request, transport: Transport, writer: Callable[[], Writer]) -> Any:

@@ -50,7 +50,7 @@ class Record:
 
 def placing(name: str = "a", *members: str, specs: tuple[FragmentSpec, ...] = SPECS) -> Placing:
     made = Placing(name, lambda _: specs, 0)
-    made.view(1, members or ("a", "b"))
+    made.view(1, members or ("a", "b"), 0)
     return made
 
 
@@ -88,7 +88,7 @@ def test_only_the_first_member_of_the_view_plans() -> None:
     record, other = Record("n1"), placing("b")
     now = beat(other, record, "n1", start=0, end=PERIOD)
     assert other.moves(record.object.state, now) == ()
-    other.view(2, ("b",))
+    other.view(2, ("b",), now)
     assert len(other.moves(record.object.state, now)) == len(SPECS)
 
 
@@ -122,6 +122,29 @@ def test_a_closed_connection_is_a_failure_unless_the_node_is_back_soon() -> None
     one.closed("n2", now)
     assert one.moves(record.object.state, now + RECONNECT_US_MAX - 1) == ()
     assert len(one.moves(record.object.state, now + RECONNECT_US_MAX)) == 1
+
+
+def test_after_a_merge_the_nodes_of_the_other_half_are_awaited() -> None:
+    """They were suspected here, and the record says that the other half's fragments run there."""
+    record, one = Record("n1", "n2"), placing("a", "a")
+    now = beat(one, record, "n1", "n2", start=0, end=0)
+    record.carry_out(one.moves(record.object.state, now))
+    now = beat(one, record, "n1", start=now, end=now + SILENCE_US_MIN)
+    assert one.moves(record.object.state, now), "n2 is suspected"
+
+    one.view(2, ("a", "b"), now)
+    assert one.moves(record.object.state, now) == ()
+    due = one.next_deadline(now)
+    assert due is not None
+    assert due <= now + FIRST_HEARTBEATS_US_MAX
+    gone = beat(one, record, "n1", start=now, end=now + FIRST_HEARTBEATS_US_MAX)
+    assert one.moves(record.object.state, gone), "a node that stays away is awaited in vain"
+
+    one.view(3, ("a",), gone)
+    assert one.moves(record.object.state, gone), "a controller that goes tells nothing of nodes"
+    one.view(4, ("a", "b"), gone)
+    back = beat(one, record, "n1", "n2", start=gone, end=gone)
+    assert one.moves(record.object.state, back) == ()
 
 
 def test_what_a_copy_elsewhere_has_fenced_is_placed_again_when_a_node_comes_back() -> None:
@@ -167,12 +190,17 @@ MUTANTS: Final = (
     ),
     _mutant(
         "a controller plans before the nodes are connected", f"{_PLACING}:Placing._plans",
-        "return live <= self._nodes.keys() or", "return True or",
+        "return live <= self._connected or", "return True or",
         test_what_is_to_run_is_placed_when_all_recorded_nodes_are_connected,
     ),
     _mutant(
+        "nobody waits for the nodes of the other half after a merge", f"{_PLACING}:Placing.view",
+        "if self._members and members - self._members:", "if False:",
+        test_after_a_merge_the_nodes_of_the_other_half_are_awaited,
+    ),
+    _mutant(
         "a node that never connects is awaited for ever", f"{_PLACING}:Placing._plans",
-        "or now >= self.started + FIRST_HEARTBEATS_US_MAX", "",
+        "or now >= self._waits_from + FIRST_HEARTBEATS_US_MAX", "",
         test_a_node_that_never_connects_is_awaited_for_a_bounded_time,
     ),
     _mutant(
