@@ -21,7 +21,10 @@ STEP_US_MAX: Final = 50_000
 
 @dataclass(slots=True)
 class EndOffsetProbe:
-    """A pending request for the end offset of one log; ``offset`` is its reader's last position."""
+    """A pending request for the end offset of one log.
+
+    ``offset`` is the reader's position at the last check. Times are us of wall time.
+    """
 
     offset: int
     answered: bool = False
@@ -34,7 +37,10 @@ class EndOffsetProbe:
         self.answered, self.end, self.fetched_at = True, end, fetched_at
 
     def is_read(self, offset: int, passed_us: int = 0) -> bool:
-        """True if a reader at ``offset`` may stop waiting; ``passed_us``: since the last check."""
+        """True if a reader at ``offset`` may stop waiting.
+
+        ``passed_us`` is the wall time since the last check.
+        """
         if not self.answered:
             return False
         if self.end is None or offset >= self.end:

@@ -31,7 +31,10 @@ UNBOUNDED: Final = 2**62
 
 
 class InputCursor(Protocol):
-    """A line's position in one log, as far as this module needs it."""
+    """What this module needs of a line's cursor in one log.
+
+    ``offset`` is that of the next record. ``attached`` is false while the cursor is parked.
+    """
 
     offset: int
     attached: bool
@@ -42,11 +45,11 @@ class InputCursor(Protocol):
         ...
 
     def jump(self, beginning: int) -> None:
-        """Move to ``beginning``, the log's first offset: retention removed the next record."""
+        """Move to ``beginning``, the log's first offset: retention deleted the next record."""
         ...
 
     def skip_to(self, offset: int) -> None:
-        """Move to ``offset``: the live consumer passed the next record."""
+        """Move to ``offset``: the live consumer delivered nothing between the two offsets."""
         ...
 
 
@@ -99,7 +102,7 @@ class InputLog(Generic[C]):
         return before
 
     def taking(self, first: int, last: int) -> Sequence[Reader[C]]:
-        """The attached cursors, and the cursors in [first, last], which become attached."""
+        """The attached cursors, and those at an offset in [first, last], which become attached."""
         found = []
         for reader in self.readers:
             cursor = reader[1]
@@ -122,7 +125,8 @@ class Inputs(Generic[L, C]):
     Args:
         logs: all logs, with cursors at the positions of the state record.
         inputs: the logs that make up each input of the ``Line``, in its order.
-        suppress_until: by log, the end offset at the start.
+        suppress_until: by log, the end offset at the start; tentative output is suppressed until
+            the logs are read to there.
     """
 
     def __init__(
@@ -191,7 +195,10 @@ class Inputs(Generic[L, C]):
         )
 
     def receive(self, log: L, offset: int) -> Sequence[Reader[C]]:
-        """The cursors that take the record at ``offset``; passed cursors skip to it."""
+        """The cursors that take the record at ``offset``.
+
+        An attached cursor at a smaller offset skips to it; a cursor parked at it is attached.
+        """
         at = self._logs[log]
         at.position = offset + 1
         found = []
@@ -209,14 +216,17 @@ class Inputs(Generic[L, C]):
     def receive_batch(self, log: L, offset: int, next_offset: int) -> Sequence[Reader[C]]:
         """The cursors that take a batch of records [offset, next_offset) of a transactional log.
 
-        Some offsets of such a log are invisible to readers. No visible record lies between the
-        previous batch of the live consumer and this one.
+        Some offsets of such a log hold transaction markers, which no reader receives. No record
+        lies between the previous batch of the live consumer and this one.
         """
         at = self._logs[log]
         return at.taking(at.advance(next_offset), offset)
 
     def read_to(self, log: L, position: int) -> Sequence[Reader[C]]:
-        """The cursors that take all visible records below ``position``; there may be none."""
+        """The cursors that the live consumer feeds, which has read all records below ``position``.
+
+        There may be no record between its previous position and this one.
+        """
         at = self._logs[log]
         return at.taking(at.advance(position), UNBOUNDED)
 
@@ -230,9 +240,9 @@ class Inputs(Generic[L, C]):
         return [(log, of) for log, at in logs if (of := at.stable) is not None and not of.attached]
 
     def replaying(self, line: LineName, log: L, offset: int) -> C | None:
-        """The cursor that a catch-up reader's record is for.
+        """The cursor that takes a catch-up reader's record.
 
-        None if the record was fetched before the cursor was attached or parked elsewhere.
+        None if the cursor was attached, or parked elsewhere, after the record was fetched.
         """
         cursor = self._logs[log].cursor(line)
         return None if cursor.attached or offset != cursor.offset else cursor
@@ -243,7 +253,7 @@ class Inputs(Generic[L, C]):
         at.attach(at.cursor(line))
 
     def attach_parked(self, line: LineName, log: L) -> None:
-        """Keep a just parked cursor attached if the live consumer's next offset is the same."""
+        """Attach a cursor that was just parked, if it stands at the live consumer's next offset."""
         at, cursor = self._logs[log], self._logs[log].cursor(line)
         cursor.attached = cursor.offset == at.position
 
@@ -253,7 +263,7 @@ class Inputs(Generic[L, C]):
         return at.cursor(line).offset >= at.position
 
     def position_gone(self, line: LineName, log: L, beginning: int) -> None:
-        """Move a parked cursor whose next record was removed by retention (rule-28)."""
+        """Move a parked cursor to ``beginning``: retention deleted its next record (rule-28)."""
         cursor = self._logs[log].cursor(line)
         if not cursor.attached and cursor.offset < beginning:
             cursor.jump(beginning)
@@ -268,7 +278,7 @@ class Inputs(Generic[L, C]):
         return wanted
 
     def is_probed(self, log: L) -> bool:
-        """True if the end offset has been requested and is not read to yet."""
+        """True if the end offset has been requested, and the log is not read to it yet."""
         return log in self._probes
 
     def answer(self, ends: Mapping[L, int | None], fetched_at: int) -> None:
@@ -280,9 +290,10 @@ class Inputs(Generic[L, C]):
     def read_through(
         self, deadline: Callable[[int], int | None], passed_us: int = 0
     ) -> Sequence[tuple[int, int]]:
-        """Inputs that the live line has now read to their ends, with the earliest fetch time.
+        """Inputs whose logs the live line has now all read to fetched ends.
 
-        ``deadline`` is the schedule's. ``passed_us`` is the time since the last call.
+        Yields (input, the earliest fetch time of these ends). ``deadline`` is the schedule's.
+        ``passed_us`` is the wall time since the last call.
         """
         if not self._probes:
             return ()
@@ -306,7 +317,7 @@ class Inputs(Generic[L, C]):
         return bool(self._unread)
 
     def is_unread(self, needed_to: int) -> bool:
-        """True if unread records of the start may belong to the unit that ends at ``needed_to``.
+        """True if the unit that ends at ``needed_to`` may need records unread since the start.
 
         A log that has been read to ``needed_to`` in event time suffices: its cursor may be parked
         there (rule-12).
@@ -320,7 +331,7 @@ class Inputs(Generic[L, C]):
 
     @property
     def awaited(self) -> set[L]:
-        """The logs that are still to be read to an end offset."""
+        """The logs that are still to be read to an end offset, requested now or at the start."""
         return {*self._probes, *self._unread}
 
 
@@ -329,7 +340,8 @@ def _holds_nothing_due(
 ) -> bool:
     """True if a parked cursor has read everything that was due when the end was fetched.
 
-    It stays parked, so it would never reach the end (decision 121).
+    The cursor is parked ahead of its line. It would not reach the end until the line has followed,
+    and the line must not wait for that (decision 121).
     """
     if cursor.attached or not probe.answered:
         return False

@@ -4,10 +4,11 @@ DPC (section 4.4.3) keeps two replicas of a query diagram when a failure heals: 
 process new tuples tentatively, the other reconciles. A stage here always has both, as two *lines*
 over the same inputs. The **stable line** takes the next unit (the orderer's bucket, the
 root's window) when every input is complete up to its end, however long that takes. The **live
-line** answers every unit by its deadline. Normally it is the stable line; when the bound expires it
-*forks* and continues alone, tentatively, until the stable line has caught up and the lines *join*.
-Nothing is rolled back, and neither line waits for the other, except for lines that have met while
-the roots are far behind (``reconcile/downstream.py``).
+line** answers every unit by its deadline. Normally the two are *joined*: one stable answer serves
+both. If an input is missing when the bound expires, the live line *forks*: it continues alone,
+tentatively, until the stable line has caught up and the lines *join*. Nothing is rolled back. The
+lines do not wait for each other, with one exception: lines that have met stay apart while the roots
+are far behind (``reconcile/downstream.py``).
 
 This module only decides: which unit is next for each line, which input has failed, what is due.
 Callers pass the progress of each input per line and the time, and keep content, positions and
@@ -16,9 +17,9 @@ offset fetched after the deadline, so that a process that was itself suspended d
 inputs (rule-14, rule-16, rule-17, rule-18 and rule-20; trace-11).
 
 The query's *policy* (section 6.1) sets how long a unit is held back while the lines are forked:
-until its deadline, since the unit may then need no correction, or not at all, and in STABILIZATION
-also indefinitely. Only the stage whose own input is missing delays. A stage with tentative input
-forwards it at once; otherwise the delays of a chain would add up (trace-13).
+not at all, or until its deadline, since the unit may then need no correction, or, in STABILIZATION
+only, until the lines join. Only the stage whose own input is missing delays. A stage with tentative
+input forwards it at once; otherwise the delays of a chain would add up (trace-13).
 
 The paper's alternative, one copy that checkpoints, undoes and redoes (section 4.4.1), needs all
 tentative tuples buffered, or a second node, for as long as the failure lasts (trace-5).
@@ -58,7 +59,7 @@ class Units(Protocol):
         ...
 
     def news_from(self, start: int) -> int:
-        """End of the unit before: readings from here on occur first in this unit."""
+        """End of the unit before; no earlier unit has readings from here on."""
         ...
 
 
@@ -66,9 +67,8 @@ class Units(Protocol):
 class Schedule:
     """Normal times and deadlines of units.
 
-    ``normal_time(e)`` is wall(e + lateness) in us, or None while it is unknown.
-    ``answer_within_us`` is X - (n - k + 1)m for stage k of n: the ladder of deadlines (rule-15,
-    trace-13).
+    ``normal_time(e)`` is wall(e + lateness) in us, or None while it is unknown. A deadline is
+    ``answer_within_us`` after it: X - (n - k + 1)m for stage k of n (rule-15, trace-13).
     """
 
     normal_time: Callable[[int], int | None]
@@ -86,7 +86,8 @@ class Policy:
 
     ``failure`` applies while an input is missing, ``stabilization`` while no input is missing but
     the stable line has not caught up. *process* answers as soon as allowed (rule-17), *delay* at
-    the deadline, *suspend* not at all: it trades the bound for fewer corrections.
+    the deadline. *suspend* gives no answer until the lines join or an input fails again: it gives
+    up the bound for fewer corrections.
     """
 
     failure: FailurePolicy = "process"
@@ -98,7 +99,7 @@ PROCESS: Final = Policy()
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing is due: retry on new input or at ``until`` (us of wall time; None: input only)."""
+    """Nothing is due: retry on new input, or at ``until`` (us of wall time) unless it is None."""
 
     until: int | None
 
@@ -157,14 +158,14 @@ class Line:
         self.stable_next = stable_next
         self.live_next = live_next
         self.failed: set[int] = set()
-        # After a restart the first ``judge`` finds what a forked line lacks.
+        # Whether an input is missing is unknown at a start; the first ``judge`` finds out.
         self.state = LineState.UP_FAILURE if live_next > stable_next else LineState.STABLE
         """The output's state, as heartbeats report it (dpc-6)."""
 
     def copy(self) -> Line:
-        """A copy to decide on; this line stays unchanged until the copy replaces it.
+        """A copy on which a decision is prepared; this line does not change with it.
 
-        The record of what has been read is shared: it is no decision.
+        How far the inputs have been read is shared with the copy: no decision changes it.
         """
         other = object.__new__(Line)
         # Attribute by attribute: called once or twice a step, and a loop over names takes three
@@ -182,9 +183,9 @@ class Line:
         return self.state is not LineState.STABLE
 
     def note_read(self, input_: int, fetched_at: int) -> None:
-        """The live line has read ``input_`` to an end that was fetched at ``fetched_at``.
+        """Record that the live line has read ``input_`` to an end fetched at ``fetched_at``.
 
-        Also called when the broker gave no answer in time: then waiting is pointless.
+        Also called when the broker gave no answer in time: there is nothing to wait for then.
         """
         before = self._read_through[input_]
         self._read_through[input_] = fetched_at if before is None else max(before, fetched_at)
@@ -192,7 +193,10 @@ class Line:
     # Stable line.
 
     def stable_ready(self, stable_to: int) -> bool:
-        """True if the stable line may take its next unit; ``stable_to``: least input (rule-16)."""
+        """True if the stable line may take its next unit (rule-16).
+
+        ``stable_to`` is the least progress of any input on the stable line.
+        """
         return stable_to >= self._units.end(self.stable_next)
 
     def stable_answered(self, following: int) -> None:
@@ -202,7 +206,10 @@ class Line:
         self.live_next = max(self.live_next, following)
 
     def try_join(self, now: int, stable_to: int, *, attached: bool) -> bool:
-        """Join if the stable line has reached the live line before the deadline (rule-18)."""
+        """Join if the stable line has reached the live line before the deadline (rule-18).
+
+        ``attached``: whether every cursor of the stable line is attached. True if the lines joined.
+        """
         if not self.forked or self.stable_next != self.live_next or not attached:
             return False
         end = self._units.end(self.live_next)
@@ -229,7 +236,8 @@ class Line:
         ``start`` is given if all units up to it are answered together. ``live_to[i]`` is the
         progress of input i on the live line. ``tentative(i)`` is true if input i passes the unit's
         end only tentatively; the line then does not wait for the deadline (trace-13). ``excused``
-        inputs are held back by policy: their silence is no failure (rule-14, rule-17, rule-20).
+        inputs are held back by policy: they do not fail while they send nothing (rule-14, rule-17,
+        rule-20).
         """
         start = self.live_next if start is None else start
         end = self._units.end(start)
@@ -253,9 +261,9 @@ class Line:
         if is_complete:
             if self.forked:
                 self.state = moved(self.state, LineEvent.INPUT_COMPLETE)
-            silence = self._listen_ahead(now, live_to, excused) if self._suspends else None
-            if silence is not None:
-                return silence
+            withheld = self._suspended(now, live_to, excused) if self._suspends else None
+            if withheld is not None:
+                return withheld
         self._event = (
             LineEvent.INPUT_MISSING if lagging or is_tentative else LineEvent.INPUT_COMPLETE
         )
@@ -270,9 +278,9 @@ class Line:
         return AnswerTentatively(lagging)
 
     def live_answered(self, following: int | None = None) -> None:
-        """Record a tentative answer to the live line's next unit; the lines are forked.
+        """Record a tentative answer to the live line's next unit; the lines are then forked.
 
-        ``following``: the unit after the last one, of several that were answered alike.
+        ``following``: if several units were answered alike, the unit after the last of them.
         """
         self.live_next = self._units.following(self.live_next) if following is None else following
         self.state = moved(self.state, self._event)
@@ -290,8 +298,8 @@ class Line:
     def _delays(self, lagging: tuple[int, ...], *, is_complete: bool) -> bool:
         """True if the unit is held back until its deadline although no input is awaited.
 
-        If the unit is complete and the lines are joined, the stable line answers when its own
-        cursors get there. Tentative input was already held back by the stage that made it.
+        If the unit is complete and the lines are joined, the stable line answers as soon as its
+        cursors have read as far. Tentative input was already held back by the stage that sent it.
         """
         if is_complete:
             return not self.forked or self._policy.stabilization != "process"
@@ -301,13 +309,14 @@ class Line:
     def _suspends(self) -> bool:
         return self._policy.stabilization == "suspend"
 
-    def _listen_ahead(
+    def _suspended(
         self, now: int, live_to: Sequence[int], excused: Collection[int]
     ) -> Verdict | None:
-        """While suspended, watch for an input that fails again in later units.
+        """While suspended, find an input that fails again in a later unit.
 
         The next unit is complete and stays unanswered, so the deadline that counts is that of the
-        first unit that some input has not passed. None: that deadline has passed, resume answers.
+        first unit that some input has not passed. None: that deadline has passed and the input's
+        log has been read to its end, so that the line answers again.
         """
         unit = max(self._watched, self.live_next)
         waited_for = [i for i in range(len(live_to)) if i not in excused]
@@ -328,7 +337,8 @@ class Line:
         """True if an input with progress ``to`` keeps its deadlines.
 
         An input whose latency exceeds a unit never passes the beginning of the unit that is due.
-        By that test alone it would stay failed forever, and so would the chain behind it.
+        By that test alone it would stay failed forever, and so would all queries that read this
+        one.
         """
         deadline = self._schedule.deadline(to)
         return deadline is not None and now < deadline

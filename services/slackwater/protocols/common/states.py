@@ -1,7 +1,7 @@
 """The states of an output stream and the transitions between them, as a table (DPC, Figure 5).
 
-Heartbeats carry these states, and a consumer chooses among replicas by them (Table II). Section 8.2
-keeps one state per output instead of one per node; here every pair of lines has its own.
+Heartbeats carry these states, and a consumer chooses among replicas by them (Table II). Every pair
+of lines has a state of its own, as section 8.2 keeps one state per output instead of one per node.
 
 The table holds all legal transitions. Any other transition is a bug and raises an error that names
 the state and the event. The diagram in ``docs/protocols/dpc.md`` is drawn from the table.
@@ -40,8 +40,8 @@ class LineEvent(Enum):
     INPUT_MISSING = "INPUT_MISSING"
     """A unit is answered without some input, or from a tentative input."""
     INPUT_COMPLETE = "INPUT_COMPLETE"
-    """The live line's next unit lacks nothing. This event forks the lines only if the stable line
-    misses its own deadline, delayed by its reading and not by an input."""
+    """The live line's next unit lacks nothing. This event forks joined lines only if the stable
+    line misses the deadline because its own reading is behind, while no input is missing."""
     JOINED = "JOINED"
     """The stable line has reached the live line before its deadline, and so have its readers."""
 
