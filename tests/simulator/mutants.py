@@ -393,7 +393,7 @@ MUTANTS = (
     ),
     Mutant(
         "the lines join before the corrections are read", "trace-33",
-        (Edit(f"{_sunion}.core:OrdererCore._may_be_one",
+        (Edit(f"{_sunion}.core:OrdererCore._stable_may_emit",
               "not self.downstream.is_awaited(now, line.stable_next)", "True"),),
         f"{_scenarios}.test_r33_corrections_do_not_delay_live_answers:test_an_aggregator_slower_than_its_orderer_keeps_the_lines_apart",
     ),

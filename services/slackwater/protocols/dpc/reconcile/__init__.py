@@ -1,4 +1,5 @@
-"""Reconciliation: replicas catch up one at a time, and lines join when their readers are near.
+"""Reconciliation: how replicas catch up after a failure (DPC, section 4.4.3).
 
-At least one replica continues to answer while another reconciles (DPC, section 4.4.3).
+``staggering`` lets the replicas catch up one at a time. ``downstream`` delays the join of a
+replica's lines until the roots have read most of its corrections.
 """

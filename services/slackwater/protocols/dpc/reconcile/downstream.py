@@ -3,21 +3,21 @@
 DPC joins as soon as a replica has caught up, because the queue between two nodes is short. Here an
 aggregator reads the logs between them. If it is slower than its orderer, it still has corrections
 of a long failure to read when the orderer's lines meet, and a live bucket appended to the stable
-log would wait after them (trace-33). So the lines stay *forked* until the roots are near: the live
-line continues to write each bucket to the live log, which has its own task, and the stable line
-writes the bucket again.
+log would wait after them (trace-33). So the lines stay *forked* until the roots are near. The live
+line continues to write each bucket to the live log, which another Spark task reads, and the stable
+line writes the bucket again to the stable log.
 
-The measure is the roots' read position in *this* replica's stable log. Answered windows would be
-the wrong measure: the silence of another child stops them for hours, a long window or a large
-lateness delays them by design, and a query without a window has none.
+The distance is measured by how far the roots have read *this* replica's stable log. The last
+answered window would be a wrong measure: a silent stream of another child stops answers for hours,
+a long window or a large lateness delays them by design, and a query without a window has none.
 
-Waiting proceeds in rounds, since an aggregator that is never near would keep the lines apart
-forever. A round ends when the roots reach the position where the stable log ended at its beginning.
-If the distance has not halved by then, corrections are not its cause and the lines join. Roots
-whose last report is older than a lease are not waited for.
+Waiting proceeds in rounds, since an aggregator that is always far behind would keep the lines apart
+forever. A round ends when the roots reach the position at which the stable log ended when the round
+began. If the distance has not halved by then, corrections are not its cause and the lines join.
+Roots whose last report is older than a lease are not waited for.
 
-Rejected: a credit that keeps a stable line close to the roots during catch-up. The credit would
-move at the pace of heartbeats and slow a fast aggregator to the pace of a slow one.
+Rejected: a limit on how far a stable line may be ahead of the roots during catch-up. The limit
+would move with each heartbeat, and make a fast aggregator as slow as a slow one.
 
 Pure: reports and times come in, a decision comes out. Times are us.
 """
@@ -29,8 +29,8 @@ from typing import Final
 from slackwater.model.names import replica_letter
 
 NEAR_BUCKETS_DEFAULT: Final = 5
-"""Half a second at the usual w of 100 ms. Transport and heartbeats account for one to three, and so
-few live buckets cost an aggregator that keeps pace less than the bound."""
+"""Half a second at the usual w of 100 ms. Transport and heartbeats account for one to three
+buckets, and an aggregator that keeps pace processes five in less than the bound."""
 
 
 def read_position_key(child: int, replica: int) -> str:
@@ -39,7 +39,7 @@ def read_position_key(child: int, replica: int) -> str:
 
 
 class Downstream:
-    """One replica's view of the parts of a query's root.
+    """One replica's view of the roots that read its stable log.
 
     ``near_us`` is the distance (event time) within which lines join without waiting, ``lease_us``
     how long a report is valid.
@@ -53,7 +53,10 @@ class Downstream:
         self._lag = 0
 
     def update(self, part: int, read_to: int, received_at: int) -> None:
-        """Record how far a root has read this replica's stable log, from its latest heartbeat."""
+        """Record the event time to which a root has read this replica's stable log.
+
+        ``received_at`` is the arrival time of the root's latest heartbeat.
+        """
         self._statuses[part] = (read_to, received_at)
 
     def is_awaited(self, now: int, stable_next: int) -> bool:
@@ -71,5 +74,5 @@ class Downstream:
         return True
 
     def forget(self) -> None:
-        """Discard the round: the lines have joined, or the stable line is behind again."""
+        """Discard the round: the lines have joined, or an input is missing again."""
         self._round_end = None

@@ -5,10 +5,10 @@ reconciles itself or must reconcile too and has the lower id (Figure 9). In the 
 replica free for new tuples. Here every replica has a line for new tuples (``common/line.py``), so
 the lease only saves work: the root takes corrections from the first replica that has them, and the
 same work in other replicas can wait until the sources, the broker and the CPU are free. Hence
-*correctness never depends on the lease* (trace-30). It is renewed by regular heartbeats and void
-when they stop. A replica that receives no heartbeats for the length of a lease proceeds. A holder
-without progress releases the lease; if it does not, the others ignore its claim. A single replica
-needs no lease.
+*correctness never depends on the lease* (trace-30). Each heartbeat renews the lease; without
+heartbeats it is void. A replica that receives no heartbeats for the length of a lease proceeds. A
+holder without progress releases the lease and *rests*: for a time it does not request it again. If
+such a holder does not release it, the others ignore its claim. A single replica needs no lease.
 
 Rejected: separate request and reply messages. A lost reply needs its own time-out, whereas a lost
 heartbeat is repeated after 40 ms.
@@ -29,7 +29,11 @@ lease: with a constant rest, two replicas without progress would alternate and s
 
 
 class PeerStatus(NamedTuple):
-    """A replica's report on the lease; ``grants`` is the replica that may have it, -1 for none."""
+    """A replica's report on the lease, as its heartbeats carry it.
+
+    ``asks`` and ``holds``: whether it requests or has the lease. ``grants``: the replica to which
+    it grants the lease, -1 for none. ``progress``: the position of its stable line (us).
+    """
 
     asks: bool = False
     holds: bool = False
@@ -42,7 +46,7 @@ class PeerStatus(NamedTuple):
 
     @classmethod
     def of(cls, counters: Mapping[str, int]) -> PeerStatus | None:
-        """Decode from a heartbeat; None if its sender does not take part."""
+        """Decode from a heartbeat; None if it carries no report on the lease."""
         values = [counters.get(f"turn_{name}") for name in cls._fields]
         asks, holds, grants, progress = values
         if asks is None or holds is None or grants is None or progress is None:
@@ -52,7 +56,7 @@ class PeerStatus(NamedTuple):
 
 @dataclass(slots=True)
 class _Peer:
-    """A peer's last status, when it was received, and when it last changed."""
+    """A peer's last status, when it was received, and when its claim or progress last changed."""
 
     status: PeerStatus
     last_heartbeat: int
@@ -77,7 +81,7 @@ class Stagger:
         self._progress = 0
         self._moved_at = 0
         self._rests_until = 0
-        self._in_vain = 0
+        self._vain_leases = 0
         self._grants = -1
 
     def update(self, replica: int, status: PeerStatus, received_at: int) -> None:
@@ -91,17 +95,17 @@ class Stagger:
         """True if this replica may catch up; ``progress`` is the position of its stable line."""
         if self._alone or not needs:
             self._asked_at, self._holds = None, False
-            self._excuse_those_who_wait(now)
+            self._excuse_waiting_peers(now)
             self._grants = self._choice(now)
             return True
         if progress != self._progress:
-            self._in_vain = 0
+            self._vain_leases = 0
         if progress != self._progress or not self._holds:
             self._progress, self._moved_at = progress, now
         if self._holds and now - self._moved_at >= self._lease_us:
-            self._in_vain = min(self._in_vain + 1, REST_LEASES_MAX)
-            self._rests_until = now + self._in_vain * self._lease_us
-        self._excuse_those_who_wait(now)
+            self._vain_leases = min(self._vain_leases + 1, REST_LEASES_MAX)
+            self._rests_until = now + self._vain_leases * self._lease_us
+        self._excuse_waiting_peers(now)
         self._ask(now)
         self._holds = self._has_turn(now)
         self._grants = -1 if self._holds else self._choice(now)
@@ -118,8 +122,8 @@ class Stagger:
         elif self._asked_at is None:
             self._asked_at = now
 
-    def _excuse_those_who_wait(self, now: int) -> None:
-        """Excuse waiting peers: while a replica holds the lease, their status need not change."""
+    def _excuse_waiting_peers(self, now: int) -> None:
+        """Count waiting peers as active: while a replica holds the lease they make no progress."""
         active = [p for p in self._peers.values() if self._is_active(p, now)]
         if self._holds or any(p.status.holds for p in active):
             for peer in active:
@@ -127,7 +131,11 @@ class Stagger:
                     peer.moved_at = now
 
     def _has_turn(self, now: int) -> bool:
-        """True if a fresh peer grants the lease, or none is ahead and no grant came in time."""
+        """True if this replica has the lease now.
+
+        A fresh peer grants it; or it is held already, or no grant came for the length of a lease,
+        and no peer goes first. A resting replica has it if no peer is fresh.
+        """
         if self._asked_at is None:
             return not any(self._is_fresh(peer, now) for peer in self._peers.values())
         if any(
@@ -151,16 +159,16 @@ class Stagger:
     def _choice(self, now: int) -> int:
         """The replica to grant: a holder, else the requester with the lowest id; -1 if itself."""
         active = {r: p.status for r, p in self._peers.items() if self._is_active(p, now)}
-        at_it = [r for r, status in active.items() if status.holds]
+        holders = [r for r, status in active.items() if status.holds]
         asking = [r for r, status in active.items() if status.asks]
         if self._asked_at is not None:
             asking.append(self._me)
-        best = min(at_it or asking, default=-1)
+        best = min(holders or asking, default=-1)
         return -1 if best == self._me else best
 
     def _is_fresh(self, peer: _Peer, now: int) -> bool:
         return now - peer.last_heartbeat < self._lease_us
 
     def _is_active(self, peer: _Peer, now: int) -> bool:
-        """True if the peer's report is fresh and changed lately; a stuck peer is not waited for."""
+        """True if the peer's report is fresh and has changed lately; others do not go first."""
         return self._is_fresh(peer, now) and now - peer.moved_at < self._lease_us

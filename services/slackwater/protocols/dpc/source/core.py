@@ -1,19 +1,21 @@
 """The writer of a persistent source log: assigns ids and watermarks, and refuses unusable readings.
 
 DPC's data sources log every tuple durably before it is visible (section 2.2) and send boundary
-tuples, which promise that nothing older follows (section 4.2.1). ``SourceCore`` is the part that
-needs no clock, disk or broker. Readings come in as columns, in input order; records go out, each
-with gap-free ids and the watermark that holds after it.
+tuples, which promise that nothing older follows (section 4.2.1). ``SourceCore`` does this without
+clock, disk or broker. Readings come in as columns, in input order; records go out, each with
+contiguous ids and the watermark that holds after it.
 
-A reading below the watermark is late. If watermarks derive from the input alone (a file, or a
-stream whose boundaries come from its readings), a reading is late exactly if its time lies more
-than ``disorder`` below the largest time before it. That is a function of the input alone,
-independent of flushes, so a restart decides the same, and a batch computation can apply the rule.
-The watermark then never passes a usable reading: later input is above (largest time so far) -
-disorder, or late. If watermarks follow the clock, a reading is late if it is below the watermark.
+A reading below the watermark is late. The stream's ``LateRule`` decides which readings these are:
 
-A clock's watermark covers only input that was read to an end observed after it (trace-10); the
-caller passes ``clock_us`` in that case. Boundaries of a stream with ``expect_every`` never come
+* ``input``: watermarks derive from the input alone (a file, or a stream whose boundaries come from
+  its readings). A reading is late if its time lies more than ``disorder`` below the largest time
+  before it, or below a boundary in the input. That is a function of the input, independent of
+  flushes, so a restart decides the same, and a batch computation can apply the rule. The watermark
+  never passes a usable reading: later input is above (largest time so far) - ``disorder``, or late.
+* ``promise``: watermarks follow the clock, and a reading is late if it is below the watermark.
+
+A watermark from the clock covers only input that was read to an end observed after it (trace-10);
+the caller passes ``clock_us`` in that case. Boundaries of a stream with ``expect_every`` never come
 from a clock, whether the duration is declared or learned. If it is learned, the core also counts
 the gaps between readings (``primitives/lateness.py``).
 
@@ -53,8 +55,9 @@ BYTES_DEFAULT_MAX: Final = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """Readings in input order.
+    """Readings in input order, as columns of one length; times are us of event time.
 
+    ``keys[key_index[i]]`` is the key of reading i, and ``values`` has one column for each field.
     ``positions[i]`` is the input position after reading i; ``position`` is the input position
     after everything that was read, readings or not.
     """
@@ -83,7 +86,10 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Readings of an ``Arrived`` that are not logged, or (before_start) in no window."""
+    """Readings of an ``Arrived`` that are not logged; with ``before_start``: logged, in no window.
+
+    ``indices`` are those of the readings in its columns.
+    """
 
     reason: Reason
     indices: npt.NDArray[np.intp]
@@ -98,7 +104,7 @@ class SourceRules:
     disorder_us: int
     late: LateRule
     clock_boundaries: bool
-    """False with ``expect_every``: its boundaries come from readings alone."""
+    """False with ``expect_every``: the stream's boundaries come from readings alone."""
     readings_max: int = READINGS_DEFAULT_MAX
     bytes_max: int = BYTES_DEFAULT_MAX
     learning: Learning | None = None
@@ -152,7 +158,7 @@ class SourceCore:
     def follow(self, stimes: type_i64) -> int:
         """Replay readings that an earlier incarnation processed; return how many were late.
 
-        Only if lateness is a function of the input: their times decide which later ones are late.
+        Only under the rule ``input``: their times determine which later readings are late.
         """
         assert self.rules.late == "input"
         if not len(stimes):
@@ -161,11 +167,14 @@ class SourceCore:
         return int(np.count_nonzero(late))
 
     def advance_watermark(self, t_us: int) -> None:
-        """Raise the input's watermark: a boundary message promises no reading below ``t_us``."""
+        """Raise the input's watermark to that of a boundary message in it."""
         self.input_watermark = max(self.input_watermark, t_us)
 
     def offer(self, arrived: Arrived, now_us: int | None = None) -> tuple[Refused, ...]:
-        """Accept readings; ``now_us`` (event clock) enables the check for future readings."""
+        """Accept readings, and return those that cannot be used.
+
+        With ``now_us``, the event clock's time, a reading more than a day ahead of it is refused.
+        """
         self.position = arrived.position
         if not len(arrived):
             return ()
@@ -209,9 +218,10 @@ class SourceCore:
         self._lost += readings
 
     def end(self, end_us: int | None) -> None:
-        """Mark the input as exhausted; its watermark is then ``end_us``, independent of the clock.
+        """Mark the input as exhausted.
 
-        See trace-24.
+        Its watermark is then ``end_us``, independent of the clock (trace-24). With None it is
+        determined as before.
         """
         self._ended = True
         self._end_us = end_us
@@ -235,10 +245,11 @@ class SourceCore:
         return min(grid.next_cut(after_us - disorder) for grid in grids) + disorder
 
     def claim(self, clock_us: int | None, follow_us: int | None = None) -> int:
-        """The watermark that may be promised now for unread input.
+        """The highest watermark that may be sent now, in us of event time.
 
-        ``clock_us``: event clock time at which the end was observed that the input is read to.
-        ``follow_us``: the watermark of other logs, for a log that has never held a reading.
+        ``clock_us``: event clock time at which an end of the input was observed, if the input has
+        been read to that end. ``follow_us``: the watermark of other logs, for a log that has never
+        held a reading.
         """
         if self._ended and self._end_us is not None:
             return max(self.watermark, self._end_us)
@@ -277,7 +288,7 @@ class SourceCore:
         return tuple(records)
 
     def saved(self) -> Saved:
-        """The state that a flush changes, for a caller that may fail to store the records."""
+        """The state that a flush changes; for ``restore``, if the records cannot be stored."""
         return Saved(self.next_id, self.watermark, tuple(self._chunks), self.waiting, self._lost)
 
     def restore(self, saved: Saved) -> None:
@@ -289,8 +300,9 @@ class SourceCore:
     def start(self, spool: str, affected_until: int = NEVER, *, anew: bool = False) -> SourceRecord:
         """The record that begins an incarnation (rule-6).
 
-        ``affected_until``: watermark of the damaged records right before it (trace-15).
-        ``anew``: the ids used so far are unknown, and are counted again from here on.
+        ``affected_until``: upper bound of the event times of damaged records right before it
+        (trace-15). ``anew``: the ids used so far are unknown, and readers continue with the id of
+        this record.
         """
         begun = self._boundary(Kind.START, 0, spool)
         affected_until = max(begun.stime_max, affected_until)
@@ -345,7 +357,7 @@ class SourceCore:
         return pieces
 
     def _fit(self, piece: Arrived) -> list[Arrived]:
-        """Halve the piece until long keys fit the limit too."""
+        """Halve the piece until it fits ``bytes_max`` with its keys, which may be long."""
         size = sum(map(len, piece.keys)) + len(piece) * (12 + 8 * len(piece.values))
         if size <= self.rules.bytes_max or len(piece) == 1:
             return [piece]

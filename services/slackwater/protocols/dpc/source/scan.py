@@ -1,4 +1,8 @@
-"""Scan of a source log for its next writer: the next id and the watermark in force."""
+"""Scan of a source log by its next writer, to find the next id and the watermark in force.
+
+A writer continues at the end of the log's contiguous prefix (rule-7). The scan finds this end by
+the readers' rules: repeats, records of zombies and damaged records do not move it.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +29,8 @@ class Resume:
 class LogScan:
     """The writer's state, recovered from a source log read in offset order.
 
-    The scan applies the readers' acceptance rule, so that writer and readers agree on the end of
-    the contiguous prefix. ``accepted`` lists, per spool, the runs of ids its accepted records have:
-    two spools may have claimed the same ids (rule-6, rule-7, rule-9, trace-2).
+    ``accepted`` has, per spool, the runs (first, last) of ids that its accepted records have: two
+    spools may have claimed the same ids (rule-6, rule-7, rule-9, trace-2).
     """
 
     ids: Contiguous = field(default_factory=lambda: Contiguous(0))
@@ -40,11 +43,12 @@ class LogScan:
     positions: dict[str, int] = field(default_factory=dict)
     """Per spool, the input position of its last accepted record."""
     has_hole: bool = False
-    """A record lies beyond the end of the prefix."""
+    """True if a record beyond the end of the prefix was read, and the record at its end was not."""
     pending_gap: bool = False
-    """The record is damaged: the prefix continues after it, with a gap (trace-15)."""
+    """True after a damaged record at the prefix's end: the record after it may begin with a later
+    id, and the ids between are a gap (trace-15)."""
     affected_until: int = NEVER
-    """Watermark up to which damaged records at the log's end, in no spool any more, may reach."""
+    """Upper bound of the event times of lost readings: damaged at the log's end, in no spool."""
 
     def see(self, offset: int, record: SourceRecord) -> None:
         """Process the next record of the log."""
@@ -71,20 +75,21 @@ class LogScan:
         self.positions[self.spool] = record.input_position
         if record.readings:
             self.largest = max(self.largest, record.stime_max)
-            self._won(record.first_id, record.last_id)
+            self._add_accepted(record.first_id, record.last_id)
 
     def give_up(self, spool: str, next_id: int, watermark: int) -> None:
-        """Record that ``spool`` no longer holds ids below ``next_id``; damaged ones are lost.
+        """Record that ``spool`` no longer holds ids below ``next_id``: damaged ones are lost.
 
-        At the log's end no later record's ids show how many were lost. Readers that read them
-        before the damage continue at ``next_id``, so the next record must not have a smaller id:
-        these readers would drop it as a repeat, and others would record no loss.
+        At the log's end no later record shows how many ids were lost. A reader that has read them
+        before the damage expects ``next_id``. With a smaller id, the next record would be a repeat
+        to this reader, and the others would record no loss. ``watermark`` is the one after the lost
+        readings.
         """
         if self.pending_gap and spool == self.spool and next_id > self.ids.next_id:
             self.ids = Contiguous(next_id)
             self.affected_until = watermark
 
-    def _won(self, first: int, last: int) -> None:
+    def _add_accepted(self, first: int, last: int) -> None:
         runs = self.accepted.setdefault(self.spool, [])
         if runs and runs[-1][1] + 1 == first:
             runs[-1] = (runs[-1][0], last)
@@ -96,7 +101,7 @@ class LogScan:
         return any(first <= last_id <= last for first, last in self.accepted.get(spool, ()))
 
     def resume(self, spool: str) -> Resume:
-        """The point at which a writer with this spool (or input) continues."""
+        """The point at which a writer with this spool (or this input) continues."""
         return Resume(
             next_id=self.ids.next_id,
             watermark=self.watermark,

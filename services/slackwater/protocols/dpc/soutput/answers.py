@@ -2,8 +2,8 @@
 
 DPC's SOutput (section 4.4.2) is at a node's output: after a reconciliation it drops tuples already
 sent as stable, revokes the tentative rest with one UNDO, and marks the end of the corrections with
-REC_DONE. Here it is at the root, the only output a consumer sees, and decides from two numbers that
-are in the log, never from a memory of what was computed (rule-22 to rule-24, trace-3):
+REC_DONE. Here it is at the root, whose output is the only one that consumers read. It decides from
+two numbers in the log, independent of what a process has computed (rule-22 to rule-24, trace-3):
 
     S   first window without a stable answer           before S: final
     T   first window without any answer, S <= T        [S, T): tentative, not revoked yet
@@ -12,13 +12,13 @@ are in the log, never from a memory of what was computed (rule-22 to rule-24, tr
     ------- stable -------|------ tentative ------|------ unanswered ------>
                           S                       T
 
-A transaction that moves S revokes only the windows it passes and answers them again. The paper's
-single UNDO would also revoke answers that a second failure makes irreplaceable (trace-4). When S
-reaches T all tentative answers have been replaced, and REC_DONE is written.
+A transaction that moves S revokes only the windows that S passes, and answers these again. The
+paper's single UNDO would also revoke answers that cannot be replaced until a second failure ends
+(trace-4). When S reaches T all tentative answers have been replaced, and REC_DONE is written.
 
-*Epochs.* The epoch grows by one at a tentative answer given while S = T. So all windows of [S, T)
-were answered in the current epoch: the next one begins only when that range is empty. One number
-suffices for the epoch of every answer that a correction replaces.
+*Epochs.* The epoch grows by one at a tentative answer given while S = T. The next epoch begins only
+when [S, T) is empty, so all windows of that range were answered in the current one. One number
+therefore gives the epoch of every answer that a correction replaces.
 
 *Two-step use.* ``plan`` changes nothing. It returns the transaction and the state after it; once
 the transaction is in the log, ``committed`` adopts that state. An aborted transaction needs no
@@ -40,7 +40,7 @@ from slackwater.primitives.windows import Grid
 C = TypeVar("C")
 
 CORRECTIONS_MAX: Final = 100
-"""Windows corrected by a transaction; a run of empty ones counts as one."""
+"""Most windows that a transaction corrects; a run of empty ones counts as one."""
 STABLE_ROWS_MAX: Final = 20_000
 
 
@@ -87,8 +87,8 @@ class Ready(Generic[C]):
         assert self.rows >= 0
         assert self.windows >= 1
         assert self.windows == 1 or not self.rows, "only windows without rows form a run"
-        assert not (self.skipped and self.rows), "what was skipped has no rows"
-        assert self.windows == 1 or not self.gap, "a window with a gap is reported by itself"
+        assert not (self.skipped and self.rows), "a skipped window has no rows"
+        assert self.windows == 1 or not self.gap, "a window with a gap is in no run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,11 @@ class AnswerPlanner(Generic[C]):
         return self._state
 
     def committed(self, snapshot: Answered) -> None:
-        """Adopt the state that is in the log, written by this copy or another."""
+        """Adopt the state that is in the log, written by this copy or another.
+
+        Raises:
+            ValueError: a number of the state is smaller than before.
+        """
         was, now = astuple(self._state), astuple(snapshot)
         if any(new < old for old, new in zip(was, now, strict=True)):
             raise ValueError(f"the log went back from {self._state} to {snapshot}")
@@ -232,13 +236,14 @@ class AnswerPlanner(Generic[C]):
         """Plan one transaction, without changing the state.
 
         Both inputs are in window order without holes: the stable windows from S on, the tentative
-        ones from T on, as far as they are due. Answered windows are skipped, and so are tentative
-        windows that this transaction answers finally. A caller should offer a window as both:
-        while corrections remain, a new stable window has to wait for them, but its tentative
-        answer is due and must not wait.
+        ones from T on, as far as they are due. Windows that are answered already are left out, and
+        tentative windows that this transaction answers finally are too. A caller should offer a
+        complete window as both: while corrections remain, its stable answer has to wait for them,
+        but its tentative answer is due and must not wait.
 
-        If new stable windows are left over, no tentative ones follow, because those left over are
-        next. A caller whose corrections take long to compute offers none if a live answer is due.
+        If stable windows from T on are left for the next transaction, this one has no tentative
+        answers: the windows left are next. A caller whose corrections take long to compute offers
+        none if a live answer is due.
         """
         draft = _Draft[C](self._state, self._grid, self._due_at)
         chosen, more = self._within_bounds(_from(stable, self._state.stable_from, self._slide))
@@ -322,8 +327,8 @@ class _Draft(Generic[C]):
         self.answered_to = start + ready.windows * self._slide
 
     def _stable(self, ready: Ready[C], epoch: int) -> None:
-        assert not ready.missing, "what lacks a source is not stable"
-        assert not ready.skipped, "what was not computed is not stable"
+        assert not ready.missing, "a window that lacks a source is not stable"
+        assert not ready.skipped, "a skipped window is not stable"
         start, end = ready.window_start, self._end_of(ready)
         if ready.gap:
             self.effects.append(GapNote(self._take(1), epoch, start, end, ready.gap))
@@ -362,7 +367,7 @@ def _end(chosen: Sequence[Ready[C]], slide: int) -> int:
 
 
 def _from(items: Iterable[Ready[C]], at: int, slide: int) -> Iterable[Ready[C]]:
-    """The items from window ``at`` on, without holes; earlier windows have been answered."""
+    """The items from window ``at`` on, without earlier windows; a run may lose its beginning."""
     for ready in items:
         end = ready.window_start + ready.windows * slide
         if end <= at:

@@ -18,7 +18,7 @@ from slackwater.protocols.dpc.soutput.upstream import Upstream
 
 
 def log_of(state: LogState) -> DeltaLog:
-    """The log that a part of the state record describes."""
+    """The log that an entry of the state record describes."""
     return DeltaLog(state.child, state.replica, LineName(state.line))
 
 
@@ -43,7 +43,7 @@ def restore_child(
     panes = PaneStore(grid, contents, state.stable_from)
     live_panes = LivePanes(grid, contents, panes, streams=config.children[child])
     if frontier.bucket_start > state.stable_from:
-        panes.advance(frontier.bucket_start)  # before E0 there is nothing
+        panes.advance(frontier.bucket_start)  # no reading lies between S and E0's bucket
     start = max(state.answered_to, grid.bucket_start(config.start_time))
     live = LiveInput(
         [
@@ -63,9 +63,10 @@ def restore_child(
 def settle(config: RootConfig, child: Child, now: int) -> None:
     """Release buffered buckets, so that memory is independent of window length (guarantee-5).
 
-    Buckets that the stable line has taken are not chosen for the live line. In a failure, old
-    buckets past their own deadline are chosen now: later versions of them would be left to the
-    stable line anyway.
+    Buckets that the stable line has taken are released; the live line uses the stable line's panes
+    for them. In a failure the stable line takes none. Then buckets past their deadline are chosen
+    for the live line, and folded into panes, if they lie more than H behind the newest bucket or
+    exceed the child's share of the bytes. A later version of them counts for the stable line only.
     """
     settled = child.stable.frontier.bucket_start
     reached = config.grid.bucket_start(child.live.reaches_to - child.live.ahead_us_max)
@@ -93,9 +94,11 @@ def _bytes_max(config: RootConfig) -> int:
 def check_excess(config: RootConfig, child: Child, now: int) -> None:
     """Raise if a child buffers more than its share of H without need; call after ``settle``.
 
-    ``settle`` has released chosen buckets, and has chosen buckets past their deadline until no more
-    than the share was left. Beyond the share only buckets that may not be chosen yet are allowed
-    (rule-12).
+    Chosen buckets and buckets past their deadline are not needed: ``settle`` has released them, or
+    as many as exceeded the share. Buckets that may not be chosen yet may exceed it (rule-12).
+
+    Raises:
+        HeldTooMuchError: the session is then rebuilt from its logs.
     """
     if child.live.bytes_held <= _bytes_max(config):
         return
@@ -133,7 +136,10 @@ def take_stable(
     record: BucketRecord,
     needed_to: int,
 ) -> None:
-    """Offer a record of a replica's stable log to the stable line; fold it if it counts."""
+    """Offer a record of a replica's stable log to the stable line; fold it if it counts.
+
+    ``needed_to`` is the end of the stable line's next window.
+    """
     before = child.stable.frontier
     is_taken = child.stable.take(log.replica, offset, record, needed_to)
     if child.stable.frontier < before:

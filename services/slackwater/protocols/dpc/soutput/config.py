@@ -35,7 +35,7 @@ class DeltaLog(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Write this transaction, and ``state`` as its last record; then call ``committed``."""
+    """Write this transaction, with ``state`` as its last record; then call ``committed``."""
 
     transaction: Transaction[PaneShare[Any]]
     state: RootState
@@ -43,9 +43,9 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class FetchOrdered:
-    """Fetch beginnings and ends of the ordered logs of these delta logs; answer with ``ordered``.
+    """Fetch the beginnings and ends of the ordered logs that these delta logs are made from.
 
-    The answer may be empty; the next request is sent only after it.
+    Pass them to ``ordered``, also if there are none: the next request is sent only after it.
     """
 
     logs: tuple[DeltaLog, ...]
@@ -55,18 +55,19 @@ Effect = Commit | ProbeEnds[DeltaLog] | FetchOrdered | Switched
 
 
 COUNTED_PLACEMENT_MAX: Final = 2**48
-"""Bound on placement numbers that are offsets."""
+"""Upper bound of placement numbers that are offsets of the registry (under ``up``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RootConfig:
-    """Configuration of a root copy; ``children`` are the stream names of each child (trace-31).
+    """Configuration of a root copy.
 
-    ``start_time`` is the query's start (trace-24). ``bound_us`` is X, ``tolerance_us`` the
-    tolerance for late answers (``overload.py``). ``ahead_buckets_max`` and ``ahead_bytes_max`` are
-    H of rule-12; the bytes are for all children together. ``contents`` selects what an answer
-    consists of, aggregates of deltas or plain rows (trace-21); the lines, the cursors and the order
-    of records are the same for both.
+    ``children`` has the stream names of each child (trace-31). ``start_time`` is the query's start
+    in us of event time (trace-24). ``bound_us`` is X, ``tolerance_us`` the tolerance for late
+    answers (``overload.py``). ``ahead_buckets_max`` and ``ahead_bytes_max`` are H of rule-12; the
+    bytes are for all children together. ``contents`` selects what an answer consists of, aggregates
+    of deltas or plain rows (trace-21); the lines, the cursors and the order of records are the same
+    for both.
     """
 
     fragment: str
@@ -84,22 +85,23 @@ class RootConfig:
     ahead_bytes_max: int = 256 << 20
     contents: Callable[[KeyTable, tuple[str, ...]], Contents[Any]] = Aggregates
     empty_wait_us: int = 0
-    """How long after its normal time an answer without rows may wait to join a run."""
+    """How long after its normal time an answer without rows may wait for others to form a run."""
     tolerance_us: int = BOUND_TOLERANCE_US
     live_windows_max: int = LIVE_WINDOWS_PER_STEP_MAX
     policy: Policy = PROCESS
     stale_us: int = STALE_US_MAX
     """How long a replica's last heartbeat is valid (``upstream.py``)."""
     topics: Names = UNPREFIXED
-    """Topic names, for reporting holes."""
+    """Names of topics, to report holes with."""
     children_of: str = ""
-    """The query whose children it reads; empty: its own."""
+    """The query whose children the root reads; empty: ``query``."""
     is_recorded: bool = False
-    """Whether controllers have recorded the placement: all starts on a node have one number."""
+    """Whether controllers have recorded ``placement``: all starts on one node then have one
+    number."""
 
     @property
     def child_query(self) -> str:
-        """The query that its ordered logs and deltas are named after."""
+        """The query after which the ordered logs and deltas are named."""
         return self.children_of or self.query
 
     @property
@@ -136,9 +138,9 @@ def start_of_generation(answered_us: int, earlier_start_us: int, looks_back_us: 
     """The start of the event time of a new generation, in us (rule-29).
 
     Args:
-        answered_us: S, the smallest of the parts of the earlier generation.
+        answered_us: the smallest S of the earlier generation's parts.
         earlier_start_us: the start of that generation. Readings before it belong to no window.
-        looks_back_us: how far before a reading the readings are that a join pairs it with.
+        looks_back_us: the ``within`` of a join: how far apart the two readings of a pair may be.
     """
     return max(answered_us - looks_back_us, earlier_start_us)
 
@@ -146,11 +148,11 @@ def start_of_generation(answered_us: int, earlier_start_us: int, looks_back_us: 
 def continued_state(config: RootConfig, earlier: RootState) -> RootState:
     """The state of a part whose earlier generation has answered up to ``earlier`` (rule-29).
 
-    The results go on; the positions are the beginnings of the generation's own logs, whose records
-    before S are dropped.
+    The results continue: next seq, epoch, S and T are those of ``earlier``. The positions are the
+    beginnings of the generation's own logs, whose records before S are dropped.
 
     Raises:
-        SlackwaterError: windows would be left without an answer.
+        SlackwaterError: the generation begins after S, and windows would have no answer.
     """
     begun = initial_state(config)
     if earlier.stable_from < begun.stable_from:
@@ -169,7 +171,7 @@ def continued_state(config: RootConfig, earlier: RootState) -> RootState:
 
 
 def state_after(config: RootConfig, after: Answered, logs: Iterable[LogState]) -> RootState:
-    """The state of a part that has answered up to ``after``."""
+    """The state record of a part after a transaction that leads to ``after``."""
     return RootState(
         config.fragment,
         placement=config.placement,
@@ -183,19 +185,19 @@ def state_after(config: RootConfig, after: Answered, logs: Iterable[LogState]) -
 
 
 def _frontiers(config: RootConfig, stable_from: int) -> tuple[Position, ...]:
-    """The children's frontiers where windows before S are answered; not below the query's start."""
+    """The frontiers of children whose windows before S are answered: S, or the query's start."""
     start = config.grid.bucket_start(config.start_time)
     return (Position(max(stable_from, start)),) * len(config.children)
 
 
 def fits(config: RootConfig, state: object) -> bool:
-    """True if the state record fits this part: it has a position in each of the part's logs.
+    """True if the state record can be this part's: it has a position in each of the part's logs.
 
-    Placement numbers that are offsets of the registry (`up`) are below ``COUNTED_PLACEMENT_MAX``;
-    those of controllers may be above it.
+    A placement number of ``COUNTED_PLACEMENT_MAX`` or more does not fit, unless controllers have
+    recorded it. Records of other fragments are not checked: True.
     """
     if not isinstance(state, RootState) or state.fragment != config.fragment:
-        return True  # of another fragment, not checked here
+        return True
     if not config.is_recorded and state.placement >= COUNTED_PLACEMENT_MAX:
         return False
     logs = [(log.child, log.replica, log.line) for log in state.logs]
@@ -205,10 +207,10 @@ def fits(config: RootConfig, state: object) -> bool:
 
 
 def stays_down(state: RootState | None, placement: int, *, is_recorded: bool = False) -> bool:
-    """True if the log's state forbids a start: only a greater placement may fence (trace-17).
+    """True if a root with this placement number must not start: ``state`` has one as great.
 
-    A number that controllers have recorded is that of all starts on one node; of these the last one
-    fences the others.
+    Only a greater number may fence (trace-17). All starts of a placement that controllers have
+    recorded have one number (``is_recorded``): an equal one may start, and fences the others.
     """
     if state is None or (is_recorded and state.placement == placement):
         return False
@@ -216,6 +218,6 @@ def stays_down(state: RootState | None, placement: int, *, is_recorded: bool = F
 
 
 def answered_by_all(states: Iterable[RootState | None]) -> int | None:
-    """The smallest S of all parts; None while a part has no state. Older data is not needed."""
+    """The smallest S of all parts: no part needs older data. None if a part has no state."""
     answered = [None if state is None else state.stable_from for state in states]
     return None if None in answered else min((s for s in answered if s is not None), default=None)

@@ -2,16 +2,16 @@
 
 The root combines the last SUnion and SOutput of DPC (sections 4.2 and 4.4.2). It has the same two
 lines as the orderer, over the children's delta logs. A window is stable when every child's frontier
-has passed its end. It is answered tentatively at its deadline, or earlier if every child that has
-not failed has passed it and waiting would gain nothing (rule-20). ``answers.py`` decides the order
-of records and transactions from S and T, which are in the log (rule-24).
+has passed its end. It is answered tentatively at its deadline, or from its normal time on as soon
+as every child that has not failed has passed its end (rule-20). ``answers.py`` decides the order of
+records and transactions from S and T, which are in the log (rule-24).
 
 The stable line folds slices into panes as they arrive. The live line reads all replicas' logs and
-folds the chosen slices when it must answer. Neither buffers a backlog: it is read again from
+folds the chosen slices when it must answer. Neither buffers a backlog: the lines read it again from
 recorded positions (trace-5). A step processes input, makes a decision (``decision.py``), and
-applies it. One transaction is in flight at a time. A copy whose transaction fails ends; its restart
-is the same procedure as a take-over: restore the state record, read the delta logs to their ends,
-continue (rule-27).
+applies it. One transaction is in flight at a time. A copy whose transaction fails ends. Its restart
+is the same procedure as a take-over: it restores the state record, reads the delta logs to their
+ends, and continues (rule-27).
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class RootCore:
     Args:
         config: the copy's configuration.
         state: the state record in the log (rule-24).
-        suppress_until: per log, its end offset at the start: no tentative answer before it is read.
+        suppress_until: by log, its end offset at the start. No tentative answer is given until the
+            live line has read all logs to there.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class RootCore:
             return
         self._count(log, offset, record)
         self._offer(line, log, offset, record)
-        if cursor.offset > offset:  # else the cursor holds the record, and stays parked there
+        if cursor.offset > offset:  # else the cursor could not take the record, and stays parked
             self._inputs.attach(line, log)
 
     def _offer(self, line: LineName, log: DeltaLog, offset: int, record: BucketRecord) -> None:
@@ -162,12 +163,12 @@ class RootCore:
     def position_gone(self, line: LineName, log: DeltaLog, beginning: int) -> None:
         """Move a parked cursor whose next record was removed by retention (rule-28).
 
-        The rest may begin beyond L: that is a hole, and its writer sends it again (rule-11).
+        The log may then begin beyond L: that is a hole, and its writer sends it again (rule-11).
         """
         self._inputs.position_gone(line, log, beginning)
 
     def ordered(self, spans: Mapping[DeltaLog, tuple[int, int]]) -> None:
-        """Record where some ordered logs begin and end."""
+        """Record the beginnings and ends of some ordered logs, as answer to ``FetchOrdered``."""
         self._lost_seqs.ordered(spans)
 
     def committed(self, now: int) -> None:
@@ -247,7 +248,10 @@ class RootCore:
         return self._config.schedule.normal_time(end)
 
     def _switches(self, now: int, answered_to: int) -> list[Switched]:
-        """Switches that this answer completes: the first one without the lost replica (5.1)."""
+        """The switches that an answer up to ``answered_to`` completes (DPC 5.1).
+
+        It is the first answer to a window that another replica than the lost one has passed.
+        """
         found = []
         end = self._grid.window_end(answered_to - self._slide)
         for i, child in enumerate(self._children):
@@ -261,7 +265,7 @@ class RootCore:
 
     @property
     def _needed_to(self) -> int:
-        """End of the stable line's next window; only input beyond it is ahead."""
+        """End of the stable line's next window; input beyond it is ahead of the line."""
         return self._grid.window_end(self.line.stable_next)
 
     # Positions.
@@ -349,10 +353,10 @@ class RootCore:
 
     @property
     def read_to(self) -> dict[tuple[int, int], int]:
-        """Event time up to which the live line has read each (child, replica)'s stable log.
+        """By (child, replica), the event time to which the live line has read the stable log.
 
-        Reported to the replica, which keeps live buckets out of the stable log while corrections
-        are unread (``reconcile/downstream.py``).
+        It is reported to the replica, whose lines do not join while corrections are unread
+        (``reconcile/downstream.py``).
         """
         return {
             (log.child, log.replica): self._inputs.live(log).boundary
@@ -374,7 +378,7 @@ class RootCore:
 
     @property
     def connected(self) -> bool:
-        """True if a record (at least START) has arrived from every log."""
+        """True if a record of every log has been read, by this copy or by an earlier one."""
         return all(self._contiguous_seq.values())
 
     @property

@@ -2,12 +2,13 @@
 
 A step finds the windows that are complete and those that are due (rule-20), assembles
 their answers, and plans one transaction (rule-22 and rule-23). It works on copies of the state that
-answers change: the ``Line``, and the ingredients of each child's live answers (``Chosen``). A
-decision holds the transaction and those copies; its core adopts all of them together.
+answers change: the ``Line``, and the slices chosen for each child's live answers (``Chosen``). A
+decision holds the transaction and those copies; the core adopts all of them together.
 
-Some decisions are discarded: windows without rows wait a while to be answered as one run, so that
-an idle query does not write continuously. Discarding a decision drops its copies. The alternative,
-changing the core and reverting, would have to name each field that a decision may touch.
+Live answers may be discarded within a step: windows without rows wait a while to be answered as one
+run, so that an idle query does not write continuously. Then their copies are dropped. The
+alternative, changing the core and reverting, would have to name each field that a decision may
+change.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ CORRECTED_ROWS_MAX: Final = 20_000
 LIVE_ROWS_MAX: Final = 20_000
 """Rows in a transaction, unless one window has more: each row takes time."""
 LIVE_ALONE_MAX: Final = 10
-"""Most live windows answered in succession while corrections wait. Corrections then catch up ten to
-one, however long a transaction takes."""
+"""Most live windows answered in succession while corrections wait. One transaction after them holds
+up to 100 corrections, so corrections catch up however long a transaction takes."""
 
 
 @dataclass(slots=True)
@@ -75,7 +76,7 @@ class Windows:
 
 
 class Chosen:
-    """The ingredients of one child's live answers, chosen once and for all up to ``to``."""
+    """The versions of one child's buckets that its live answers use; final up to ``to``."""
 
     def __init__(self, contents: Contents[Any], panes: LivePanes[Any], to: int) -> None:
         self._contents = contents
@@ -83,11 +84,11 @@ class Chosen:
         self.to = to
 
     def copy(self) -> Chosen:
-        """A copy on which choices are tentative."""
+        """A copy; choices made on it do not change this one."""
         return Chosen(self._contents, self.panes.copy(), self.to)
 
     def choose(self, live: LiveInput, start: int, end: int) -> None:
-        """Choose the ingredients of [start, end), immediately before they are answered."""
+        """Choose the versions of [start, end), immediately before they are answered."""
         for found in live.ingredients(start, end):
             notes = Notes.of(found.missing, found.gap)
             if found.pieces:
@@ -99,7 +100,7 @@ class Chosen:
         self.to = max(self.to, end)
 
     def leave_out(self, live: LiveInput, end: int) -> None:
-        """Skip up to ``end``, which no answer will use: keep what is missing, and no rows."""
+        """Choose up to ``end`` without rows, which no answer uses; what is missing is kept."""
         for found in live.ingredients(self.to, end):
             notes, stop = Notes.of(found.missing, found.gap), min(found.end, end)
             self.panes.put_empty(found.start, stop, notes, stable=found.stable)
@@ -128,7 +129,8 @@ class Decision:
     unread: tuple[int, ...]
     """Children whose logs must be read to their ends before they count as failed (rule-14)."""
     doubted: frozenset[int]
-    """Children that missed a deadline although a replica reported STABLE."""
+    """Children missing in an answer: their replicas that report STABLE are doubted
+    (``upstream.py``)."""
     live_alone: int
     """Live windows answered in succession while corrections waited."""
     wake_at: int | None
@@ -152,7 +154,8 @@ class _Live:
 class Decider:
     """Makes decisions from the given state, without changing it.
 
-    ``empty_wait_us`` is how long after its normal time an answer without rows may wait for others.
+    ``empty_wait_us`` is how long after its normal time an answer without rows may wait for others
+    to form a run.
     """
 
     grid: Grid
@@ -179,7 +182,7 @@ class Decider:
         live = self._due(line, over, now, suppress_tentative=suppress_tentative)
         if live.answers:
             held_until = self._held_until(live.answers, now)
-            if held_until is not None:  # input until then counts too
+            if held_until is not None:  # the answer is then made from the input up to that time
                 live.answers, live.line, live.chosen = [], line, self._chosen
         tentative = self._in_runs(live.answers) if self.empty_wait_us else live.answers
         if not (stable or tentative or stable_first):
@@ -199,9 +202,10 @@ class Decider:
     # Stable answers.
 
     def _complete(self, line: Line, now: int) -> tuple[list[Ready[PaneShare[Any]]], int | None]:
-        """The next stable answers, as many as one transaction holds (rule-23).
+        """The next stable answers, as many as one transaction holds, and None (rule-23).
 
-        If they are held back to form a run, the time until when. Moves ``line`` past them.
+        ``line`` is moved past them. If they wait to form a run: no answers, and the time until
+        which they wait.
         """
         stable_to = min(c.stable.frontier.bucket_start for c in self.children)
         if not line.stable_ready(stable_to):
@@ -237,13 +241,14 @@ class Decider:
         if run > 1:
             return Ready(start, None, 0, windows=run)
         end = self.grid.window_end(start)
-        share = self._as_one_run([c.panes.window(start, end) for c in self.children])
+        share = self._combined([c.panes.window(start, end) for c in self.children])
         return Ready(start, share, len(share.slice), gap=share.notes.lost)
 
     def _held_until(self, found: Sequence[Ready[PaneShare[Any]]], now: int) -> int | None:
         """The time until which new empty windows wait, so that idle queries write rarely.
 
-        Corrections and windows with rows never wait; empty windows before them are included.
+        None if they do not wait. Corrections and windows with rows never wait; nor do empty windows
+        that precede rows.
         """
         if not self.empty_wait_us or not found:
             return None
@@ -266,7 +271,7 @@ class Decider:
             if rows >= LIVE_ROWS_MAX:
                 break
             if _have_met(line) and not over and line.stable_ready(stable_to):
-                break  # the stable line answers it
+                break  # the stable line answers this window
             if suppress_tentative:
                 return live
             match self._verdict(live, over, now):
@@ -317,7 +322,7 @@ class Decider:
         end = self.grid.window_end(start)
         for child, chosen in zip(self.children, live.chosen, strict=True):
             chosen.choose(child.live, chosen.to, end)
-        share = self._as_one_run([chosen.panes.window(start, end) for chosen in live.chosen])
+        share = self._combined([chosen.panes.window(start, end) for chosen in live.chosen])
         missing = tuple(sorted(share.notes.missing))
         live.line.live_answered()
         return Ready(start, share, len(share.slice), missing=missing, gap=share.notes.lost)
@@ -342,7 +347,8 @@ class Decider:
     def _passed_over(self, line: Line, now: int, *, suppress_tentative: bool) -> int:
         """Number of overdue windows that the live line skips before it computes one.
 
-        A suspended line whose input is complete answers nothing, however late (section 6.1).
+        0 if the lines have met, and tentative answers are suppressed or the policy is ``suspend``:
+        the windows then have no tentative answer, however late (section 6.1).
         """
         start = line.live_next
         if _have_met(line) and (suppress_tentative or self.policy.stabilization == "suspend"):
@@ -350,7 +356,11 @@ class Decider:
         return self.overload.passed_over(now, start, lambda n: self._to_compute(line, n))
 
     def _to_compute(self, line: Line, windows: int) -> int:
-        """How many of the windows are not known to be finally empty, counted up to the limit."""
+        """How many of the next ``windows`` must be computed.
+
+        Windows that are complete and empty on the stable line need not be. The count stops at the
+        first number that is too many for one transaction.
+        """
         start = line.live_next
         end, count = start + windows * self._slide, 0
         if not _have_met(line):
@@ -364,7 +374,7 @@ class Decider:
     def _pass_over(self, live: _Live, windows: int) -> Ready[PaneShare[Any]]:
         """One answer without rows for a run of overdue windows.
 
-        The buckets needed only by them are not folded, but their missing inputs are named.
+        Buckets of no later window are not folded, but their missing inputs are named.
         """
         start = live.line.live_next
         following = start + windows * self._slide
@@ -379,7 +389,7 @@ class Decider:
 
     # Helpers.
 
-    def _as_one_run(self, shares: Sequence[PaneShare[Any]]) -> PaneShare[Any]:
+    def _combined(self, shares: Sequence[PaneShare[Any]]) -> PaneShare[Any]:
         return window_of(shares, self.contents)
 
     @property

@@ -1,8 +1,8 @@
-"""A line's cursor in one delta log: accepts records, and records positions for replay.
+"""A line's cursor in one delta log: accepts records, and keeps positions for replay.
 
 An aggregator may send a record twice (rule-19), and a writer that was replaced may still write. The
-cursor accepts only the next seq, and drops records of an older incarnation than the highest START
-read (rule-10).
+stable line's cursor accepts only the next seq; the live line's also skips holes. Both drop records
+of a smaller incarnation than the greatest one read (rule-10).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ UNKNOWN_SEQ: Final = -1
 def damaged_delta(child: int, replica: int) -> DeltaRecord:
     """A VOID record in place of an undecodable one, which may have had one seq or none.
 
-    The damaged record may have been the next one, a repeat, or not an aggregator's at all; the seq
-    after it decides. If it was the next one it leaves a hole, and the orderer sends it again
-    (rule-11).
+    The damaged record may have been the next one, a repeat, or that of a foreign writer; the seq of
+    the record after it decides. If it was the next one it leaves a hole, and the orderer sends it
+    again (rule-11).
     """
     return DeltaRecord(Kind.VOID, child, replica, 0, 0, 0, UNKNOWN_SEQ)
 
@@ -48,7 +48,7 @@ class ReplayPositions:
             self._places.append(position)
 
     def reset(self, position: LogPosition) -> None:
-        """Drop positions beyond a frontier that a START has set back."""
+        """Drop positions from ``position``'s frontier on: a START has set the frontier back."""
         while len(self._places) > 1 and self._places[-1].frontier >= position.frontier:
             self._places.pop()
         self.mark(position)
@@ -91,18 +91,24 @@ class DeltaCursor:
         self.pending_gap: LogPosition | None = None
         """Position at which a seq beyond the next one was dropped, until the next one arrives."""
         self.undecoded = 0
-        """Undecodable records since the last accepted one: at most so many seqs are missing."""
+        """Number of undecodable records since the last accepted one: each may have had a seq."""
         self._undecoded_from: LogPosition | None = None
         self.replay_positions = ReplayPositions(position, pane_of)
 
     def position(self) -> LogPosition:
-        """Position after the last record that is accepted, or that certainly does not count."""
+        """Position after the last record that was accepted or certainly does not count.
+
+        It is before undecodable records that follow: one of them may have been the next record.
+        """
         return self._undecoded_from or LogPosition(
             self.offset, self.next_seq, self.inc, self.frontier
         )
 
     def reaches(self, offset: int, contiguous_seq: int, seq: int) -> bool:
-        """True if ``seq`` follows ``contiguous_seq`` here, undecodable records aside."""
+        """True if the record at ``offset`` with ``seq`` follows ``contiguous_seq``.
+
+        Seqs between the two are those of undecodable records.
+        """
         is_next = (
             self.offset == offset and self.next_seq == contiguous_seq and self.pending_gap is None
         )
@@ -121,7 +127,7 @@ class DeltaCursor:
             self.pending_gap = self.pending_gap or self.position()
             return False
         self.next_seq, self.pending_gap = record.seq + 1, None
-        self._all_is_known()
+        self._clear_undecoded()
         if record.kind is Kind.START:
             self.inc = max(self.inc, record.seq if record.inc < 0 else record.inc)
             if record.frontier is not None and self._strict:
@@ -130,11 +136,14 @@ class DeltaCursor:
             return False
         if record.kind is Kind.VOID or record.inc < self.inc:
             return False
-        self.inc = record.inc  # its START may be lost; a hole names the writer that can fill it
+        self.inc = record.inc  # START may be lost, and a hole names the writer that can fill it
         return True
 
     def jump_to_seq(self, seq: int) -> None:
-        """Skip to ``seq``: lower ones are lost, and the dropped record may be next (rule-28)."""
+        """Continue with ``seq``: lower ones are lost (rule-28).
+
+        The cursor is parked at the record that was dropped, which may be the next one now.
+        """
         assert self.pending_gap is not None
         assert self.next_seq < seq
         self.return_to(replace(self.pending_gap, next_seq=seq))
@@ -145,10 +154,10 @@ class DeltaCursor:
         """Continue at ``beginning``, with any seq: retention removed the next record."""
         assert self.offset < beginning
         self.offset, self.next_seq, self.pending_gap = beginning, -1, None
-        self._all_is_known()
+        self._clear_undecoded()
 
     def skip_to(self, offset: int) -> None:
-        """Does nothing: the seqs of records show what is missing."""
+        """Does nothing: the seqs of records show which are missing."""
 
     @property
     def boundary(self) -> int:
@@ -157,7 +166,7 @@ class DeltaCursor:
 
     def return_to(self, position: LogPosition) -> None:
         """Read again from ``position``."""
-        self._all_is_known()
+        self._clear_undecoded()
         self.offset, self.next_seq, self.inc, self.frontier = (
             position.offset,
             position.next_seq,
@@ -165,7 +174,7 @@ class DeltaCursor:
             position.frontier,
         )
 
-    def _all_is_known(self) -> None:
+    def _clear_undecoded(self) -> None:
         self.undecoded, self._undecoded_from = 0, None
 
 

@@ -1,9 +1,9 @@
-"""The live line's view of one child: both logs of every replica, read as one.
+"""The live line's view of one child: both logs of every replica, merged to one input.
 
-The line sees all replicas' versions of a bucket and chooses per bucket as in the paper's Table II:
-the stable version if any replica has it, else the tentative version of the replica that has
-progressed furthest. Slices replace each other and are never added, so a bucket that is sent again
-is not counted twice (rule-13, rule-20, rule-21; trace-7, trace-34).
+The line reads all replicas' versions of a bucket and chooses one per bucket, as in the paper's
+Table II: the stable version if any replica has it, else the tentative version of the replica that
+has progressed furthest. Versions replace each other and are never added, so a bucket that is sent
+again is not counted twice (rule-13, rule-20, rule-21; trace-7, trace-34).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class BucketVersion:
 
     @property
     def rank(self) -> int:
-        """Order of preference: stable, stable with a gap (trace-15), tentative."""
+        """Preference, the greatest first: stable, stable with a gap (trace-15), tentative."""
         return (2 - bool(self.gap)) if self.stable else 0
 
     @property
@@ -43,7 +43,7 @@ class BucketVersion:
 
     @property
     def nbytes(self) -> int:
-        """About its size in memory."""
+        """Approximate size in memory, in bytes."""
         return sum(piece.nbytes for piece in self.pieces.values())
 
 
@@ -58,9 +58,9 @@ class _ReplicaView:
     bytes_held: int = 0
 
     def put(self, record: BucketRecord, *, stable: bool) -> None:
-        """Store a piece: stable slices replace any, tentative only tentative ones (rule-13).
+        """Store a piece: a stable version replaces any, a tentative one only tentative ones.
 
-        A stable slice within a tentative run of empty buckets stays beside the run.
+        A stable version within a tentative run of empty buckets stays beside the run (rule-13).
         """
         old = self.versions.get(record.bucket_start)
         while old is not None and old.stable and not stable:
@@ -94,7 +94,7 @@ class _ReplicaView:
             self._drop_within(old)
 
     def _replace(self, old: BucketVersion | None, version: BucketVersion) -> None:
-        """Put a version in the place of another that begins there, if there is one."""
+        """Store a version, in the place of ``old`` if another one begins at the same time."""
         if old is None:
             self.starts.insert(bisect_right(self.starts, version.start), version.start)
         else:
@@ -135,7 +135,10 @@ class _ReplicaView:
             self._keep_rest(version, run.end)
 
     def forget_before(self, start: int) -> None:
-        """Drop the versions that end by ``start``; some may begin within a run that does not."""
+        """Drop the versions that end at ``start`` or before it.
+
+        A run that begins before such a version may end after it, and is kept.
+        """
         begun = bisect_left(self.starts, start)
         kept = []
         for at in self.starts[:begun]:
@@ -177,9 +180,9 @@ class Ingredient:
 class LiveInput:
     """The live line's view of one child: both logs of every replica (rule-13, rule-20, rule-21).
 
-    ``low`` is the time up to which versions have been chosen; nothing below it is kept. A cursor
-    more than twice ``ahead_us_max`` beyond it is parked, so that a child whose sources run ahead
-    of time does not fill the memory (rule-12).
+    ``low`` is the event time up to which versions have been chosen; nothing below it is kept. A
+    cursor more than twice ``ahead_us_max`` beyond it is parked, so that memory is bounded if the
+    child's sources run ahead of the clock (rule-12).
     """
 
     def __init__(
@@ -211,8 +214,8 @@ class LiveInput:
         if record.bucket_end > self.low:
             self._views[replica].put(record, stable=line == 0)
         elif record.piece + 1 == record.pieces:
-            # Too late for an answer, but it shows the replica's progress. Otherwise, if a unit is
-            # one bucket, a child that failed once would stay behind, hence failed, forever.
+            # The record is too late for an answer, but it shows the replica's progress. Without
+            # it, if a window is one bucket, a child that failed once would lag and so stay failed.
             self._views[replica].come_to(record.bucket_end, stable=line == 0)
 
     def needs_input(self, cursor: DeltaCursor) -> bool:
@@ -229,7 +232,9 @@ class LiveInput:
         """The child's progress: stable, or tentative if no replica is healthy (trace-34).
 
         ``healthy[r]``: replica r's heartbeat is fresh and reports STABLE. Tentative progress does
-        not count while a healthy replica may still send the stable bucket.
+        not count while a healthy replica may still send the stable bucket. A replica whose
+        tentative buckets are ahead of its stable ones has forked since its heartbeat, and does not
+        count as healthy.
         """
         stable_to = self.stable_to
         for is_stable, view in zip(healthy, self._views, strict=True):
@@ -269,20 +274,20 @@ class LiveInput:
 
     @property
     def reaches_to(self) -> int:
-        """The largest event time that is buffered."""
+        """The furthest progress of any replica, stable or tentative."""
         return max(max(v.stable_to, v.tentative_to) for v in self._views)
 
     def ingredients(self, start: int, end: int) -> list[Ingredient]:
-        """The ingredients of [start, end) at present, in bucket order; holes are absent.
+        """The chosen versions of [start, end) at present, in bucket order.
 
-        Per bucket: the stable version of any replica, else the version of the replica whose
-        tentative frontier is furthest (Table II); never a sum of two.
+        Per bucket this is the stable version of any replica, else the version of the replica whose
+        tentative frontier is furthest (Table II). A bucket without a version has no ingredient.
         """
         order = sorted(self._views, key=lambda v: (v.tentative_to, v.stable_to), reverse=True)
         found = [
             (i, version) for i, view in enumerate(order) for version in view.between(start, end)
         ]
-        # Of one replica's tentative versions the one that begins later was sent later.
+        # If a replica's tentative versions overlap, the one that begins later was sent later.
         found.sort(key=lambda each: (-each[1].rank, each[0], -each[1].start))
         chosen: list[Ingredient] = []
         for _, version in found:
@@ -292,7 +297,7 @@ class LiveInput:
 
 
 def _uncovered(chosen: Sequence[Ingredient], start: int, end: int) -> list[tuple[int, int]]:
-    """The parts of [start, end) that no ingredient has; they are in order, and disjoint."""
+    """The ranges within [start, end) that no ingredient covers; they are in order and disjoint."""
     parts = []
     for each in chosen[bisect_right(chosen, start, key=lambda one: one.end) :]:
         if each.start >= end:
@@ -308,7 +313,8 @@ def _uncovered(chosen: Sequence[Ingredient], start: int, end: int) -> list[tuple
 def _ingredient(version: BucketVersion, start: int, end: int) -> Ingredient:
     """A version's contribution to [start, end).
 
-    A run of empty buckets has no pieces: a part of it may be replaced, or lie behind an answer.
+    Only a run of empty buckets may contribute less than its whole range: other versions may replace
+    some of its buckets, and others may be answered. It has no pieces.
     """
     pieces = tuple(version.pieces[i] for i in sorted(version.pieces))
     is_run = all(piece.kind is Kind.BOUNDARY for piece in pieces)

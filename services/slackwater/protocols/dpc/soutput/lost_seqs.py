@@ -26,8 +26,9 @@ class LostSeqs:
 
     Args:
         children: the children whose stable cursors are checked.
-        inputs: how far the logs have been read.
-        contiguous_seq: per log, the seq below which all have been read or are lost.
+        inputs: the stage's inputs: how far the logs have been read.
+        contiguous_seq: by log, the seq below which all are read or lost. This class raises it where
+            seqs are lost.
     """
 
     def __init__(
@@ -46,11 +47,12 @@ class LostSeqs:
     def ordered(self, spans: Mapping[DeltaLog, tuple[int, int]]) -> None:
         """Process the beginnings and ends of some ordered logs.
 
-        A seq below the beginning is lost: a cursor that waits for it at the end of its deltas
-        continues at the beginning (rule-28). A seq still in the ordered log can be sent again:
-        retention removed the delta before this root read it, and its writer learns of the hole
-        from a heartbeat (rule-11). A log that has been read to its end cannot supply a version of
-        the bucket without the gap (trace-15). Logs without an answer from the broker are absent.
+        ``spans`` has (beginning, end) by log; logs without an answer from the broker are absent.
+        There are three cases for a cursor that lacks a seq and has read its deltas to the end. A
+        seq below the beginning is lost: the cursor continues at the beginning (rule-28). A seq
+        still in the ordered log can be sent again: retention deleted its delta before this root
+        read it, and a heartbeat reports the hole to the writer (rule-11). If all of the ordered log
+        has been read, the replica cannot supply a version of the bucket without the gap (trace-15).
         """
         self._is_awaited = False
         for log, (beginning, end) in spans.items():
@@ -65,9 +67,9 @@ class LostSeqs:
                 stable.exhausted[log.replica] = stable.frontier
 
     def look(self, now: int, effects: list[Effect]) -> int | None:
-        """Request the extent of ordered logs whose delta logs seem to lack seqs.
+        """Request the extent of ordered logs whose delta logs may lack seqs.
 
-        If it is too soon for another request, return the time at which it is allowed.
+        Return the time at which the next request is allowed if it is too soon for it, else None.
         """
         logs = () if self._is_awaited else self._doubtful
         if not logs:
@@ -80,7 +82,7 @@ class LostSeqs:
 
     @property
     def _doubtful(self) -> tuple[DeltaLog, ...]:
-        """Logs with a seq beyond the next one, or awaited as an alternative to a gap."""
+        """Stable delta logs with a hole, or of replicas that may have a bucket without a gap."""
         found = []
         for child, of in enumerate(self._children):
             awaited = of.stable.awaited

@@ -1,10 +1,11 @@
 """Overload handling: selects overdue windows to skip, so that newer ones are answered in time.
 
-A root that computes slower than windows become due falls behind. If it answers in order it stays
-behind: each window is later than the one before, and after the load ends the whole backlog still
-precedes current windows. An *overdue* window, later than X, cannot be answered in time. So a run of
-overdue windows is answered by one tentative boundary line without rows (rule-20), the windows after
-it are computed next, and the stable line answers those of the run when nothing newer is due.
+A root that computes windows more slowly than they become due falls behind. If it answers in order
+it stays behind: each window is later than the one before, and after the load ends the whole backlog
+still precedes current windows. An *overdue* window, one without an answer X after its normal time,
+cannot be answered in time. So a run of overdue windows is *skipped*: it is answered by one
+tentative boundary without rows (rule-20), and the windows after it are computed next. The stable
+line answers those of the run when no newer window is due.
 
 A late answer with rows is better than one without, as long as no other window waits for it. Hence
 a run is computed if one transaction can hold it and takes no longer than the *tolerance* for late
@@ -27,18 +28,19 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 RUN_WINDOWS_MIN: Final = 2
-"""A single overdue window is computed: it delays the others no more than any window does."""
+"""A single overdue window is computed: it delays later ones no more than any window does."""
 
 
 class Overload:
     """Measures a root's processing speed and derives which windows to skip.
 
     Args:
-        normal_time: normal time of the i-th window from a start on, None while unknown.
+        normal_time: (start, i) -> normal time of the i-th window after the one at ``start``; None
+            while unknown.
         bound_us: X.
-        tolerance_us: the target duration of a transaction at most.
-        windows_max: most windows in a transaction.
-        rows_max: approximate number of rows in a transaction at most.
+        tolerance_us: the duration that a transaction should not exceed.
+        windows_max: most live windows in a transaction.
+        rows_max: most rows in a transaction, approximately.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class Overload:
     # Speed.
 
     def begins(self, now: int, rows: Sequence[int]) -> None:
-        """Record the start of a transaction; ``rows`` are those of each computed window."""
+        """Record the start of a transaction; ``rows`` has the row count of each computed window."""
         self._began = (now, len(rows)) if rows else None
         self._window_rows = max(rows, default=self._window_rows)
 
@@ -98,8 +100,8 @@ class Overload:
     def passed_over(self, now: int, start: int, to_compute: Callable[[int], int]) -> int:
         """Number of windows from ``start`` on to skip now.
 
-        ``to_compute(n)`` is how many of the next n windows must be computed; windows known to be
-        finally empty need not be.
+        ``to_compute(n)`` is how many of the next n windows must be computed: not those that are
+        known to be empty and final.
         """
         count = self.overdue(now, start)
         if count < RUN_WINDOWS_MIN:

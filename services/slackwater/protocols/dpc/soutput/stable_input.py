@@ -1,12 +1,13 @@
-"""The stable line's view of one child: R replicas' stable logs, read as one.
+"""The stable line's view of one child: the stable logs of R replicas, merged to one input.
 
-DPC section 4.3 lets a node switch between the replicas of an upstream neighbour and asks the new
-one to continue after the last stable tuple. Here every replica's log is always read, and progress
-is by event time, so no request is needed: the line follows any replica's stable log that continues
-the child's frontier. Stable content is the same in all replicas; a record ahead of the frontier
-waits, a record behind it is a repeat. Only a bucket that lost readings to retention may exist in
-two versions: a version without the gap is preferred, and a begun version that no replica can
-complete is dropped for one that some replica can (rule-10 to rule-12; trace-8, trace-15).
+In DPC, section 4.3, a node switches between the replicas of an upstream neighbour and requests that
+the new one continues after the last stable tuple. Here every replica's log is always read, and
+progress is by event time, so no request is needed: the line follows any replica's stable log that
+continues the child's frontier. Stable content is the same in all replicas; a record ahead of the
+frontier waits, a record behind it is a repeat. Only a bucket that lost readings to retention may
+exist in two versions. A version without the gap is preferred. A version of which some pieces have
+been taken is dropped if no replica can complete it and one can complete another (rule-10 to
+rule-12; trace-8, trace-15).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class StableInput:
     """Replica -> the frontier at which its record is deferred: the record has a gap, or belongs to
     another version of the bucket than the begun one (trace-15)."""
     exhausted: dict[int, Position] = field(default_factory=dict)
-    """Replica -> the frontier at which its log held no further record."""
+    """Replica -> the frontier at which its log had no further record."""
     _version: tuple[int, tuple[Gap, ...]] = (1, ())
     """The version of the record taken last."""
     _begun: dict[int, LogPosition] = field(default_factory=dict)
@@ -47,9 +48,9 @@ class StableInput:
     def take(self, replica: int, offset: int, record: BucketRecord, low: int) -> bool:
         """Offer a record of a replica's stable log; True if it moved the frontier.
 
-        ``low`` is the stable line's position. The cursor is parked if the record is too far ahead
-        of it, or ahead of the frontier (rule-12). A parked cursor stays at the record's offset, to
-        read it again.
+        ``low`` is the end of the stable line's next window. The cursor is parked if the record is
+        too far ahead of it, or ahead of the frontier (rule-12). A parked cursor stays at the
+        record's offset, to read it again.
         """
         cursor = self.cursors[replica]
         if offset < cursor.offset:
@@ -61,7 +62,7 @@ class StableInput:
             return False
         start = Position(record.bucket_start, record.piece)
         if start != cursor.frontier:
-            # A hole if it is beyond; else a repeat, by a zombie or after a restart.
+            # Beyond L the log has a hole; below L the record is a repeat of a zombie or a restart.
             if start > cursor.frontier:
                 self.holes[replica] = cursor.inc
             return False
@@ -71,7 +72,8 @@ class StableInput:
         end, here = next_position(record), self.frontier
         holds_it = record.bucket_start <= here.bucket_start < record.bucket_end
         if here.piece and holds_it and _version(record) != self._version:
-            # Versions are cut at different keys: the begun one must continue, or be dropped here.
+            # Pieces of different versions do not fit together: the version that was begun must be
+            # completed by another replica, or be dropped.
             self.deferred[replica] = here
             self._hold(cursor, before)
             if not self.alternatives(replica):
@@ -93,28 +95,25 @@ class StableInput:
         return True
 
     def _may_take(self, replica: int, record: BucketRecord) -> bool:
-        """A record with a gap may be taken only if no replica may have it without."""
+        """True unless the record has a gap, and another replica may have the bucket without it."""
         if not record.gap or self.frontier.piece:
             return True
         self.deferred[replica] = self.frontier
         return not self.alternatives(replica)
 
     def _begin_again(self) -> None:
-        """Restart the bucket, for replicas with another version of it than the begun one."""
+        """Restart the bucket with the version of the replicas that deferred a record of it."""
         bucket = Position(self.frontier.bucket_start)
         for replica, place in self._begun.items():
             if self.deferred.get(replica) == self.frontier and place.frontier <= bucket:
                 self._hold(self.cursors[replica], place)
         self.frontier = bucket
-        # What was recorded at this bucket's positions was about the dropped version.
+        # These were recorded for the version that is dropped.
         self.deferred.clear()
         self.exhausted.clear()
 
     def alternatives(self, replica: int) -> list[int]:
-        """The other replicas whose logs may yet deliver a better record at the frontier.
-
-        See trace-15.
-        """
+        """Other replicas whose logs may still have a better record at the frontier (trace-15)."""
         here = self.frontier
         return [
             other
@@ -126,7 +125,7 @@ class StableInput:
         ]
 
     @property
-    def _unanswered(self) -> list[int]:
+    def _ahead_or_deferred(self) -> list[int]:
         """Replicas whose logs continue beyond the frontier, or with a deferred record."""
         return [
             replica
@@ -136,11 +135,11 @@ class StableInput:
 
     @property
     def awaited(self) -> list[int]:
-        """Replicas that others wait for: their logs may continue at the frontier."""
+        """The alternatives of any replica that waits at the frontier."""
         return sorted(
             {
                 alternative
-                for replica in self._unanswered
+                for replica in self._ahead_or_deferred
                 for alternative in self.alternatives(replica)
             }
         )
@@ -149,16 +148,19 @@ class StableInput:
     def missing_from(self) -> dict[int, int]:
         """Replica -> incarnation of the writer whose stable log has a hole.
 
-        The hole was read as such, or the writer's START names a position beyond the frontier and
-        no replica's log has the records between: the writer must send these again too.
+        A hole shows in one of two ways: a record begins beyond L, or a log continues beyond the
+        frontier and no replica's log has the records between. The writer sends both again.
         """
         if self.frontier in self.deferred.values():
-            return self.holes  # some replica has it, deferred
+            return self.holes  # a deferred record continues the frontier
         ahead = [r for r, cursor in enumerate(self.cursors) if cursor.frontier > self.frontier]
         return self.holes | {r: self.cursors[r].inc for r in ahead if not self.alternatives(r)}
 
     def wants(self, replica: int) -> bool:
-        """True if the replica's log should be read on: not if ahead, or deferred to others."""
+        """True if the replica's log should be read on.
+
+        Not if it is ahead of the frontier, or if its next record waits for other replicas.
+        """
         if self.deferred.get(replica) == self.frontier:
             return not self.alternatives(replica)
         return self.cursors[replica].frontier <= self.frontier or replica in self.missing_from

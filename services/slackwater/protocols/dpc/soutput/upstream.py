@@ -1,21 +1,21 @@
 """Tracks the replicas of one upstream output: the last reported state, and its validity.
 
 In DPC, section 4.3, a consumer tracks whether each replica is STABLE, in UP_FAILURE, in
-STABILIZATION, or gone, and chooses a replica by Table II. Here all replicas' logs are read at once
-(``live_input.py``), so a switch costs nothing; only detecting a failed replica takes time. A
-tentative bucket of one replica is not used while another reports STABLE (trace-34). If the latter
-has just died, every answer waits until its last heartbeat is stale.
+STABILIZATION, or failed, and chooses a replica by Table II. Here all replicas' logs are read at
+once (``live_input.py``), so a switch costs nothing; only detecting a failed replica takes time. A
+tentative bucket of one replica is not used while another replica reports STABLE (trace-34). If that
+other replica has just died, every answer waits until its last heartbeat is stale.
 
 A heartbeat is therefore valid for ``STALE_US_MAX``, three heartbeat periods. If a slow replica is
 taken for dead, some answers become tentative that would have been stable a moment later, and only
 while another replica is tentative anyway. Hence the limit can be short, whereas a limit that
-restarts processes must be long. Rejected: a limit of several 100 ms periods, as is usual for
+restarts processes must be long. Rejected: a limit of several periods of 100 ms, as is usual for
 take-over; it delayed answers by 350 ms.
 
 A replica is *doubted* if it reports STABLE and a unit had to be answered without its bucket: it is
 late or dead, and another replica's tentative bucket is better than none. Progress of its stable log
-ends the doubt. Without this rule, a replica that dies just before the deadlines of a long silence
-counts as STABLE until its heartbeat is stale, and whole runs of units are answered empty while
+ends the doubt. Without this rule, a replica that dies just before many windows reach their deadline
+counts as STABLE until its heartbeat is stale, and runs of windows are answered without rows while
 another replica's buckets arrive.
 
 A *switch* is reported once complete: when the loss was detected, and when the first answer from
@@ -37,7 +37,7 @@ ONLY_STALE_US_MAX: Final = 400_000
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """The loss of a replica: it was STABLE, and is gone or in another state."""
+    """The loss of a replica: it was STABLE, and is now stale, doubted or in another state."""
 
     replica: int
     last_heartbeat: int
@@ -112,7 +112,7 @@ class Upstream:
             if self._was_stable[replica] and not is_:
                 self.lost = Loss(replica, status[1], now)
             elif is_ and self.lost is not None and self.lost.replica == replica:
-                self.lost = None  # it is back before another has taken its place
+                self.lost = None  # the replica is back before an answer without it
             self._was_stable[replica] = is_
             stale_at = status[1] + self._stale_us
             if stale_at > now and (next_stale is None or stale_at < next_stale):
@@ -121,8 +121,8 @@ class Upstream:
 
 
 def suspends(states: Sequence[LineState | None]) -> bool:
-    """True if the best replica withholds tentative buckets until it has caught up.
+    """True if all replicas with a valid state are in STABILIZATION, and there is one.
 
-    See dpc-10.
+    Under the policy ``suspend`` these send no tentative buckets until they have caught up (dpc-10).
     """
     return {state for state in states if state is not None} == {LineState.STABILIZATION}

@@ -8,10 +8,11 @@ replaces the tentative one. Corrections need not be forwarded: the stable answer
 window is in the stable topic, and the reading query's own root decides what it revokes (trace-3).
 
 These logs are written in fenced transactions (rule-22 and rule-23), so they have no repeats, no
-zombies and no incarnations. What remains is the order between two logs, and holes, from a seek of
-the live line or from retention. Both are detected from the event times [floor, boundary) that each
-batch covers: neighbouring windows touch, so a line's progress is the range covered without a hole
-(``reach``). Offsets are no evidence: commit markers occupy some, and readers never see them.
+zombies and no incarnations. The cursors have to handle two things: the order of records in
+different logs, and holes, which a seek of the live line or retention leaves. They use the event
+times [prev_watermark, boundary) that each batch covers. The ranges of successive batches touch, so
+a line's progress is the range covered without a hole (``reach``). Offsets do not show a hole:
+transaction markers occupy some, and no reader receives them.
 
 Rejected: forwarding UNDO and tentative rows as events that patch the reader's state, as in the
 paper. Every tentative tuple would be kept until it is patched (trace-5).
@@ -41,7 +42,7 @@ class ResultChunk:
     prev_watermark: int
     gaps: tuple[tuple[int, int, Gap], ...] = ()
     is_loaded: bool = False
-    """True if the rows have been read once, so that ``gaps`` includes unreadable ones."""
+    """True if the rows have been decoded once, so that ``gaps`` counts those that do not decode."""
 
     @property
     def boundary(self) -> int:
@@ -50,7 +51,7 @@ class ResultChunk:
 
     @property
     def bytes_held(self) -> int:
-        """About what it takes in memory."""
+        """Approximate size in memory, in bytes."""
         return _CHUNK_BYTES + self.batch.bytes_held
 
 
@@ -58,7 +59,7 @@ class ResultCursor:
     """One line's cursor in one result topic of one part.
 
     Args:
-        position: where to continue; its boundary is the event time covered without the buffer.
+        position: where to continue; event time below its boundary is covered already.
         name: name of the query that is read.
         strict: true for the stable line: a hole is a loss to retention, recorded as a gap.
     """
@@ -83,7 +84,8 @@ class ResultCursor:
     def offer(self, offset: int, record: ResultBatch) -> bool:
         """Process the batch that begins at ``offset``; True if it counts.
 
-        The cursor may be inside the batch, if damage was taken for the end of a window.
+        The cursor may stand inside the batch: where a damaged record was taken for the end of a
+        window, an earlier batch ended there.
         """
         if record.next_offset <= self.offset:
             return False
@@ -96,7 +98,7 @@ class ResultCursor:
             gaps.append((record.stime_min, record.stime_max + 1, Gap(self._name, record.lost)))
         if self._strict:
             if prev_watermark > self.boundary:
-                # At least one: a window's boundary is a record too.
+                # At least one record is lost: each window has a boundary.
                 lost = max(record.first_id - before, 1)
                 gaps.append((self.boundary, prev_watermark, Gap(self._name, lost)))
             prev_watermark = self.boundary
@@ -107,7 +109,7 @@ class ResultCursor:
         return True
 
     def read_to(self, position: int) -> None:
-        """Advance to ``position``: no visible record lies between (rule-13)."""
+        """Advance to ``position``: no record lies between (rule-13)."""
         self.offset = max(self.offset, position)
 
     def jump(self, beginning: int) -> None:
@@ -116,7 +118,7 @@ class ResultCursor:
         self.offset = beginning
 
     def skip_to(self, offset: int) -> None:
-        """Does nothing: offsets without a record are usual, and batches show what they cover."""
+        """Does nothing: some offsets have no record, and batches show what they cover."""
 
     def seek(self, end: int) -> None:
         """Skip a backlog, live line only (rule-13); its event times are then not covered."""
@@ -128,7 +130,7 @@ class ResultCursor:
     # What goes out.
 
     def columns(self, start: int, end: int) -> Iterator[tuple[SourceColumns, int]]:
-        """The columns of the rows with start <= stime < end, and the floor of each."""
+        """The columns that hold rows of [start, end), each with its previous watermark."""
         for chunk in self._within(start, end):
             if chunk.batch.readings:
                 yield self.load(chunk), chunk.prev_watermark
@@ -154,7 +156,7 @@ class ResultCursor:
 
     @property
     def gaps(self) -> list[tuple[int, int, Gap]]:
-        """(from, to, gap): losses to retention, and the event times they may lie in."""
+        """(from, to, gap): lost rows, and the event times [from, to) in which they may lie."""
         return [gap for chunk in self._chunks for gap in chunk.gaps]
 
     def missing(self, start: int, end: int) -> Iterator[str]:
@@ -206,7 +208,8 @@ class ResultCursor:
     def next(self) -> SourcePosition:
         """Where to read from for all that the line has not passed yet (rule-5, rule-25)."""
         if not self._chunks:
-            # Behind a hole nothing is covered, and a restart must not assume otherwise.
+            # Not ``boundary``: after a seek the event time up to there is not covered, and a
+            # restart must not take it for covered.
             return SourcePosition(self.offset, self._next_id, -1, self._base)
         head = self._chunks[0].batch
         return SourcePosition(head.offset, head.first_id, -1, self._base)
@@ -230,9 +233,10 @@ class ResultCursor:
 
     @property
     def buffered_to(self) -> int:
-        """The largest event time of buffered rows.
+        """The event time that the buffer reaches, by the watermark before its last batch.
 
-        The last window's watermark lies a whole window ahead and takes no memory.
+        This is the time of the batch's rows, if it has any. The watermark after them lies a slide
+        ahead, up to which nothing is buffered.
         """
         return max(self._low, self._chunks[-1].batch.prev_watermark if self._chunks else self._low)
 
@@ -267,7 +271,7 @@ class NullCursor:
 
     @property
     def next(self) -> SourcePosition:
-        """A placeholder: the state record holds the live line's position instead."""
+        """A placeholder: in its place the state record has the live line's position."""
         return SourcePosition(0, 0, -1, NEVER)
 
     @property
@@ -276,14 +280,14 @@ class NullCursor:
         return self.next
 
     def columns(self, start: int, end: int) -> tuple[tuple[SourceColumns, int], ...]:
-        """None."""
+        """Always empty: the cursor buffers nothing."""
         return ()
 
     def next_reading(self, start: int) -> None:
-        """None."""
+        """Always None: the cursor buffers nothing."""
 
     def excess_bytes(self, start: int, end: int) -> int:
-        """Nothing."""
+        """Always 0: the cursor buffers nothing."""
         return 0
 
     def pass_to(self, start: int) -> None:
@@ -294,10 +298,10 @@ class NullCursor:
 
 
 def passed(start: int, cursors: Iterable[ResultCursor]) -> int:
-    """The end of event time covered by several logs of one part together, from ``start`` on.
+    """The end of the event time that the logs of one part cover together, from ``start`` on.
 
-    Below ``start`` if even the next window is not covered. Coverage may alternate between logs:
-    tentative windows between two runs of stable ones.
+    It is ``start`` or less if not even the next window is covered. The logs may cover in turns:
+    tentative windows may lie between two runs of stable ones.
     """
     cursors = tuple(cursors)
     reached, before = start, None
@@ -313,7 +317,7 @@ def passed(start: int, cursors: Iterable[ResultCursor]) -> int:
 def live_columns(
     stable: ResultCursor, tentative: ResultCursor, start: int, end: int
 ) -> Iterator[tuple[SourceColumns, int]]:
-    """Both logs' rows of [start, end); the stable version of a window that has two."""
+    """The rows of both logs in [start, end); of a window with two versions, the stable one."""
     yield from stable.columns(start, end)
     for chunk in tentative._within(start, end):
         if chunk.batch.readings and not _is_stable_in(chunk.batch, stable):
@@ -329,10 +333,10 @@ def live_gaps(stable: ResultCursor, tentative: ResultCursor) -> Iterator[tuple[i
 
 
 def _is_stable_in(batch: ResultBatch, stable: ResultCursor) -> bool:
-    """True if the stable topic has the same window, or run of empty ones.
+    """True if the stable topic covers the event time of this window, or run of empty windows.
 
-    Only the end is compared: when a log is first read, a window may have begun before the
-    position.
+    Event time below the position at which the log was first read counts as covered: the window may
+    have begun before it.
     """
     return stable.reach(batch.prev_watermark) >= batch.boundary
 

@@ -2,7 +2,7 @@
 
 A sensor with a wrong clock may stamp a reading hours ahead of its stream's watermark; the needed
 readings are then no contiguous range of the log. Such readings are kept in ``FutureBuffer`` until
-their time comes, without the rest of their records, which is released.
+the line has reached their time; the other readings of their records are released.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from slackwater.model.records import SourceColumns, SourceRecord
 class SourceChunk:
     """A record with readings, or a watermark, that the line has not passed yet.
 
-    ``prev_watermark`` is the watermark before the record: all readers skip a reading below it
-    (trace-23).
+    ``prev_watermark`` is the watermark before the record: all readers leave out a reading below it
+    (trace-23). ``inc`` is the incarnation of the record's writer.
     """
 
     offset: int
@@ -44,11 +44,11 @@ class SourceChunk:
 
     @property
     def bytes_held(self) -> int:
-        """Approximate size of the record in memory."""
+        """Approximate size of the record in memory, in bytes."""
         return 24 + self.record.readings * 24
 
     def since(self, low: int) -> SourceChunk:
-        """A copy without the readings below ``low``; unchanged if undecodable."""
+        """A copy without the readings below ``low``; unchanged if none is left or none decodes."""
         try:
             columns_all = self.load()
         except MalformedRecordError:
@@ -78,9 +78,9 @@ class Buffered(Protocol):
 
 
 def bytes_from(chunks: Reversible[Buffered], end: int) -> int:
-    """Bytes of the chunks behind the first one whose watermark reaches ``end``.
+    """Approximate bytes of the chunks after the first one whose watermark reaches ``end``.
 
-    Visits only these chunks, from the last one on.
+    The time taken depends on the number of these chunks only.
     """
     held = behind = 0
     for chunk in reversed(chunks):
@@ -92,7 +92,7 @@ def bytes_from(chunks: Reversible[Buffered], end: int) -> int:
 
 @dataclass(slots=True)
 class FutureBuffer:
-    """Readings of passed records whose event time is still ahead of the line, by time."""
+    """Readings ahead of the line in event time, of records that the line has passed, by time."""
 
     chunks: list[SourceChunk] = field(default_factory=list)
 
@@ -124,7 +124,7 @@ class FutureBuffer:
         return sum(24 + 24 * len(c.loaded.stimes) for c in self.chunks if c.loaded is not None)
 
     def keep_below(self, offset: int) -> None:
-        """Drop the chunks that are read again from ``offset`` on."""
+        """Drop the chunks at ``offset`` and after it: they are read again."""
         self.chunks = [chunk for chunk in self.chunks if chunk.offset < offset]
 
 

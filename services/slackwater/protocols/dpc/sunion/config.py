@@ -34,10 +34,11 @@ Effect = Emit | ProbeEnds[int] | SaveState
 class OrdererConfig:
     """Configuration of an orderer.
 
-    ``logs`` names each log it reads (``sw.source.<log>``), ``names`` the stream or query of the
-    deployment file to name in ``missing``. A part of a query is two logs, the stable and then the
-    tentative topic; ``results`` maps the number of the first to the part's watermark before its
-    first record. The bounds are rule-12's H and the size of a piece (trace-32).
+    ``logs`` names each log that the orderer reads (``sw.source.<log>``). ``names`` has, for each
+    log, the stream or query of the deployment file, as ``missing`` names it. A part of another
+    query is two successive logs, its stable and its tentative topic. ``results`` has an entry for
+    each such part: the index of its stable topic in ``logs``, and the part's watermark (us of event
+    time) before its first record. ``ahead_buckets_max`` and ``ahead_bytes_max`` are H of rule-12.
     """
 
     fragment: str
@@ -61,19 +62,21 @@ class OrdererConfig:
     """Maximum lag of the roots behind the stable line when the lines join
     (``reconcile/downstream.py``)."""
     disorders_us: tuple[int, ...] = ()
-    """``disorder`` of each log's stream: how far ahead a skipped reading may lie; (): none."""
+    """``disorder`` of each log's stream: a skipped reading may lie so far above the reading after
+    it. Empty: 0 for all."""
     lateness: Callable[[int], int] = field(default=lambda _e: 0)
-    """Maximum skew between watermarks of healthy inputs (rule-15), buffered for inputs ahead.
-    Without it their cursors would never be attached, and the lines never join."""
+    """Lateness at event time e (rule-15): part of the skew between healthy inputs that is buffered.
+    Without it the cursors of inputs ahead would never be attached, and the lines never join."""
     in_time_us: int = 0
-    """Event time until a deadline: an input this late is still healthy (rule-14)."""
+    """Event time from a bucket's normal time to its deadline: an input so late has not failed
+    (rule-14)."""
     results: Mapping[int, int] = field(default_factory=dict)
     backlog_rows_max: int = 100_000
-    """Backlog limit of a result topic, where each row is a record and a window may have many."""
+    """``backlog_records_max`` of a result topic, where each row is a record."""
     topics: Names = UNPREFIXED
-    """Topic names, for reporting holes."""
+    """Names of topics, to report holes with."""
     placement: int = -1
-    """Placement number, if controllers have placed it; -1 otherwise."""
+    """Placement number, if controllers have placed the orderer; -1 otherwise."""
 
     def max_skew_us(self, e: int) -> int:
         """Maximum event-time skew between healthy inputs at event time e."""
@@ -92,7 +95,10 @@ class OrdererConfig:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """The ends of the contiguous prefixes of an orderer's own logs (rule-25)."""
+    """The ends of the contiguous prefixes of an orderer's own logs (rule-25).
+
+    ``frontier`` and ``next_id`` are of the stable log, ``live_frontier`` is of the live log.
+    """
 
     frontier: Position
     next_id: int

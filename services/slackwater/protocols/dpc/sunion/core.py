@@ -3,18 +3,18 @@
 DPC section 4.2: an SUnion sorts the tuples of its input streams into *buckets* of event time. A
 bucket is stable when every stream's boundary has passed its end; its content is then a pure
 function of the logs, so that all replicas emit the same. A bucket that is not stable at its
-deadline is emitted TENTATIVE from what is there (section 4.3).
+deadline is emitted TENTATIVE from the input that is present (section 4.3).
 
 The core has the two lines of ``common/line.py``. Each has a cursor in every source log. The stable
-line's output goes to the replica's stable log, which covers event time contiguously and once; what
-the live line emits while the lines are apart goes to the live log (rule-8). So an orderer's logs
-need neither UNDO nor REC_DONE: those are written at the root, where a consumer can see them
+line's output goes to the replica's stable log, which covers event time contiguously and once. The
+live line's output, while the lines are apart, goes to the live log (rule-8). So an orderer's logs
+need neither UNDO nor REC_DONE: the root writes these, into the results that consumers read
 (trace-3).
 
-The core uses no clock and no Kafka: ``receive`` and ``catch_up`` take records, ``step`` takes the
-time and returns effects, to be executed in order. ``slackwater.sessions.orderer`` holds its start,
-its state records and its logs. The caller polls the input before each step (trace-11), and steps
-again at ``wake_at``, or at once while ``busy``.
+The core uses no clock and no Kafka: the methods of ``logs`` take records, ``step`` takes the time
+and returns effects, to be executed in order. The session (``slackwater.sessions.orderer``) starts
+the core, writes its state records and appends to its logs. The caller polls the input before each
+step (trace-11), and steps again at ``wake_at``, or at once while ``busy``.
 """
 
 from __future__ import annotations
@@ -66,16 +66,17 @@ class _Counters:
 class OrdererCore:
     """One replica of one child's orderer.
 
-    Always built from a state record and its own logs; a first start recovers ``initial_state``.
+    It is always built from a state record and the orderer's own logs; at a first start the state is
+    ``recovery.initial_state``.
 
     Args:
         config: the orderer's configuration.
-        operators: Filter and Map, and how a bucket is packed.
+        operators: Join, Filter and Map, and how a bucket is packed.
         state: the state record.
-        recovered: the ends of its own logs.
+        recovered: the ends of the orderer's own logs.
         inc: offset of this writer's START in its stable log.
-        suppress_until: per stream, the end of its log at START; until the live line has read all
-            of them nothing tentative is sent (trace-6).
+        suppress_until: by the index of a log, its end offset at START. Nothing tentative is sent
+            until the live line has read all logs to there (trace-6).
     """
 
     def __init__(
@@ -126,12 +127,12 @@ class OrdererCore:
 
     @property
     def is_in_normal_operation(self) -> bool:
-        """True if the lines are joined and only the next bucket is to be done."""
+        """True if the lines are joined and no bucket but the next one can be emitted."""
         return not (self.line.forked or self.suppress_tentative or self.busy)
 
     @property
     def awaits_input(self) -> bool:
-        """True if the next bucket lacks an input; valid in normal operation."""
+        """True if the next bucket lacks an input; meaningful in normal operation only."""
         start = self.line.live_next
         end = self._config.grid.next_cut(start)
         return any(self._live.passed_to(logs, start) < end for logs in self._config.inputs)
@@ -158,7 +159,7 @@ class OrdererCore:
         """Emit, in order, the buckets due at the live line's position."""
         for _ in range(self._config.buckets_per_step_max):
             self._adopt_stable_state()
-            if self._may_be_one(now) and self._take_stable(now, effects):
+            if self._stable_may_emit(now) and self._take_stable(now, effects):
                 continue
             if self.suppress_tentative:
                 self.wake_at = None
@@ -179,11 +180,12 @@ class OrdererCore:
                     self._emit_tentative(missing, self._run_end(now, missing, excused), effects)
         self.busy = True
 
-    def _may_be_one(self, now: int) -> bool:
-        """True if the stable line may emit the live line's next bucket instead of the live line.
+    def _stable_may_emit(self, now: int) -> bool:
+        """True if the lines have met, and the stable line may emit the next bucket for both.
 
-        Not while the roots have corrections to read before it (trace-33). Waiting is pointless if
-        the live line emits nothing, because it is suppressed or suspended.
+        Forked lines that have met stay apart while the roots have corrections to read before the
+        bucket (trace-33). They do not if the live line is suppressed or suspended: it would emit
+        nothing, and waiting would gain nothing.
         """
         line = self.line
         if line.stable_next != line.live_next or not line.forked:
@@ -193,9 +195,10 @@ class OrdererCore:
         return not self.downstream.is_awaited(now, line.stable_next)
 
     def _adopt_stable_state(self) -> None:
-        """Give the live line the records it skipped, once the lines have met (rule-13).
+        """Give the live line the records that it has skipped, once the lines have met (rule-13).
 
-        Otherwise they stay missing for as long as a stream's readings may be out of order.
+        Otherwise the stream would stay missing until the line has passed the event times that the
+        skipped records may have.
         """
         if self.line.forked and self.line.stable_next == self.line.live_next:
             self.logs.adopt_stable_state()
@@ -230,7 +233,7 @@ class OrdererCore:
         if nearest >= end:
             end = max(end, self._config.grid.bucket_start(min(stable_to, nearest)))
             if start < self.line.live_next:
-                end = min(end, self.line.live_next)  # the rest may belong to the live line
+                end = min(end, self.line.live_next)  # the lines may still stay apart from there on
             records = []
         else:
             back = start - self._lookback_us
@@ -258,7 +261,7 @@ class OrdererCore:
     def _gap(
         self, affected: Iterable[Iterable[tuple[int, int, Gap]]], start: int, end: int
     ) -> Iterator[Gap]:
-        """Per log, readings lost to retention that may belong to [start, end) (rule-28)."""
+        """The gaps of each log that may affect the bucket [start, end) (rule-28)."""
         for name, gaps in zip(self._config.names, affected, strict=True):
             for low, high, gap in gaps:
                 if low < end and high > start - self._lookback_us:
@@ -267,11 +270,12 @@ class OrdererCore:
     # Live line.
 
     def _run_end(self, now: int, missing: tuple[int, ...], excused: Sequence[int]) -> int:
-        """The end of the run of empty buckets due like the next one; without one, its own end."""
+        """The end of the run of empty buckets that the next bucket begins; its own end if none."""
         config, line, start = self._config, self.line, self.line.live_next
         grid, end = config.grid, config.grid.next_cut(start)
-        # A line that has met the other stays one bucket ahead (rule-18). What is unread may be
-        # suppressed further on (trace-6), and a query's answers say themselves what they lack.
+        # No run if the lines have met: the live line stays one bucket ahead (rule-18). None while
+        # logs are unread since the start: later buckets may be suppressed (trace-6). None over
+        # results: the answers that are read name their own missing inputs.
         have_met = not missing and line.stable_next == start
         if have_met or config.results or self.logs.inputs.has_unread:
             return end
@@ -343,11 +347,14 @@ class OrdererCore:
         return OrderedRecord(Kind.BOUNDARY, config.child, config.replica, self._inc, start, end)
 
     def wanted(self) -> dict[tuple[LineName, int], int]:
-        """Offsets for catch-up readers: (line, stream) -> offset, for cursors in need of input."""
+        """Offsets for catch-up readers: (line, log) -> offset, for parked cursors to be fed."""
         return self.logs.wanted(held_back=self._held_back)
 
     def _look_for_backlog(self, now: int, effects: list[Effect]) -> None:
-        """Request the end of a returning stream's log, to seek past a backlog (rule-13)."""
+        """Request the ends of the logs that lag behind the live line, to seek past a backlog.
+
+        Only while the lines are forked, and at most once in ``seek_period_us`` (rule-13).
+        """
         if not self.line.forked or now - self._seek_asked_at < self._config.seek_period_us:
             return
         self._seek_asked_at = now
@@ -359,10 +366,8 @@ class OrdererCore:
     def suppress_tentative(self) -> bool:
         """True while tentative output is suppressed: unread input may complete it.
 
-        Stable output is sent at once: it is final. Reading a stream past the live line's next
-        bucket suffices: its cursor may be parked there (rule-12).
-
-        See trace-6, trace-11.
+        Stable output is not suppressed: it is final. Reading a stream past the live line's next
+        bucket suffices: its cursor may be parked there (rule-12; trace-6, trace-11).
         """
         inputs, grid = self.logs.inputs, self._config.grid
         return inputs.has_unread and inputs.is_unread(grid.next_cut(self.line.live_next))
@@ -378,10 +383,10 @@ class OrdererCore:
         return self.logs.holes
 
     def snapshot(self, stable_offset: int, live_offset: int) -> OrdererState:
-        """The state record, written after everything appended so far is in the own logs.
+        """The state record; write it once all that was appended so far is in the orderer's logs.
 
-        The offsets are the ends of delivered records. The last record before the end is the first
-        that ``recover`` reads: it carries the incarnation in force there.
+        The arguments are the offsets after the last delivered records. ``recover`` begins one
+        record before the end of the stable log: that record has the incarnation in force there.
         """
         return OrdererState(
             self._config.fragment,

@@ -11,16 +11,16 @@ it drops its buffer and keeps the position to read it again from. Kafka is the b
 The stable line's cursor is strict: only the next id counts. The live line's cursor never waits: it
 skips holes, reads only headers of records below its line, and may seek to the log's end. It has its
 own next id and incarnation, so that its input never reaches the stable line (trace-35). It records
-what it has skipped: the watermark after a skipped range promises that nothing older *follows*, not
-that the skipped range has been read. Until the line is past all event times of that range
+that it has skipped: the watermark after a skipped range promises that nothing older *follows*, not
+that the skipped range has been read. Until the line has passed all event times of that range
 (``complete_from``) the stream is incomplete, and is named in ``missing`` (guarantee-3).
 
 A sensor with a wrong clock may stamp a reading hours ahead of its stream's watermark. Such readings
-are kept in the *future buffer* until their time comes; the rest of their records is released.
+are kept in the *future buffer* until the line has reached their time (``chunks.py``).
 
 An operator may look back: a join needs readings that the line has passed, up to ``lookback_us``
-ago. A cursor retains them, and reports the position from which replay restores them (trace-26).
-Skipped or lost readings affect answers for that much longer.
+before its position. A cursor retains them, and reports the position from which replay restores them
+(trace-26). Skipped or lost readings affect answers for ``lookback_us`` longer.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SourceCursor:
         position: where to continue (rule-5); ``next_id`` -1 accepts any first record.
         strict: true for the stable line's rules, false for the live line's.
         disorder_us: how far below the largest time before it a reading may lie.
-        lookback_us: how long passed readings are still needed.
+        lookback_us: how far below the line's position readings are still needed.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class SourceCursor:
         self.bytes_held = 0
         """Approximate bytes buffered ahead of the line."""
         self.passed_bytes = 0
-        """Approximate bytes that the line has passed, without the future buffer."""
+        """Approximate bytes retained of what the line has passed, without the future buffer."""
         self._low = NEVER
         self._passed: deque[SourceChunk] = deque()
         self._chunks: deque[SourceChunk] = deque()
@@ -76,12 +76,13 @@ class SourceCursor:
         is_cut = position.inc < 0 < position.offset
         self._lost_from: int | None = position.boundary if is_cut else None
         self._before_loss: SourcePosition | None = position if is_cut else None
-        # A live cursor without a next id has left something out, unless it never read a thing.
+        # A live cursor with an incarnation and no next id has skipped records; without both, it has
+        # read nothing yet.
         self._skipped = not strict and position.next_id < 0 <= position.inc
         self.complete_from: int | None = None
         """Event time from which on no skipped reading is missing; None if none was skipped."""
         self.gaps: list[tuple[int, int, Gap]] = []
-        """(from, to, gap): readings lost to retention, and the event times they may lie in."""
+        """(from, to, gap): lost readings, and the event times [from, to) in which they may lie."""
 
     # What comes in.
 
@@ -108,7 +109,7 @@ class SourceCursor:
         self.boundary = max(self.boundary, record.boundary)
         for gap in record.gap if record.kind is not Kind.START else ():
             affected = (prev_watermark, self.boundary, gap)
-            if affected not in self.gaps:  # it may have been read before the cursor was parked
+            if affected not in self.gaps:  # after being parked the cursor reads the record again
                 self.gaps.append(affected)
         low = max(self._low - self._lookback_us, prev_watermark)
         if self.boundary > low or (record.readings and record.stime_max >= low):
@@ -156,13 +157,14 @@ class SourceCursor:
         return True
 
     def _affected_until(self, record: SourceRecord) -> int:
-        """Upper bound of lost or skipped event times: ``disorder`` above the next record."""
+        """Upper bound of the times of readings lost or skipped before ``record``."""
         return max(record.stime_max, record.boundary) + self._disorder_us
 
     def _begin_ids_anew(self, start: SourceRecord) -> None:
-        """Restart ids: retention removed the log's last records, so their ids are unknown.
+        """Restart ids: retention deleted the log's last records, so their ids are unknown.
 
-        Readers past the loss continue; others record a gap of unknown size.
+        A reader that has read past the loss continues. Another one records a gap; it counts one
+        reading, since the number is unknown.
         """
         if self._lost_from is not None:
             lost = Gap(start.stream, 1)
@@ -183,15 +185,15 @@ class SourceCursor:
         self.offset = beginning
 
     def skip_to(self, offset: int) -> None:
-        """Jump: each offset has a record, so those before ``offset`` are lost."""
+        """Jump: each offset of the log had a record, so the records between are lost."""
         self.jump(offset)
 
     def _expect_loss(self) -> None:
-        """Treat ids skipped by the next record as lost; a restart goes back and finds the same.
+        """Treat ids absent before the next record as lost, and record where the loss begins.
 
-        This applies after a removed position and after a damaged record (VOID): readings absent
-        from a source log may be gone. It does not apply while a hole is being filled: everything
-        after the hole is sent again.
+        This applies after a removed position and after a damaged record (VOID): their readings may
+        be nowhere else. It does not apply while a hole is being filled: everything after the hole
+        is sent again. A restart continues before the loss (``rebuild``), so it records the same.
         """
         if self._before_loss is None:
             self._before_loss = self.rebuild
@@ -231,7 +233,7 @@ class SourceCursor:
     # What goes out.
 
     def columns(self, start: int, end: int) -> Iterator[tuple[SourceColumns, int]]:
-        """The columns that hold readings with start <= stime < end, and the floor of each."""
+        """The columns that hold readings of [start, end), each with its previous watermark."""
         for chunk in self._within(start, end):
             try:
                 loaded = chunk.load()
@@ -241,7 +243,7 @@ class SourceCursor:
                 yield loaded, chunk.prev_watermark
 
     def _within(self, start: int, end: int) -> Iterator[SourceChunk]:
-        """What may have readings in [start, end), in the order of the log."""
+        """The chunks that may have readings in [start, end), in the order of the log."""
         future = deque(sorted(self._future.within(start, end), key=offset_of))
         for chunk in chain(self._passed, self._chunks):
             record = chunk.record
@@ -252,13 +254,13 @@ class SourceCursor:
         yield from future
 
     def _lose(self, record: SourceRecord) -> None:
-        """Record a gap for a record whose header is readable and whose readings are not."""
+        """Record a gap for a record whose header decodes and whose readings do not."""
         affected = (record.stime_min, record.stime_max + 1, Gap(record.stream, record.readings))
         if affected not in self.gaps:
             self.gaps.append(affected)
 
     def next_reading(self, start: int) -> int | None:
-        """A lower bound of the smallest stime >= start that is buffered, None if there is none."""
+        """A lower bound of the smallest buffered stime >= start; None if there is none."""
         future = next(self._future.within(start, FOREVER), None)
         best = None if future is None else max(future.record.stime_min, start)
         for chunk in self._chunks:
@@ -312,8 +314,9 @@ class SourceCursor:
     def passed(self, start: int) -> int:
         """The end of complete event time, for a line whose next bucket begins at ``start``.
 
-        NEVER while skipped readings still affect the line, however far the log is read: an input
-        whose watermark keeps its deadlines must not be waited for (rule-14).
+        It is NEVER while skipped readings still affect the line, however far the log is read. With
+        a time near the watermark the input would count as in time (rule-14), and the line would
+        wait for it until each deadline.
         """
         if self.complete_from is None or start - self._lookback_us >= self.complete_from:
             return self.boundary
@@ -328,7 +331,8 @@ class SourceCursor:
     def rebuild(self) -> SourcePosition:
         """Position to replay from for all that the line still needs (rule-25, trace-26).
 
-        While a loss affects the line it lies before the loss, so that a restart records it again.
+        While a loss affects the line the position lies before the loss, so that a restart records
+        the loss again.
         """
         chunks = self._passed or self._chunks
         place = self._before_loss or self._place(chunks, self._future.chunks)
@@ -345,13 +349,16 @@ class SourceCursor:
 
     @property
     def _has_skipped(self) -> bool:
-        """True if it skipped readings still needed; ``next_id`` -1 passes that to a restart."""
+        """True if the cursor has skipped readings that are still needed.
+
+        A position with ``next_id`` -1 passes this on to a restart.
+        """
         return self.complete_from is not None and self._low - self._lookback_us < self.complete_from
 
     def park(self) -> None:
         """Drop the buffer; a catch-up reader reads it again from its beginning.
 
-        Readings put aside are kept: they may lie hours earlier in the log.
+        Earlier records of the future buffer are kept: they may lie hours before that beginning.
         """
         place = self._place(self._passed or self._chunks)
         self._forget()
@@ -364,8 +371,8 @@ class SourceCursor:
 
     @property
     def buffered_to(self) -> int:
-        """The largest watermark in the buffer.
+        """The event time that the buffer reaches: the last watermark read.
 
-        Readings stamped further ahead do not count: they are needed until the watermark passes.
+        Readings stamped ahead of it do not count: to park the cursor would not release them.
         """
         return max(self.boundary, self._low)

@@ -1,7 +1,7 @@
 """Runs of empty buckets on the live line, which are answered by one tentative BOUNDARY.
 
 With ``clock: data`` much event time becomes due at once: a stream that is silent for an hour of
-readings leaves 360,000 buckets of a query without a window, nearly all of them empty. The stable
+event time leaves 360,000 buckets of a query without a window, nearly all of them empty. The stable
 line answers empty buckets in runs. So does the live line, if each bucket of the run would get the
 same answer now: it has no reading and no loss, it lacks the same inputs, and it is due.
 
@@ -17,10 +17,11 @@ from slackwater.primitives.windows import Grid
 
 
 def last_alike(grid: Grid, end: int, limit: int, is_alike: Callable[[int], bool]) -> int:
-    """Return the end of the run whose first bucket ends at ``end``; at most ``limit``, a cut point.
+    """Return the end of the run whose first bucket ends at ``end``.
 
-    ``is_alike(start)`` returns whether a later bucket would be answered like the first one. It is
-    true up to some bucket, and false for all later ones.
+    The run ends at ``limit``, a cut point, at the latest. ``is_alike(start)`` returns whether the
+    later bucket at ``start`` would be answered like the first one. It is true up to some bucket,
+    and false for all later ones. Times are us of event time.
     """
     low, step = end, 0
     high = limit

@@ -1,18 +1,19 @@
 """SJoin: joins two streams' readings that are close in event time.
 
 DPC section 2.1 has a Join over a window of time, section 3 makes it deterministic: SUnion puts the
-input in one order, and SJoin processes it in that order. Here a bucket is that order, so the join
-of a bucket is a function of its readings and of those up to ``within`` before it: a pair belongs to
-the bucket that holds the *later* of its two times, and each pair to exactly one. The paper's SJoin
-keeps the window as operator state; here it stays with the cursors, which keep readings until
-they can join no more, so a fork or a restart copies no state (trace-26).
+input in one order, and SJoin processes it in that order. Here the order of a bucket serves for
+this. The join of a bucket is a function of its readings and of those up to ``within`` before it. A
+pair belongs to the bucket that holds the *later* of its two times, so to exactly one. The paper's
+SJoin keeps the window as operator state. Here the cursors keep readings for as long as a later
+reading may join them, so a fork or a restart copies no state (trace-26).
 
-Nothing runs once per reading: one side is sorted by (key, time), the other asks it for a range by
-binary search, and the ranges are spread into pairs. The order of the result (time, place in the
-left stream, place in the right) is that of ids, whatever records the readings came in.
+The join is vectorised: one side is sorted by (key, time), a binary search finds the range that each
+reading of the other side joins, and the ranges are expanded to pairs. The result is ordered by
+(time, place in the left input, place in the right input). Places are those of ids, whatever records
+the readings came in.
 
 Rejected: a hash table of keys that is kept from bucket to bucket. It does less work when the window
-is much longer than a bucket, and is state that must be forked, rebuilt and bounded by itself.
+is much longer than a bucket, but it is state that must be forked, rebuilt and bounded.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from slackwater.model.records import type_f64, type_i64
 type_index = npt.NDArray[np.intp]
 
 JOINED_ROWS_DEFAULT_MAX: Final = 2_000_000
-"""Most pairs in one bucket: 16 MB a field."""
+"""Most pairs in one bucket; they take 16 MB for each field."""
 
 
 class JoinTooLargeError(SlackwaterError):
@@ -37,7 +38,11 @@ class JoinTooLargeError(SlackwaterError):
 
 
 class Table(NamedTuple):
-    """Readings by column, in the order of their stream: times, key numbers, one array a field."""
+    """Readings or joined rows, as columns of one length.
+
+    ``keys`` are the numbers of a ``KeyTable``; ``values`` has one array for each field. The input
+    of a join is in the order of ids, stream by stream.
+    """
 
     stimes: type_i64
     keys: npt.NDArray[np.int64]
@@ -60,7 +65,10 @@ class SJoin:
     def rows(self, left: Table, right: Table, start: int) -> Table:
         """The pairs whose later time is at or after ``start``, with the left fields first.
 
-        Both sides hold what they have from ``start - within_us`` up to the bucket's end.
+        Both sides hold all their readings from ``start - within_us`` up to the bucket's end.
+
+        Raises:
+            JoinTooLargeError: the bucket has more than ``rows_max`` pairs.
         """
         stimes, l_at, r_at = self._pairs(left, right, start)
         return Table(
@@ -75,8 +83,8 @@ class SJoin:
         base = start - self.within_us
         behind = max((int(t.stimes.max()) for t in (left, right) if len(t.stimes)), default=base)
         span = behind - base + 1
-        # A reading of the left and those of the right up to its time; then the other way round,
-        # without equal times, which are pairs already.
+        # First each left reading with the right readings up to its time, then each right reading
+        # with the left readings before its time: pairs of equal times are in the first set.
         l_new, r_old = self._ranges(left, right, base, start, span, side="right")
         r_new, l_old = self._ranges(right, left, base, start, span, side="left")
         rows = len(l_new) + len(r_new)
@@ -90,7 +98,10 @@ class SJoin:
     def _ranges(
         self, new: Table, old: Table, base: int, start: int, span: int, *, side: str
     ) -> tuple[type_index, type_index]:
-        """Each reading of ``new`` from ``start`` on with those of ``old`` that it joins."""
+        """Pairs, as indices: each reading of ``new`` from ``start`` on, and one of ``old``.
+
+        ``side`` "right" includes readings of ``old`` with the same time, "left" does not.
+        """
         places = np.flatnonzero(new.stimes >= start)
         if not len(places) or not len(old.stimes):
             return np.zeros(0, np.intp), np.zeros(0, np.intp)

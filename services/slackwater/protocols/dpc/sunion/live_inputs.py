@@ -24,9 +24,9 @@ class LiveInputs:
     """The live line's cursors, by input.
 
     Args:
-        config: which logs make an input.
-        cursors: the live line's, one for each log.
-        lookback_us: how long passed readings are still needed.
+        config: the orderer's configuration; it lists the logs of each input.
+        cursors: the live line's cursors, one for each log.
+        lookback_us: how far below the line's position readings are still needed.
     """
 
     def __init__(
@@ -45,7 +45,10 @@ class LiveInputs:
     def passes_tentatively(
         self, live_to: Sequence[int], start: int
     ) -> Callable[[int], bool] | None:
-        """Tells of an input whether only its tentative topic passes the next bucket (trace-13)."""
+        """A function of an input: whether it passes the bucket at ``start`` only tentatively.
+
+        ``live_to`` has the progress of each input. None if no input is a query (trace-13).
+        """
         if not self._config.results:
             return None
         end = self._config.grid.next_cut(start)
@@ -66,7 +69,11 @@ class LiveInputs:
         return stable, tentative
 
     def missing(self, inputs: tuple[int, ...], start: int, end: int) -> tuple[str, ...]:
-        """Inputs that have not passed, and what the tentative answers of others lack (trace-20)."""
+        """The names to report as missing in [start, end), sorted.
+
+        They are those of ``inputs``, which have not passed, and those that the tentative answers
+        in the other inputs lack (trace-20).
+        """
         names = {self._config.names[self._config.inputs[i][0]] for i in inputs}
         for logs in self._config.inputs:
             if len(logs) > 1:
@@ -74,7 +81,7 @@ class LiveInputs:
         return tuple(sorted(names))
 
     def gaps(self) -> Iterator[Iterable[tuple[int, int, Gap]]]:
-        """The losses of each log for which the live line has no better version."""
+        """Per log, the losses in what the live line uses; of a query's part see ``live_gaps``."""
         for logs in self._config.inputs:
             if len(logs) == 1:
                 yield self._cursors[logs[0]].gaps
@@ -83,7 +90,7 @@ class LiveInputs:
                 yield ()
 
     def columns(self, start: int, end: int) -> Iterator[Iterable[tuple[SourceColumns, int]]]:
-        """Columns with readings of [start, end), of each input."""
+        """Per input, the columns with readings of [start, end), with their previous watermarks."""
         for logs in self._config.inputs:
             if len(logs) == 1:
                 yield self._cursors[logs[0]].columns(start, end)

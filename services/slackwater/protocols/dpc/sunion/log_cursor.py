@@ -1,4 +1,4 @@
-"""Interfaces of a line's cursors, for logs of readings and for results of another query."""
+"""The interfaces of a line's cursor: what source logs and result topics have in common."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from slackwater.model.records import Gap, SourceColumns, SourcePosition
 
 
 class Cursor(Protocol):
-    """A line's cursor in one log of any kind; see ``SourceCursor``."""
+    """A line's cursor in one log: ``SourceCursor`` for readings, ``ResultCursor`` for results.
+
+    Times are us of event time.
+    """
 
     offset: int
     boundary: int
@@ -18,7 +21,7 @@ class Cursor(Protocol):
     bytes_held: int
     """Approximate bytes buffered ahead of the line; H bounds them (rule-12)."""
     passed_bytes: int
-    """Approximate bytes that the line has passed, retained for an operator that looks back."""
+    """Approximate bytes retained, though the line has passed them, for a join."""
 
     @property
     def future_bytes(self) -> int:
@@ -26,11 +29,11 @@ class Cursor(Protocol):
         ...
 
     def excess_bytes(self, start: int, end: int) -> int:
-        """Approximate bytes held without need by a line whose next bucket is [start, end).
+        """Approximate bytes that a line whose next bucket is [start, end) does not need.
 
-        These are records after the bucket, and records that should have been released. Records for
-        the bucket and records that an operator looks back to are not included: their size depends
-        on the number of readings alone.
+        These are records after the bucket, and records that should have been released. Records of
+        the bucket and records that a join looks back to are not included: they are needed, however
+        large they are.
         """
         ...
 
@@ -43,15 +46,18 @@ class Cursor(Protocol):
         ...
 
     def skip_to(self, offset: int) -> None:
-        """Move to ``offset``: the live consumer passed the next record."""
+        """Move to ``offset``: the live consumer delivered nothing between the two offsets."""
         ...
 
     def columns(self, start: int, end: int) -> Iterable[tuple[SourceColumns, int]]:
-        """The columns that hold readings of [start, end), and the floor of each."""
+        """The columns that hold readings of [start, end), each with its previous watermark.
+
+        Readings below the previous watermark do not count (trace-23).
+        """
         ...
 
     def next_reading(self, start: int) -> int | None:
-        """A lower bound of the smallest stime >= start that is buffered."""
+        """A lower bound of the smallest buffered stime >= start; None if there is none."""
         ...
 
     def pass_to(self, start: int) -> None:
@@ -74,12 +80,12 @@ class Cursor(Protocol):
 
     @property
     def gaps(self) -> Sequence[tuple[int, int, Gap]]:
-        """Losses to retention, with the ranges of event time in which they may lie."""
+        """(from, to, gap): lost readings, and the event times [from, to) in which they may lie."""
         ...
 
     @property
     def buffered_to(self) -> int:
-        """The largest event time the buffer reaches."""
+        """The event time that the buffer reaches."""
         ...
 
 
@@ -87,9 +93,9 @@ class LiveCursor(Cursor, Protocol):
     """A cursor of the live line, which may skip records (rule-13)."""
 
     def seek(self, end: int) -> None:
-        """Skip a backlog."""
+        """Skip a backlog: continue at the offset ``end``."""
         ...
 
     def passed(self, start: int) -> int:
-        """How far the log is complete, for a line whose next bucket begins at ``start``."""
+        """The end of complete event time, for a line whose next bucket begins at ``start``."""
         ...

@@ -34,8 +34,8 @@ class OrdererLogs:
         config: the orderer's configuration.
         line: the positions of the two lines; only read here.
         state: the state record, with a position of each line in each log.
-        lookback_us: how long passed readings are still needed.
-        suppress_until: per log, its end at START (trace-6).
+        lookback_us: how far below a line's position readings are still needed.
+        suppress_until: by the index of a log, its end offset at START (trace-6).
     """
 
     def __init__(
@@ -54,7 +54,8 @@ class OrdererLogs:
         for log, positions in enumerate(state.streams):
             self._open(log, positions.rebuild, positions.live if line.forked else positions.rebuild)
         self._excess: dict[tuple[LineName, int], int] = {}
-        """By line and log: bytes beyond a share of H, unless the cursor was parked since."""
+        """By line and log: ``excess_bytes`` at the last step, where it exceeded the log's share of
+        H. Parking a cursor removes its entry."""
         cursors = zip(self.live, self.stable, strict=True)
         self.inputs: Inputs[int, Cursor] = Inputs(
             {i: InputLog(live, of, self._backlog_max(i)) for i, (live, of) in enumerate(cursors)},
@@ -107,36 +108,39 @@ class OrdererLogs:
             cursor.offer(offset, record)
             self.inputs.attach(line, stream)
 
-    # Result topics: their offsets have holes, where markers of transactions lie.
+    # Result topics: some of their offsets hold transaction markers instead of records.
 
     def receive_results(self, stream: int, batch: ResultBatch) -> None:
-        """A window from the live consumer: it feeds the attached cursors (rule-12)."""
+        """A batch of results from the live consumer: it feeds the attached cursors (rule-12)."""
         for _, cursor in self.inputs.receive_batch(stream, batch.offset, batch.next_offset):
             cursor.offer(batch.offset, batch)
         self._bound(stream)
 
     def catch_up_results(self, line: LineName, stream: int, batch: ResultBatch) -> None:
-        """A window from the catch-up reader of one line, which reads in order from its cursor."""
+        """A batch of results from the catch-up reader of one line, for that line's parked cursor.
+
+        The reader reads in order from the cursor's offset.
+        """
         cursor = self.cursors(line)[stream]
         if not cursor.attached and batch.next_offset > cursor.offset:
             cursor.offer(batch.offset, batch)
             self.inputs.attach(line, stream)
 
     def read_to(self, stream: int, position: int) -> None:
-        """Record that the live consumer has read all visible below ``position`` (trace-11)."""
+        """Record that the live consumer has read all records below ``position`` (trace-11)."""
         for _, cursor in self.inputs.read_to(stream, position):
             if isinstance(cursor, ResultCursor):
                 cursor.read_to(position)
 
     def caught_up_to(self, line: LineName, stream: int, position: int) -> None:
-        """Record that the catch-up reader of one line has read all below ``position``."""
+        """Record that the catch-up reader of one line has read all records below ``position``."""
         cursor = self.cursors(line)[stream]
         if isinstance(cursor, ResultCursor) and not cursor.attached:
             cursor.read_to(position)
             self.inputs.attach(line, stream)
 
     def position_gone(self, line: LineName, stream: int, beginning: int) -> None:
-        """Move a parked cursor whose next record was removed by retention (rule-28)."""
+        """Move a parked cursor to ``beginning``: retention deleted its next record (rule-28)."""
         self.inputs.position_gone(line, stream, beginning)
 
     def ends(self, ends: Mapping[int, int | None], fetched_at: int) -> int:
@@ -173,7 +177,10 @@ class OrdererLogs:
         return self._line.stable_next if line is LineName.STABLE else self._line.live_next
 
     def nearest_reading(self, line: LineName, start: int) -> int:
-        """A time up to which no reading and no gap that the line holds lies, from ``start`` on."""
+        """A lower bound of the first reading or gap in the line's buffers, from ``start`` on.
+
+        FOREVER if there is none. A gap that a join looks back to counts as one at ``start``.
+        """
         cursors = self.cursors(line)
         times = [t for c in cursors if (t := c.next_reading(start)) is not None]
         back = start - self._lookback_us
@@ -195,7 +202,7 @@ class OrdererLogs:
     def _bound(self, stream: int) -> None:
         """Park the cursors that have read too far ahead of their line (rule-12, guarantee-5).
 
-        Readings kept behind the line for a join do not count: parking would read them again.
+        Readings that are kept for a join do not count: a parked cursor would read them again.
         """
         for line in LINES:
             cursor = self.cursors(line)[stream]
@@ -212,12 +219,15 @@ class OrdererLogs:
         return self._config.ahead_bytes_max // len(self._config.logs)
 
     def check_excess(self) -> None:
-        """Raise if a cursor holds more than its share of H without need, once a step (rule-12).
+        """Raise if a cursor's unneeded bytes exceed its share of H and still grow (rule-12).
 
-        A cursor is not read beyond its share: an attached cursor is parked at the record that
-        exceeds it, and a parked cursor is not requested. One batch of a catch-up reader may exceed
-        the share. So an excess does not grow between steps, unless the cursor was parked and is
-        read again. Growth means that a buffer is not released, or a cursor not parked.
+        Call once a step. An attached cursor is parked at the record that exceeds the share, and a
+        parked cursor is not fed beyond it, except by the rest of a catch-up reader's batch. So an
+        excess does not grow between steps, unless the cursor was parked and is read again. Growth
+        means that a buffer is not released, or that a cursor is not parked.
+
+        Raises:
+            HeldTooMuchError: the session is then rebuilt from its logs.
         """
         before, self._excess = self._excess, {}
         for line in LINES:
@@ -233,9 +243,11 @@ class OrdererLogs:
                 self._excess[line, log] = excess
 
     def wanted(self, *, held_back: bool) -> dict[tuple[LineName, int], int]:
-        """Offsets for the catch-up readers: (line, stream) -> offset, for cursors that need input.
+        """Offsets for the catch-up readers: (line, log) -> offset, for parked cursors to be fed.
 
-        ``held_back``: the stable line must wait, another replica has the lease (dpc-12).
+        A cursor is fed if its line's next bucket needs input, or while it is less than half the
+        look-ahead limit ahead. ``held_back``: the stable line must wait, because another replica
+        has the catch-up lease (dpc-12).
         """
         wanted = {}
         for line in LINES:
@@ -257,7 +269,10 @@ class OrdererLogs:
 
     @property
     def has_to_catch_up(self) -> bool:
-        """True if the lines are forked and the input the stable line waited for has arrived."""
+        """True if the lines are forked, and the stable line can read on from parked cursors.
+
+        The live line's logs must have passed the stable line's next bucket.
+        """
         if not self._line.forked or all(cursor.attached for cursor in self.stable):
             return False
         end = self._config.grid.next_cut(self._line.stable_next)
@@ -278,9 +293,10 @@ class OrdererLogs:
         )
 
     def far_ahead(self) -> list[int]:
-        """Streams whose live cursor is parked ahead of a line that is suspended (rule-12).
+        """Inputs with a live cursor that is parked past the next bucket; policy ``suspend`` only.
 
-        They are not read on, so their silence is no evidence of a failure.
+        A suspended line does not follow, so these are not read on: that no reading of theirs
+        arrives is no evidence of a failure (rule-12).
         """
         if self._config.policy.stabilization != "suspend":
             return []
@@ -295,11 +311,15 @@ class OrdererLogs:
 
     @property
     def asks_positions(self) -> bool:
-        """True if positions of result topic readers beyond the last record are needed now."""
+        """True if the end of a result topic is awaited.
+
+        The topic may end with a transaction marker: only the consumer's position, not its last
+        record, shows then that the end is reached.
+        """
         return any(isinstance(self.live[log], ResultCursor) for log in self.inputs.awaited)
 
     def adopt_stable_state(self) -> None:
-        """Give the live line the records it skipped, once the lines have met (rule-13)."""
+        """Give the live line the records that it has skipped, once the lines have met (rule-13)."""
         for log, (live, stable) in enumerate(zip(self.live, self.stable, strict=True)):
             if isinstance(live, SourceCursor) and isinstance(stable, SourceCursor):
                 live.adopt_stable_state(stable)
@@ -314,8 +334,8 @@ class OrdererLogs:
     def held_bytes(self) -> int:
         """Approximate bytes held by the cursors (guarantee-5).
 
-        Beyond the bytes bounded by H: readings kept for a join (decision 22), and readings
-        stamped ahead of the watermark.
+        In addition to the bytes bounded by H these are readings kept for a join (decision 22), and
+        readings stamped ahead of the watermark.
         """
         cursors = (cursor for line in LINES for cursor in self.cursors(line))
         return self.ahead_bytes + sum(c.passed_bytes + c.future_bytes for c in cursors)

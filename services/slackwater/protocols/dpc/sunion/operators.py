@@ -1,15 +1,15 @@
 """Operators between SUnion and SOutput: Join, Filter, Map and the packing of a bucket.
 
-DPC section 2.1 asks operators to be deterministic functions of their input order. A bucket's
-readings are put in the order (stime, stream, id), or joined (``join.py``), filtered and mapped as
-columns, and packed: by key in key order for a query with a window, whose readings will be
-aggregated, else as rows in their order (trace-21). A bucket too large for one record is cut by one
-fixed rule, between keys or between rows (trace-32). All of it is a pure function of the bucket's
-readings and of those a join looks back to, whatever records they came in, so replicas agree bit for
-bit.
+Operators are deterministic functions of their input order (DPC, section 2.1). A bucket's readings
+are put in the order (stime, stream, id), or joined (``join.py``), then filtered and mapped as
+columns, and packed. A query with a window packs them by key, in key order, since they will be
+aggregated; a query without one packs them as rows in their order (trace-21). A bucket too large for
+one record is cut into pieces by one fixed rule, between keys or between rows (trace-32). The result
+is a pure function of the bucket's readings and of those that a join looks back to, whatever records
+they came in, so all replicas write the same bytes.
 
-Nothing here runs once per reading: keys become small ints when a record's key list is first seen,
-and sorting by key is numpy's radix sort of the keys' ranks.
+The work is done by column: a record's keys become ints when its key list is first read, and sorting
+by key is numpy's radix sort of the keys' ranks.
 """
 
 from __future__ import annotations
@@ -35,14 +35,16 @@ KEY_BYTES: Final = 40
 KEY_TEXT_BYTES: Final = 24
 """Length of key text included in ``KEY_BYTES``."""
 FIGURES_BYTES: Final = 5 * 8
-"""Size of the aggregate of one key and field, independent of the number of readings."""
+"""Size of the aggregate of one key and field: count, sum, squared deviations, minimum, maximum."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketPiece:
-    """One record's worth of a bucket: keys in key order, their readings by cumulative offsets.
+    """The part of a bucket that is one record.
 
-    Rows have a time and a key index each instead of ``offsets``.
+    Readings by key: ``keys`` are in key order, and ``values[f][offsets[i]:offsets[i + 1]]`` are
+    those of key i in field f. Rows: each has a time in ``stimes`` and the index of its key in
+    ``key_index``, and ``offsets`` is [0].
     """
 
     keys: Sequence[str]
@@ -57,16 +59,16 @@ class Operators:
     """The operators of one query, with the key table of one orderer.
 
     Args:
-        fields: names of the input fields, in order; a stream without one has NaN there. Of a join
-            those of the joined rows.
-        where: keeps a reading only if it is TRUE.
+        fields: names of the input fields, in order; for a join those of the joined rows. A stream
+            without one of the fields has NaN there.
+        where: keeps a reading only if it is TRUE; None: all.
         select: the fields of the result; None: all input fields.
-        keys: interned keys.
-        join: of two streams; None: their union.
-        piece_bytes_max: where a bucket is cut.
-        delta_bytes_max: where it is cut because of what the aggregator will make of it.
+        keys: the numbers of keys.
+        join: the join of two streams; None: their union.
+        piece_bytes_max: the largest size of a piece.
+        delta_bytes_max: the largest size of the delta that the aggregator makes of a piece.
         rows: pack the readings as rows in their order, not grouped by key.
-        shared: what other orderers with the same operators have made of the same readings.
+        shared: cache of the buckets of other orderers with the same operators; None: no cache.
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class Operators:
 
     @property
     def lookback_us(self) -> int:
-        """A bucket [s, e) is a function of the readings in [s - lookback, e) (trace-26)."""
+        """How far below a bucket's start its content depends on readings (trace-26)."""
         return 0 if self._join is None else self._join.within_us
 
     def bucket(
@@ -103,10 +105,13 @@ class Operators:
         start: int,
         end: int,
     ) -> list[BucketPiece]:
-        """The pieces of the bucket [start, end) out of each stream's (columns, floor) in id order.
+        """The pieces of the bucket [start, end); none if it is empty.
 
-        Readings outside [start - lookback, end), or below their record's floor (trace-23), are left
-        out.
+        ``streams`` has, for each log in id order, columns with their previous watermark. Readings
+        outside [start - lookback, end), or below their previous watermark (trace-23), are left out.
+
+        Raises:
+            JoinTooLargeError: the join has too many pairs.
         """
         if self._shared is None:
             return self._made(streams, start, end)
@@ -234,11 +239,12 @@ class Operators:
         return pieces
 
     def _cuts(self, offsets: np.ndarray, fields: int, names: Sequence[str]) -> list[int]:
-        """Cut between keys: a piece ends before the key that would make it too large.
+        """The indices among the readings at which pieces begin, and the number of readings.
 
-        It, or its delta: of keys with a reading each the five figures are larger than the readings.
-        A key that is too large for a piece by itself is cut too, where a piece is full of it: its
-        figures are merged again as those of buckets are. Gives the places among the readings.
+        A piece ends before the key that would make it, or its delta, too large. The delta is the
+        larger of the two if each key has one reading: the aggregate of a field is five numbers. A
+        key that is too large for a piece by itself is cut too, wherever a piece is full; the root
+        merges the aggregates of its pieces, as it merges those of buckets.
         """
         counts = np.diff(offsets)
         sizes = counts * (8 * fields) + KEY_BYTES
@@ -271,7 +277,7 @@ class Operators:
 
 
 def _longer(names: Iterable[str]) -> np.ndarray:
-    """By how much each key is longer than what all are taken to need."""
+    """Per key, the bytes of its text beyond ``KEY_TEXT_BYTES``."""
     lengths = np.array([len(name.encode()) for name in names], np.int64)
     return np.maximum(lengths - KEY_TEXT_BYTES, 0)
 

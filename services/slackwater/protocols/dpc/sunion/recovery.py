@@ -1,10 +1,11 @@
 """Start and recovery of an orderer (DPC section 4.5).
 
-A crashed node of the paper restarts with empty buffers and its upstream neighbours send what they
-kept. Here the logs keep everything, so an orderer needs only its position: its state record holds
-an approximate one, and its own logs after it the exact one (trace-1). The record alone does not
-suffice: it is written periodically, and records appended since would be repeated. Without own logs
-the position comes from peers (rule-26), else from the results (rule-11).
+A crashed node of the paper restarts with empty buffers, and its upstream neighbours send what they
+kept. Here the logs keep everything, so an orderer needs only its position. Its state record holds
+an approximate one: the record is written periodically, and the records that the orderer appended
+since would be repeated. Its own logs, read from there to their ends, show the exact position
+(trace-1). Without logs of its own an orderer takes the position from its peers, or else from the
+results (rule-26).
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from slackwater.protocols.dpc.sunion.config import OrdererConfig, Recovered
 def initial_state(config: OrdererConfig, start_time: int, offsets: Sequence[int]) -> OrdererState:
     """The state of a fragment that never ran: both lines at the bucket of E0 (trace-24).
 
-    E0 stands for the promise made so far: a reading below it is in no window, not even where its
-    bucket is that of E0. Ids begin at 0, so where retention has cut a log before the first record
-    was read, the loss is a gap (trace-15) and not an empty time.
+    E0 (``start_time``) is the initial watermark of each log: a reading below it is in no window,
+    even if it lies in E0's bucket. ``offsets`` are the beginnings of the logs. Ids begin at 0, so
+    if retention has deleted the first records of a log, the loss is a gap (trace-15).
     """
     start = config.grid.bucket_start(start_time)
     watermarks = {i: at for log, at in config.results.items() for i in (log, log + 1)}
@@ -55,7 +56,7 @@ def initial_state(config: OrdererConfig, start_time: int, offsets: Sequence[int]
 
 
 def is_within(state: OrdererState, logs: Sequence[str], ends: Sequence[int]) -> bool:
-    """True if the state is of these logs, and its positions are within them."""
+    """True if the state record lists these logs, and no position is beyond the end of its log."""
     if [positions.stream for positions in state.streams] != [*logs]:
         return False
     return all(
@@ -70,14 +71,15 @@ def recover(
     stable: Iterable[tuple[int, OrderedRecord]],
     live: Iterable[tuple[int, OrderedRecord]],
 ) -> Recovered:
-    """Find the end of the contiguous prefix of the own logs, from the state record on (trace-1).
+    """Find the ends of the contiguous prefixes of an orderer's own logs (trace-1).
 
     ``stable`` and ``live`` yield (offset, record) from the state record's offsets to the end.
     Records of a zombie do not count (rule-10): a writer that continued after them would leave a
-    hole for its readers. The START that fences the zombie may lie before the state record's offset,
-    so the first record read is one of the state's own writer.
+    hole for its readers. The START that supersedes the zombie may lie before the state record's
+    offset. The incarnation in force is therefore taken from the first record read, which was
+    written by the writer of the state record.
 
-    An incomplete bucket is emitted again as a whole: if retention has removed some of its readings
+    An incomplete bucket is emitted again as a whole: if retention has deleted some of its readings
     meanwhile, the remaining pieces would not match (trace-15).
     """
     frontier = Position(state.frontier)
@@ -85,7 +87,7 @@ def recover(
     inc = writer = -1
     for offset, record in stable:
         if offset == state.stable_offset and state.last_id >= 0:
-            # The last record of the state's writer: later ones of smaller incarnations are dropped.
+            # Written by the state record's writer: a smaller incarnation after it is a zombie's.
             inc = writer = offset if record.kind is Kind.START else record.inc
         if record.kind is Kind.START:
             inc = offset
@@ -133,11 +135,11 @@ def replay_from(
 ) -> OrdererState:
     """The state to replay from for a replica whose log has a hole (rule-11).
 
-    Its own state record may lie beyond the hole, where a record was damaged or retention took what
-    no aggregator had read. All records still needed begin where the results end: at
-    ``answered_to``, the smallest S of the root's parts (None: no part has answered). From there on
-    they are computed again from the sources and appended to ``own_log``, whose old records no
-    longer count.
+    The hole lies where a record was damaged, or where retention deleted records that no aggregator
+    had read; the position of the state record may be beyond it. The results end at ``answered_to``,
+    the smallest S of all parts (us of event time; None: a part has no answer). All buckets from
+    there on are computed again from the sources and appended to the stable log. ``own_log`` has the
+    log's records so far, up to the offset ``own_end``; the new START takes their place.
     """
     first = initial_state(config, start_time, beginnings)
     wanted = config.grid.bucket_start(start_time if answered_to is None else answered_to)
@@ -168,10 +170,12 @@ def first_state(
 ) -> OrdererState:
     """The initial state of a replica without a state record (rule-26).
 
-    At the frontier of the peer that has come furthest: what lies before is in that peer's log. Else
-    at the sources' beginnings; but a stable log that has an end and no records is not new, and goes
-    on where the results end. ``own`` is (beginning, end) of its stable and of its live log; what
-    they hold, ``recover`` finds.
+    ``own`` is (beginning, end) of the replica's stable log and of its live log. If the stable log
+    holds records, the state is the initial one, and ``recover`` finds the position. If not, the
+    replica starts at the frontier of the most advanced peer, since that peer's log has all records
+    before it. Without a peer it starts at the beginnings of the sources. The exception is a stable
+    log that is empty because retention has deleted its records: the replica then starts at
+    ``answered_to``, where the results end.
     """
     first = initial_state(config, start_time, beginnings)
     (beginning, end), (_, live_end) = own
@@ -192,16 +196,15 @@ def first_state(
 class SoleWriter:
     """Detects another writer of the stable log from its own delivery offsets.
 
-    A log has one writer (rule-6), so the offsets of its deliveries follow each other. A zombie that
-    does not see its successor in the heartbeats sees a step here, at the latest where the
-    successor's START lies, and ends before it has written a state record that counts what no
-    reader has counted.
+    A log has one writer (rule-6), so the offsets of its deliveries are contiguous. A zombie that
+    receives no heartbeat of its successor finds a missing offset: at the latest that of the
+    successor's START. It then ends, before its state record covers records that readers drop.
     """
 
     next_offset: int
 
     def delivered(self, offset: int) -> bool:
-        """Record a delivery at ``offset``; False if another writer wrote before it."""
+        """Record a delivery at ``offset``; False if another writer has written since the last."""
         alone = offset == self.next_offset
         self.next_offset = offset + 1
         return alone

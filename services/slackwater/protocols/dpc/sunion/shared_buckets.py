@@ -1,17 +1,17 @@
 """Cache of buckets that several orderers of one process compute from the same readings.
 
-A bucket's content is a pure function of its readings (``operators.py``). Queries over the same
-streams, with the same ``where`` and ``select``, differ only in their roots, not in the content:
-with twenty of them in a host, computing it took a third of the host's work. The first orderer that
-needs a bucket computes it, and the others reuse it.
+A bucket's content is a pure function of its readings (``operators.py``), and the same for all
+queries over the same streams with the same ``where`` and ``select``. With twenty such queries in a
+host, computing buckets was a third of the host's work. The first orderer that needs a bucket
+computes it, and the others reuse it.
 
-*The same readings* means the same objects: a host decodes each record once and passes it to all
-readers of its log, so the key of an entry is the identity of its input columns, their previous
+*The same readings* means the same objects, since a host decodes each record once and passes it to
+all readers of its log. So the key of an entry is the identity of its input columns, their previous
 watermarks, and the bucket's edges. The entry references the columns, so that no identity is reused.
 Orderers at different positions, or with different missing streams, do not share entries.
 
-An entry is dropped when all orderers have taken it, and the oldest one when there are more than
-``ENTRIES_MAX``: an orderer that is held back does not take its entries.
+An entry is dropped when all orderers have used it. An orderer that is held back does not use its
+entries, so the oldest entry is dropped, too, when there are more than ``ENTRIES_MAX``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from slackwater.model.records import SourceColumns
 
 T = TypeVar("T")
 Given: TypeAlias = Sequence[Sequence[tuple[SourceColumns, int]]]
-"""Of each stream its columns, in id order, with the floor of each."""
+"""For each stream its columns, in id order, each with its previous watermark."""
 _Key: TypeAlias = tuple[int, int, tuple[tuple[tuple[int, int], ...], ...]]
 
 ENTRIES_MAX: Final = 4
@@ -36,11 +36,11 @@ class _Entry(Generic[T]):
     content: T
     given: Given
     takers: int
-    """Number of orderers that have not taken it yet."""
+    """Number of orderers that have not used the entry yet."""
 
 
 class SharedBuckets(Generic[T]):
-    """The buckets of orderers whose operators are the same, and which read the same logs."""
+    """The buckets of orderers that have the same operators and read the same logs."""
 
     def __init__(self) -> None:
         self.users = 0
@@ -52,13 +52,13 @@ class SharedBuckets(Generic[T]):
         self.users += 1
 
     def leave(self) -> None:
-        """Unregister an orderer; entries made for it are replaced by later ones."""
+        """Unregister an orderer; entries that it has not used are dropped as the oldest ones."""
         self.users -= 1
         if self.users < 2:
             self._entries.clear()
 
     def content(self, start: int, end: int, given: Given, make: Callable[[], T]) -> T:
-        """The content of the bucket [start, end) of these readings: taken, else made."""
+        """The content of the bucket [start, end) of these readings, cached or computed now."""
         if self.users < 2:
             return make()
         key = (
