@@ -1,6 +1,8 @@
 """IADS, an intermittently atomic data service (Khazan, Lynch), over a group communication core.
 
-``detector`` suspects silent members, ``topology`` chooses a set of members that all reach each
-other, ``group`` agrees on views and delivers messages in them, ``endpoint`` is the automaton of the
-paper's Figure 4, and ``member`` joins group and endpoint into what a shell runs.
+``detector`` suspects members whose heartbeats stop, ``topology`` chooses a set of members that all
+reach each other, ``group`` agrees on views and delivers messages in them, and ``endpoint`` is the
+automaton of the paper's Figure 4. ``member`` combines group and endpoint to one core for the shell.
+The replicated object is ``control_object`` with its state in ``control_state``; ``placing``,
+``node_watch`` and ``placement`` decide which node runs a fragment.
 """

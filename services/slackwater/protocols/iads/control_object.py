@@ -1,17 +1,17 @@
 """The replicated object of the control plane: operations on queries, nodes and placement.
 
 ``apply`` is deterministic: a state, an operation and its stamp give the next state and a response.
-An operation that names what is unknown changes nothing and its response lists what there is. An
-operation that would make the state too large is refused.
+An operation on an unknown query, node or controller changes nothing, and its response lists the
+known ones. An operation that would make the state too large is refused.
 
-A placement number orders all placements of a fragment. Its 63 bits are (view
-number, logical time, rank of the sender). Operations are applied in the order of the first two; of
-two placements with equal times the one with the smaller rank may come second, and is refused.
-Numbers of two halves of a split network differ: a member is in one half, and its own stamps differ.
-The sender's rank follows from its name alone, so it is the same in both halves and stays when
-controllers are added; names of equal rank are refused. A rank among the members of a view would be
-the same in two halves. The view number is above that of every number in the object, since a view
-has a greater number than all views of its members.
+A placement number orders all placements of a fragment. Its 63 bits are (view number, logical time,
+rank of the sender). Operations are applied in the order of the first two. Of two placements with
+equal times the one with the smaller rank may come second, and is refused. Two halves of a split
+network give different numbers, since a sender is in one half only and never uses a stamp twice. Its
+rank is a hash of its name, and so independent of which controllers are members of the view or are
+added later; names with the same hash are refused. A rank counted among the members of a view could
+occur in both halves. The view number is greater than that of all numbers in the object, since a
+view has a greater number than all earlier views of its members.
 
 Pure: no clock, no randomness (IADS, section II).
 """
@@ -45,7 +45,7 @@ RANK_BITS: Final = 10
 NAME_CHARS_MAX: Final = 100
 ROOM_FRAGMENTS_MAX: Final = 100_000
 ANY_NUMBER: Final = -1
-"""A move replaces whatever placement there is."""
+"""For ``MoveFragment.replaces``: the move replaces any placement."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 
 assert VIEW_BITS + TIMESTAMP_BITS + RANK_BITS == 63
@@ -75,14 +75,17 @@ class PauseQuery:
 
 @dataclass(frozen=True, slots=True)
 class ResumeQuery:
-    """The query goes on."""
+    """The query continues from its positions."""
 
     query: str
 
 
 @dataclass(frozen=True, slots=True)
 class JoinNode:
-    """A machine offers ``room`` fragments; ``number_seen`` is the greatest it has been given."""
+    """A machine offers to run ``room`` fragments.
+
+    ``number_seen`` is the greatest placement number that it was given.
+    """
 
     node: str
     room: int
@@ -108,8 +111,8 @@ class DrainNode:
 class MoveFragment:
     """A fragment of a query is placed on a node.
 
-    ``replaces`` is the placement number that it has now, 0 for none; another one refuses the
-    operation. So two controllers that plan the same move start the fragment once.
+    ``replaces`` is the placement number that it has now, 0 for none. If it has another one, the
+    operation is refused. So if two controllers plan the same move, the fragment is moved once.
     """
 
     query: str
@@ -144,9 +147,11 @@ Operation = (
 
 @dataclass(frozen=True, slots=True)
 class ControlResponse:
-    """``refusal`` is empty if the operation was applied; ``known`` lists what there is.
+    """The response to an operation.
 
-    ``number`` is the query's generation, or the placement number.
+    ``refusal`` is the reason why it was refused, empty if it was applied. ``known`` lists the known
+    names if it named an unknown one. ``number`` is the query's generation, the placement number, or
+    the acknowledged view.
     """
 
     refusal: str = ""
@@ -158,7 +163,7 @@ _Result = tuple[ControlState, ControlResponse]
 
 
 def ranks_of(roster: Iterable[str]) -> dict[str, int]:
-    """Each controller's part of placement numbers.
+    """By controller, the rank in its placement numbers.
 
     Raises:
         ValueError: two names have one rank.
@@ -175,13 +180,13 @@ def placement_number(stamp: Stamp, rank: int) -> int:
     """63 bits: view number, logical time, rank.
 
     Raises:
-        OverflowError: a part does not fit its bits.
+        OverflowError: a component does not fit its bits.
     """
-    for part, bits in (
+    for component, bits in (
         (stamp.view_number, VIEW_BITS), (stamp.timestamp, TIMESTAMP_BITS), (rank, RANK_BITS)
     ):  # fmt: skip
-        if not 0 <= part < 2**bits:
-            raise OverflowError(f"{part} does not fit {bits} bits of a placement number")
+        if not 0 <= component < 2**bits:
+            raise OverflowError(f"{component} does not fit {bits} bits of a placement number")
     return (stamp.view_number << TIMESTAMP_BITS | stamp.timestamp) << RANK_BITS | rank
 
 
@@ -191,7 +196,11 @@ def view_of_number(number: int) -> int:
 
 
 class ControlObject:
-    """A replica of the object. ``roster`` names all controllers, the same at each of them."""
+    """A replica of the object. ``roster`` names all controllers, and is the same at each of them.
+
+    Raises:
+        ValueError: two controllers have one rank.
+    """
 
     def __init__(self, roster: frozenset[str], state: ControlState) -> None:
         assert 0 < len(roster) <= MEMBERS_MAX
@@ -199,8 +208,9 @@ class ControlObject:
         self.state = state
         self._overridden: list[Stamp] = []
         self._applied: dict[str, Stamp] = {}
-        """Per live query the operation that applied its definition, if it was applied here. An
-        entry of the state has only the stamp of its last change, such as a later pause."""
+        """By live query, the stamp of the operation that applied its definition, if this replica
+        applied it. The query's entry in the state has only the stamp of its last change, which may
+        be a later pause."""
 
     def apply(self, operation: Any, stamp: Stamp) -> ControlResponse:
         """Change the state and return the response; deterministic."""
@@ -221,7 +231,10 @@ class ControlObject:
                 self._applied.pop(query, None)
 
     def merge(self, states: Mapping[str, Any]) -> None:
-        """Become the join of these states (by member)."""
+        """Replace the state by the join of these states (by member).
+
+        Operations whose effect is lost are then returned by ``take_overridden``.
+        """
         old = self.state
         self.state = join_all(states.values())
         lost = {query for query in self._applied if self._is_replaced(query, old)}
@@ -229,14 +242,14 @@ class ControlObject:
         self._overridden += sorted(overridden | (old.stamps() - self.state.stamps()))
 
     def _is_replaced(self, query: str, old: ControlState) -> bool:
-        """Whether a query has another definition, or none, than in an older state."""
+        """True if a query has another definition than in an older state, or none in one of them."""
         before, now = old.queries.get(query), self.state.queries.get(query)
         if before is None or now is None:
             return True
         return (before.generation, before.definition) != (now.generation, now.definition)
 
     def take_overridden(self) -> tuple[Stamp, ...]:
-        """The operations that were in the state and that merges have overridden since."""
+        """The operations that merges have overridden since the last call."""
         overridden, self._overridden = tuple(self._overridden), []
         return overridden
 

@@ -1,14 +1,15 @@
 """The state of the control plane: queries, nodes, placement and controllers, as a join.
 
-Every entry is a register. Of two entries of one name the greater remains: by generation first,
-then by stamp (view number, logical time, sender). No wall time is compared: clocks of two machines
-differ. A stamp is used once, since a member's views have rising numbers and its logical time
-rises in a view. So ``join`` is idempotent, commutative and associative, and halves of a split
-network that merge repeatedly reach one state. The paper asks only for the identity property (IADS,
-section II), which is not enough for repeated splits.
+Every entry is a register. Of two entries of one name the greater remains. Entries are compared
+field by field: queries by generation and then stamp, placements by generation and then number, the
+others in the order of their fields. A stamp is (view number, logical time, sender). No wall time
+is compared: clocks of two machines differ. A stamp is used once, since a member's views have rising
+numbers and its logical time rises in a view. So ``join`` is idempotent, commutative and
+associative, and halves of a split network that merge repeatedly reach one state. The paper requires
+only the identity property (IADS, section II), which is not enough for repeated splits.
 
-A deletion is a tombstone: an entry that remains and wins as any other. Without it, a half that has
-not received the deletion would bring the entry back at the merge.
+A deletion is a tombstone: an entry that remains, and is compared as any other. Without it, a half
+that has not received the deletion would bring the entry back at the merge.
 
 Pure values; the maps are never changed in place.
 """
@@ -28,7 +29,7 @@ STREAMS: Final = "-streams"
 """In place of a query, in the key of a placement: the fragment is a stream's proxy, which serves
 all queries. No query can have this name."""
 ENTRY_BYTES: Final = 160
-"""What an entry takes in the encoded state beyond its own texts, at most."""
+"""Upper bound of an entry's bytes in the encoded state, without its name and texts."""
 
 
 class Wanted(Enum):
@@ -68,7 +69,10 @@ class NodeEntry(NamedTuple):
 
 
 class PlacementEntry(NamedTuple):
-    """Where a fragment of a query's generation runs; ``number`` rises with every placement."""
+    """The node on which a fragment of a query's generation runs.
+
+    ``number`` is the placement number; it rises with every placement.
+    """
 
     generation: int
     number: int
@@ -104,9 +108,8 @@ class ControlState:
     """The replicated object's state.
 
     ``placement`` is keyed by query and fragment. ``generation_unused`` is greater than the
-    generation of every dropped tombstone, and than the number in its name (``climate.g1``);
-    ``number_greatest`` is the greatest placement number
-    that was given or that a node reported.
+    generation of every dropped tombstone, and than the number in its name (``climate.g1``).
+    ``number_greatest`` is the greatest placement number that was given or that a node reported.
     """
 
     queries: Mapping[str, QueryEntry] = field(default_factory=dict)
@@ -117,7 +120,7 @@ class ControlState:
     number_greatest: int = 0
 
     def size_bytes(self) -> int:
-        """An upper bound on the encoded size."""
+        """An upper bound of the encoded size, in bytes."""
         return sum(
             _map_bytes(entries) for entries in (self.queries, self.nodes, self.controllers)
         ) + _map_bytes({f"{query}/{part}": e for (query, part), e in self.placement.items()})
@@ -128,7 +131,7 @@ class ControlState:
         return frozenset(entry.stamp for entries in maps for entry in entries.values())
 
     def has_tombstones(self) -> bool:
-        """True if there is something for ``drop_tombstones``."""
+        """True if a query is deleted or a node has left, and the tombstone is still there."""
         deleted = Wanted.DELETED.value
         return any(query.wanted == deleted for query in self.queries.values()) or any(
             node.left for node in self.nodes.values()
@@ -166,10 +169,10 @@ def join_all(states: Iterable[ControlState]) -> ControlState:
 
 
 def drop_tombstones(state: ControlState, view_number: int) -> ControlState:
-    """Drop what was deleted before this view, with the placements of dropped queries.
+    """Drop the tombstones of earlier views, with the placements of the queries that they delete.
 
-    Legal only if every controller that has not left persisted the state as merged in this view:
-    then none holds an older entry that a later merge could bring back.
+    Legal only if every controller that has not left has persisted the state as merged in this
+    view: then none holds an older entry that a later merge could bring back.
     """
     deleted = Wanted.DELETED.value
     dropped = {
@@ -177,7 +180,7 @@ def drop_tombstones(state: ControlState, view_number: int) -> ControlState:
         for name, entry in state.queries.items()
         if entry.wanted == deleted and entry.stamp.view_number < view_number
     }
-    # The name of a query's generation has a number, too, which is not used again.
+    # Neither a dropped entry's generation nor the number in a name like climate.g1 is used again.
     generations = [
         1 + max(entry.generation, generation_of(name)) for name, entry in dropped.items()
     ]

@@ -1,10 +1,10 @@
-"""Phi-accrual failure detector: how improbable is the present silence of one peer?
+"""Phi-accrual failure detector: suspects a peer whose heartbeats have stopped.
 
 Heartbeats arrive about every ``period_us``. The detector keeps the mean and deviation of the last
-intervals and suspects the peer when the probability of a longer interval is below 10^-threshold.
-A fixed time-out, the alternative, is either too short for a loaded machine or too long for an idle
-one. The tail of the normal distribution is approximated by a logistic function, whose inverse
-gives the time of suspicion as a deadline (Fargo, section 3.4.7).
+intervals, and suspects the peer when the probability of an interval longer than the present one is
+below 10^-threshold. A fixed time-out, the alternative, is either too short for a loaded machine or
+too long for an idle one. The tail of the normal distribution is approximated by a logistic
+function, whose inverse gives the time of suspicion as a deadline (Fargo, section 3.4.7).
 
 Pure: times come in as arguments. Times are monotonic us.
 """
@@ -20,7 +20,8 @@ INTERVALS_MAX: Final = 100
 PHI_THRESHOLD: Final = 8.0
 DEVIATION_US_MIN: Final = 25_000
 INTERVAL_US_MAX: Final = 1_000_000
-"""An interval counts at most this: one long pause must not delay the next suspicion for minutes."""
+"""A longer interval counts as this one: a long pause must not delay the next suspicion for minutes.
+"""
 
 
 class PhiAccrual:
@@ -36,7 +37,7 @@ class PhiAccrual:
         """Record a heartbeat that arrived at ``now``."""
         assert now >= self._latest, "time went back"
         interval = now - self._latest
-        if interval >= self._period_us // 2:  # a change brings a heartbeat ahead of its time
+        if interval >= self._period_us // 2:  # a change causes an early one: not of the period
             self._intervals.append(min(interval, INTERVAL_US_MAX))
         self._latest = now
 

@@ -3,7 +3,7 @@
 | paper | here | what |
 |---|---|---|
 | obj | ``obj`` | the replica of the object |
-| inp | ``inp`` | requests not sent yet |
+| inp | ``inp`` | requests that are not sent yet |
 | out | the returned effects | responses and refreshes |
 | lt[q] | ``lt`` | logical times known in the view |
 | ops[q] | ``ops`` | operations received in the view and not applied yet |
@@ -15,12 +15,13 @@
 | StatesV | ``StatesV`` | states collected in the view |
 | States_Await | ``States_Await`` | members whose state is still missing |
 
-Differences from the print, all stated in ``docs/protocols/iads.md``: condition (b) asks all *other*
-members, as the text says (the figure asks all, and a view of one would never answer); the normal
-branch of ``view`` resets ``send_state`` and ``States_Await``; logical times are sent at once when
-somebody waits for them, and not with a period, so a response comes after 2d.
+Differences from the printed figure, all stated in ``docs/protocols/iads.md``: condition (b) is
+about all *other* members, as in the paper's text (in the figure it is about all, and a view of one
+member would never respond); the normal branch of ``view`` resets ``send_state`` and
+``States_Await``; logical times are sent as soon as an operation may wait for them instead of
+periodically, so a response takes two message delays.
 
-Pure: requests, deliveries and views come in, effects go out; there is no time in it.
+Pure: requests, deliveries and views come in, effects go out; no time is involved.
 """
 
 from __future__ import annotations
@@ -48,10 +49,12 @@ from slackwater.protocols.iads.messages import (
 )
 
 REQUESTS_MAX: Final = 10_000
-"""Requests that wait in ``inp``; more are refused."""
+"""Most requests that wait in ``inp``; more are refused."""
 IN_FLIGHT_OPERATIONS_MAX: Final = 256
-"""Own operations that are sent and not applied; so group buffers stay bounded."""
+"""Most of this member's operations that are sent and not applied yet; bounds the group's buffers.
+"""
 OVERRIDABLE_OPERATIONS_MAX: Final = 10_000
+"""Most stamps in ``RefreshClient.overridable``; older ones are only counted."""
 
 
 class ReplicatedObject(Protocol):
@@ -61,7 +64,7 @@ class ReplicatedObject(Protocol):
         """Change the state and return the response; deterministic."""
 
     def merge(self, states: Mapping[str, Any]) -> None:
-        """Become the merge of these states (by member), a join."""
+        """Replace the state by the join of these states (by member)."""
 
     def snapshot(self) -> Any:
         """The state as an immutable value."""
@@ -71,20 +74,20 @@ class Mode(Enum):
     """The modes of the paper's Figure 3."""
 
     NORMAL = "NORMAL"
-    """Operations are applied as their place in the order is known."""
+    """An operation is applied as soon as its place in the order is final."""
     ST = "ST"
-    """States are collected; operations are received and wait."""
+    """The members' states are collected; operations that are received wait."""
 
 
 class ModeEvent(Enum):
-    """What moves an end-point between modes."""
+    """The events that move an end-point between modes."""
 
     SYNCHRONISED_VIEW = "SYNCHRONISED_VIEW"
     """A view whose members are all in SS."""
     UNSYNCHRONISED_VIEW = "UNSYNCHRONISED_VIEW"
     """Any other view."""
     STATES_COMPLETE = "STATES_COMPLETE"
-    """The state of every member is there."""
+    """The state of every member has been received."""
 
 
 MODE_MOVES: Final = MappingProxyType(
@@ -169,7 +172,7 @@ class Endpoint:
 
     def view(self, v: View, T: frozenset[str]) -> list[EndpointEffect]:  # noqa: N803 (the paper's)
         """INPUT gcs.view_p(v, T)."""
-        while (q := self._first()) is not None:  # (b) does not hold: the halves diverge here
+        while (q := self._first()) is not None:  # without (b): halves of a split diverge here
             self._do(q)
         self.myview = v
         self.lt = dict.fromkeys(v.names, 0)
@@ -188,7 +191,7 @@ class Endpoint:
         return self._run()
 
     def _run(self) -> list[EndpointEffect]:
-        """The locally controlled actions that are enabled, until none is."""
+        """Take the locally controlled actions until none is enabled; return the effects."""
         if self.send_state and self.block_status is BlockStatus.UNBLOCKED:
             self.send_state = False
             self._out.append(SendPayload(StMsg(self.SS, self.obj.snapshot())))
@@ -214,7 +217,7 @@ class Endpoint:
         return True
 
     def _send_lt(self) -> None:
-        """Send the logical time if an operation of the view needs a later one somewhere."""
+        """Send the logical time if an operation may wait for a later one than was sent last."""
         if self.block_status is BlockStatus.BLOCKED or self.lt[self.p] <= self._sent_lt:
             return
         if self._latest_ts >= self._sent_lt:
@@ -226,7 +229,7 @@ class Endpoint:
         self.lt[self.p] = max(self.lt[self.p], ts) + 1
 
     def _first(self) -> str | None:
-        """Whose operation precedes all others that are here: by (ts, member)."""
+        """The member whose waiting operation is first in the order (ts, member), or None."""
         return min(
             (q for q, entries in self.ops.items() if entries),
             key=lambda q: (self.ops[q][0].ts, q),

@@ -1,24 +1,24 @@
-"""Group communication: views, virtual synchrony and gap-free FIFO between members.
+"""Group communication: views, virtual synchrony and FIFO delivery without gaps between members.
 
-There is no leader. A member whose group (``topology``) differs from its view blocks its endpoint
+There is no leader. A member whose group (``topology``) differs from its view blocks its endpoint,
 and then sends a *proposal* to the group: a round number, and how many messages of each sender it
-holds in its view. It delivers nothing more until the next view. When it holds a proposal of the
-same round from every process of the group, all of them have the same facts: the view's number
-(the greatest known number + 1), the transitional set T (those that come from the same view), and
-the *cut*, the greatest count that a member of T holds of each sender. The one with the lowest name
-that holds the messages forwards them to those that lack them. A member installs the view when it
-has delivered all messages up to the cut. So two members of T deliver the same messages in the old
-view, whatever was lost or crashed (IADS, section I; its references 7 and 8 specify the
-service).
+holds in its view. It delivers nothing more until the next view. Once a member has a proposal of the
+same round from every process of the group, the proposals determine the next view's number (the
+greatest number in them + 1), the transitional set T (the members that come from its own view), and
+the *cut*, the greatest count that a member of T holds of each sender. All members of T have the
+same T and cut. Of those that hold all messages of a sender up to the cut, the one with the lowest
+name forwards them to those that lack some. A member installs the view when it has delivered all
+messages up to the cut. So all members of T deliver the same messages in the old view, whatever was
+lost or crashed (IADS, section I; its references 7 and 8 specify the service).
 
-A member that cannot complete a round begins a greater one, which members that have already
-installed the view join. They are then no longer in its transitional set.
+A member that cannot complete a round begins one with a greater number. Members that have already
+installed the view take part in it; they are then no longer in the transitional set.
 
-Messages may be lost, doubled or reordered: heartbeats carry counts, and what is missing is sent
+Messages may be lost, doubled or reordered: heartbeats carry counts, and missing messages are sent
 again. A message is kept until all members of the view have it.
 
-Rejected: a coordinator that collects the counts. It costs one more latency for each change, and
-one more detection if it crashes.
+Rejected: a coordinator that collects the counts. It would cost one more message delay for each
+change, and one more detection if it crashes.
 
 Pure: events and monotonic us come in, effects go out.
 """
@@ -49,14 +49,14 @@ from slackwater.protocols.iads.messages import (
 from slackwater.protocols.iads.topology import MEMBERS_MAX, Process, ReachReport, group_of
 
 AHEAD_MESSAGES_MAX: Final = 10_000
-"""Messages of one sender beyond a gap, and messages of views that are not installed yet."""
+"""Most messages kept of one sender beyond a gap, and of views that are not installed yet."""
 RESEND_MESSAGES_MAX: Final = 256
-"""Messages that one request or heartbeat brings again."""
+"""Most messages of one sender that a request or a heartbeat causes to be sent again."""
 
 
 @dataclass(slots=True)
 class _Messages:
-    """The messages of one view: per sender what is held, and the count without a gap."""
+    """The messages of one view: per sender those kept, and the number received without a gap."""
 
     view: View
     held: dict[Process, dict[int, Payload]] = field(init=False)
@@ -67,7 +67,7 @@ class _Messages:
         self.received = dict.fromkeys(self.view.members, 0)
 
     def add(self, origin: Process, n: int, payload: Payload) -> None:
-        """Keep a message; repetitions and what is too far ahead are dropped."""
+        """Keep a message; repetitions, and messages too far ahead, are dropped."""
         count = self.received[origin]
         if not count < n <= count + AHEAD_MESSAGES_MAX:
             return
@@ -77,7 +77,7 @@ class _Messages:
         self.received[origin] = count
 
     def after(self, counts: Mapping[Process, int]) -> Iterator[GroupData]:
-        """What a member with these counts lacks, as far as it is held here without a gap."""
+        """The messages that a member with these counts lacks, as far as they are kept here."""
         for origin in sorted(self.view.members):
             first = counts.get(origin, 0) + 1
             last = min(self.received[origin], first + RESEND_MESSAGES_MAX - 1)
@@ -86,14 +86,17 @@ class _Messages:
                     yield GroupData(self.view, origin, n, self.held[origin][n])
 
     def discard(self, origin: Process, upto: int) -> None:
-        """Every member of the view has these messages."""
+        """Drop the messages up to number ``upto``, which every member of the view has."""
         held = self.held[origin]
         for n in [n for n in held if n <= upto]:
             del held[n]
 
 
 class Group:
-    """The group core of one member. ``saved`` is what the last incarnation persisted."""
+    """The group core of one member. ``saved`` was persisted by its last incarnation.
+
+    Each method returns effects, to be carried out in order. Times are monotonic us.
+    """
 
     def __init__(self, name: str, peers: frozenset[str], saved: SavedMembership) -> None:
         self.me: Final = Process(name, saved.incarnation + 1)
@@ -130,7 +133,7 @@ class Group:
         return self._finish(now)
 
     def send(self, payload: Payload, now: int) -> list[GroupEffect]:
-        """gcs.send: deliver to all members of the view, to this one at once."""
+        """gcs.send: send to all members of the view, and deliver to this one at once."""
         assert self._may_send, "sent while blocked"
         n = self._messages.received[self.me] + 1
         data = GroupData(self.view, self.me, n, payload)
@@ -148,7 +151,7 @@ class Group:
         return self._finish(now)
 
     def receive(self, sender: Process, message: GroupMessage, now: int) -> list[GroupEffect]:
-        """A message of another process; those of an older incarnation are dropped."""
+        """Process a message of another process; one of an older incarnation is dropped."""
         known = max((p.incarnation for p in self._detectors if p.name == sender.name), default=0)
         if sender.name == self.me.name or sender.incarnation < known:
             return self._finish(now)
@@ -171,7 +174,7 @@ class Group:
         return self._finish(now)
 
     def tick(self, now: int) -> list[GroupEffect]:
-        """A deadline has passed: send heartbeats, suspect silent peers, send again."""
+        """Do what is due: send heartbeats, suspect peers, repeat messages that may be lost."""
         self._now = now
         for process in [p for p, d in self._detectors.items() if d.suspect_at() <= now]:
             self._forget(process)
@@ -182,7 +185,7 @@ class Group:
         return self._finish(now)
 
     def next_deadline(self) -> int:
-        """When the shell must call ``tick``."""
+        """The time at which the shell must call ``tick``, monotonic us."""
         return min([self._beat_at, *(d.suspect_at() for d in self._detectors.values())])
 
     # Reachability
@@ -318,14 +321,14 @@ class Group:
     def _forward(
         self, transitional: Mapping[Process, ViewProposal], cut: Mapping[Process, int]
     ) -> None:
-        """Send what others lack, if this member has the lowest name of those that hold it."""
+        """Send the messages that others lack, where this member is the lowest that holds them."""
         for origin, n in cut.items():
             holder = min(q for q, p in transitional.items() if p.received[origin] == n)
             if holder != self.me:
                 continue
             for process in self._others(transitional):
                 for k in range(transitional[process].received[origin] + 1, n + 1):
-                    if k in self._messages.held[origin]:  # else all have received it since
+                    if k in self._messages.held[origin]:  # else all members have it by now
                         payload = self._messages.held[origin][k]
                         self._transmit(process, GroupData(self.view, origin, k, payload))
 
@@ -343,7 +346,7 @@ class Group:
         self._send_heartbeats()
 
     def _send_again(self) -> None:
-        """Messages may be lost: repeat the proposal, and ask for what the cut still needs."""
+        """Repeat the proposal, and request the messages up to the cut: both may have been lost."""
         proposal = self._mine or self._installed_by
         if proposal is None:
             return
@@ -367,7 +370,7 @@ class Group:
 
 
 def _cut(proposals: Iterable[ViewProposal]) -> dict[Process, int]:
-    """The greatest count that a member of the transitional set holds, of each sender."""
+    """By sender, the greatest count that a member of the transitional set holds."""
     cut: dict[Process, int] = {}
     for proposal in proposals:
         for origin, n in proposal.received.items():

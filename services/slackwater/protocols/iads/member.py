@@ -1,4 +1,4 @@
-"""A member: group and endpoint in one core, which is all that a shell runs.
+"""A member: group and endpoint combined to one core, the only one that a shell runs.
 
 The shell persists and transmits in the order of the effects, answers clients, and calls ``tick`` at
 ``next_deadline``. Pure: events and monotonic us come in, effects go out.
@@ -28,9 +28,9 @@ from slackwater.protocols.iads.topology import Process
 
 
 class Member:
-    """One controller. ``obj`` holds the persisted state already, ``saved`` the persisted numbers.
+    """One controller. ``obj`` has the persisted state already, ``saved`` the persisted numbers.
 
-    ``start`` must be the first call.
+    ``start`` must be the first call. Times are monotonic us.
     """
 
     def __init__(
@@ -44,29 +44,29 @@ class Member:
         return self._carry_out(self.group.start(now), now)
 
     def request(self, request_id: str, operation: Any, now: int) -> list[MemberEffect]:
-        """A client's operation."""
+        """Process a client's operation; the response comes as an effect."""
         return self._carry_out(self.endpoint.request(request_id, operation), now)
 
     def receive(self, sender: Process, message: GroupMessage, now: int) -> list[MemberEffect]:
-        """A message of another member."""
+        """Process a message of another member."""
         return self._carry_out(self.group.receive(sender, message, now), now)
 
     def add_peer(self, name: str, now: int) -> list[MemberEffect]:
-        """A member that joins."""
+        """Send heartbeats to a member that joins."""
         return self._carry_out(self.group.add_peer(name, now), now)
 
     def tick(self, now: int) -> list[MemberEffect]:
-        """A deadline has passed."""
+        """Do what is due at ``now``."""
         return self._carry_out(self.group.tick(now), now)
 
     def next_deadline(self) -> int:
-        """When ``tick`` must be called, monotonic us."""
+        """The time at which ``tick`` must be called, monotonic us."""
         return self.group.next_deadline()
 
     def _carry_out(
         self, first: list[GroupEffect] | list[EndpointEffect], now: int
     ) -> list[MemberEffect]:
-        """Effects that one core has for the other become events there, in order."""
+        """Pass the effects that one core has for the other to it, in order; return the rest."""
         waiting: deque[GroupEffect | EndpointEffect] = deque(first)
         done: list[MemberEffect] = []
         while waiting:

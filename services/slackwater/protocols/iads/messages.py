@@ -1,4 +1,4 @@
-"""What members send to each other, and what the cores return: values only.
+"""The messages between members, and the effects that the cores return, as values.
 
 Messages of the group core: ``GroupHeartbeat``, ``ViewProposal``, ``GroupData``, ``DataRequest``.
 A ``GroupData`` carries one ``Payload`` of the endpoint: ``OpMsg``, ``LtMsg`` or ``StMsg``, the
@@ -19,7 +19,7 @@ from slackwater.protocols.iads.topology import Process, ReachReport
 
 
 class View(NamedTuple):
-    """A membership that its members agreed on; a member's views have rising numbers."""
+    """A set of members that these have agreed on; a member's views have rising numbers."""
 
     number: int
     members: frozenset[Process]
@@ -66,7 +66,7 @@ Payload = OpMsg | LtMsg | StMsg
 
 @dataclass(frozen=True, slots=True)
 class GroupHeartbeat:
-    """Every 100 ms to every peer: the newest reports, and what was received in the view."""
+    """Sent every 100 ms to every peer: the newest reports, and counts of messages in the view."""
 
     reports: Mapping[Process, ReachReport]
     view: View
@@ -77,8 +77,8 @@ class GroupHeartbeat:
 class ViewProposal:
     """The sender agrees to ``group`` as the next view, and sends nothing more in ``view``.
 
-    ``number`` is the greatest view number that the sender knows; ``received`` counts, per member of
-    ``view``, the messages that it holds without a gap. A sender uses each ``round`` once.
+    ``number`` is the number of the sender's last view; ``received`` counts, per member of ``view``,
+    the messages that the sender has received without a gap. A sender uses each ``round`` once.
     """
 
     round: int
@@ -100,7 +100,7 @@ class GroupData:
 
 @dataclass(frozen=True, slots=True)
 class DataRequest:
-    """The sender holds these counts in ``view`` and asks for what follows, up to ``wanted``."""
+    """Requests the messages of ``view`` after the counts ``received``, up to ``wanted``."""
 
     view: View
     received: Mapping[Process, int]
@@ -111,7 +111,7 @@ GroupMessage = GroupHeartbeat | ViewProposal | GroupData | DataRequest
 
 
 class SavedMembership(NamedTuple):
-    """What a restart needs: the greatest view number and the incarnation."""
+    """The state that a restart needs: the last view number and the incarnation."""
 
     view_number: int = 0
     incarnation: int = 0
@@ -119,14 +119,14 @@ class SavedMembership(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PersistMembership:
-    """Must be durable before the effects that follow."""
+    """Persist ``saved``; it must be durable before the effects that follow."""
 
     saved: SavedMembership
 
 
 @dataclass(frozen=True, slots=True)
 class TransmitMessage:
-    """Send to the peer of this name; it may be lost."""
+    """Send ``message`` to the peer named ``to``; it may be lost."""
 
     to: str
     message: GroupMessage
@@ -158,14 +158,14 @@ GroupEffect = PersistMembership | TransmitMessage | BlockSending | DeliverPayloa
 
 @dataclass(frozen=True, slots=True)
 class PersistState:
-    """The object's state after an operation or a merge; durable before the response."""
+    """Persist the object's state after an operation or a merge, before the effects that follow."""
 
     state: Any
 
 
 @dataclass(frozen=True, slots=True)
 class RespondToClient:
-    """The response to the request of this id."""
+    """Send the response to the request of this id."""
 
     request_id: str
     response: Any
@@ -174,18 +174,18 @@ class RespondToClient:
 
 @dataclass(frozen=True, slots=True)
 class RefuseRequest:
-    """The request was not taken: too many are waiting."""
+    """Refuse the request: too many are waiting."""
 
     request_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshClient:
-    """A new membership and state.
+    """Report a new membership and state.
 
-    ``overridable`` names the own operations answered since the last merge, if this refresh follows
-    a merge: the merge may have overridden them. ``overridable_truncated`` counts operations that no
-    longer fitted the list.
+    If the refresh follows a merge, ``overridable`` lists the operations of this member's clients
+    that were answered since the merge before: the merge may have overridden them.
+    ``overridable_truncated`` counts the operations that did not fit the list.
     """
 
     members: frozenset[str]

@@ -1,15 +1,15 @@
-"""Standing of nodes by their heartbeats and reports, for ``placement``.
+"""The standing of nodes by their heartbeats, and the state of placements, for ``placement``.
 
-A node that comes back receives no running fragment until it has been reachable for ``SETTLE_US``.
-Otherwise a node whose link fails every few seconds would take and lose fragments all the time. The
-time doubles with each suspicion, and starts again at its first value after a long time without one.
-A new node does not wait.
+A suspected node that is reachable again takes over no running fragment until it has been reachable
+for ``SETTLE_US``. Otherwise a node whose link fails every few seconds would take and lose fragments
+all the time. The time doubles with each suspicion, and starts again at its first value after a long
+time without one. A new node does not wait.
 
-A fragment that was fenced has lost its log to a writer that has a greater placement number, in the
-other half of a split network. Its own half does not place it again in this view. If the next view's
-record still has the fenced placement, the other half's is gone with its controllers, and the
-fragment is placed again (rule-27). So is it if a node comes back in this view: the writer may have
-run there, without a controller, and it ends when the node receives the record.
+A *fenced* fragment has been stopped by a writer of its log with a greater placement number, in the
+other half of a split network. Its own half does not place it again in this view. It does in the
+next view, if the record then still has the fenced placement: the other half's placement has been
+lost with its controllers (rule-27). It also does if a node comes back in this view: the other
+writer may have run there, without a controller, and it ends when the node receives the record.
 
 Pure: times come in as arguments. Times are monotonic us.
 """
@@ -23,12 +23,13 @@ from typing import Final
 from slackwater.protocols.iads.placement import NodeReports, Standing
 
 SETTLE_US: Final = 10_000_000
-"""How long a node must have been reachable after its first suspicion."""
+"""The settling time: how long a node must have been reachable again after its first suspicion."""
 SETTLE_US_MAX: Final = 320_000_000
-"""After its sixth, and how long it must be steady until the first counts as the first again."""
+"""The settling time from the sixth suspicion on. After so long without a suspicion the count starts
+again."""
 NO_VIEW: Final = -1
 START_US_MAX: Final = 30_000_000
-"""A fragment that starts longer is overdue."""
+"""A fragment that is not ready so long after its placement is overdue."""
 
 
 @dataclass(slots=True)
@@ -39,7 +40,7 @@ class _Node:
 
 
 class NodeWatch:
-    """The nodes' standings and the states of placements, at one controller."""
+    """The nodes' standings and the states of placements, as observed by one controller."""
 
     def __init__(self, view_number: int) -> None:
         self._view_number = view_number
@@ -51,7 +52,7 @@ class NodeWatch:
     def heartbeat(
         self, node: str, ready: AbstractSet[int], fenced: AbstractSet[int], now: int
     ) -> None:
-        """A node reports the placements that are ready there, and those that were fenced."""
+        """Record a node's heartbeat, with the placements there that are ready or were fenced."""
         known = self._nodes.setdefault(node, _Node(now))
         if known.suspected:
             known.suspected = False
@@ -62,7 +63,7 @@ class NodeWatch:
             self._fenced_in.setdefault(number, self._view_number)
 
     def suspect(self, node: str, now: int) -> None:
-        """A node is silent."""
+        """Record that a node's heartbeats have stopped."""
         known = self._nodes.setdefault(node, _Node(now))
         if known.suspected:
             return
@@ -73,12 +74,12 @@ class NodeWatch:
         self._ready.pop(node, None)
 
     def view(self, view_number: int) -> None:
-        """The controllers have a new view."""
+        """Record the number of the controllers' new view."""
         assert view_number > self._view_number
         self._view_number = view_number
 
     def keep(self, nodes: AbstractSet[str], numbers: AbstractSet[int], now: int) -> None:
-        """These nodes and placement numbers are in the record; all else is forgotten."""
+        """Drop all nodes and placement numbers but these, which are in the record."""
         self._nodes = {name: node for name, node in self._nodes.items() if name in nodes}
         self._ready = {
             name: ready & numbers for name, ready in self._ready.items() if name in nodes
@@ -87,7 +88,7 @@ class NodeWatch:
         self._placed_since = {n: self._placed_since.get(n, now) for n in numbers}
 
     def reports(self, now: int) -> NodeReports:
-        """What the planner needs."""
+        """The input of ``placement.plan_moves``."""
         ready = frozenset[int]().union(*self._ready.values())
         fenced = {n for n, view in self._fenced_in.items() if view == self._view_number}
         return NodeReports(
@@ -99,7 +100,7 @@ class NodeWatch:
         )
 
     def next_deadline(self, now: int) -> int | None:
-        """When the reports change although nothing arrives; None if they do not."""
+        """The time at which the reports change without further input; None if they do not."""
         settled = (n.steady_at for n in self._nodes.values() if not n.suspected)
         started = (since + START_US_MAX for since in self._placed_since.values())
         return min((at for at in (*settled, *started) if at > now), default=None)

@@ -1,20 +1,20 @@
-"""Where fragments run: the next moves, from the record and from what nodes report.
+"""Plans which node runs each fragment: the next moves, from the record and the nodes' reports.
 
-A fragment that runs nowhere is placed at once. A fragment that runs is moved for four reasons: its
-node drains, replicas of its group share a node, a node has more of the labels that it prefers, or a
-node has less load. Such an *orderly* move takes no group's last ready replica while another one
-starts, and at most ``ORDERLY_STARTS_MAX`` fragments start at a time. A node that comes back
-therefore gets its share in small steps, and one that was away recently gets nothing that runs
-elsewhere.
+A fragment that runs on no node is placed at once. A fragment that runs is moved for four reasons:
+its node drains, replicas of its group share a node, another node has more of the labels that it
+prefers, or another node has less load. Such an *orderly* move takes no group's last ready replica
+while another one starts, and at most ``ORDERLY_STARTS_MAX`` fragments start at a time. A node that
+comes back therefore gets its share in small steps, and while it is settling (``node_watch.py``) it
+gets no fragment that runs on another node.
 
-Each orderly move lowers the first of these that it changes: fragments on draining nodes, replicas
-above their limit on a node, labels that are missing, the loads in descending order. So the moves
-end.
+The moves come to an end, since each orderly move lowers this sequence of numbers, compared from the
+first on: fragments on draining nodes; replicas above their limit on a node; preferred labels that
+the fragments' nodes lack; the loads of nodes in descending order.
 
-The same record and reports give the same moves at every controller, so each of them may plan. A
-move names the placement that it replaces; if two controllers request one move, the second is
-refused, and nothing starts twice. Rejected: one controller that plans for all, which would have to
-be chosen; an optimal assignment, which would move fragments that run to make room for others.
+The same record and reports give the same moves at every controller. A move names the placement that
+it replaces, so if two controllers request one move, the second request is refused and no fragment
+starts twice. Rejected: an optimal assignment, which would move fragments that run to make room for
+others.
 
 Pure functions over values: no clock, no randomness.
 """
@@ -32,7 +32,7 @@ from slackwater.protocols.iads.control_object import MoveFragment
 from slackwater.protocols.iads.control_state import STREAMS, ControlState, NodeEntry
 
 ORDERLY_STARTS_MAX: Final = 4
-"""Fragments that may be starting after an orderly move, its own included."""
+"""Most fragments that are starting after an orderly move, including the one that it moves."""
 
 FragmentKey = tuple[str, str]
 """Query and fragment, the key of the record's placement."""
@@ -40,19 +40,20 @@ _Group = tuple[str, str]
 
 
 class Standing(Enum):
-    """A node's state by its heartbeats at one controller."""
+    """A node's state by its heartbeats, at one controller."""
 
     SUSPECTED = "suspected"
-    """Silent. Its fragments are placed elsewhere."""
+    """Its heartbeats have stopped. Its fragments are placed on other nodes."""
     SETTLING = "settling"
-    """Back a short time ago. It takes fragments that run nowhere, if no steady node can."""
+    """It was suspected a short time ago. It takes a fragment only if this runs on no node, and no
+    steady node can take it."""
     STEADY = "steady"
-    """It takes all fragments."""
+    """It takes any fragment."""
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentSpec:
-    """A fragment that is to run.
+    """A fragment that is to be run.
 
     ``group`` is the same for the replicas of a child, and for the copies of a part. ``prefers`` are
     labels of nodes; ``bound_node`` is the only node that can run it (its data are on that disk).
@@ -67,11 +68,12 @@ class FragmentSpec:
 
 @dataclass(frozen=True, slots=True)
 class NodeReports:
-    """What nodes report. Fragments are named by their placement numbers.
+    """The nodes' standings, and sets of fragments, each given by its placement number.
 
-    A node without a standing is suspected. ``ready``: it runs and follows its input. ``overdue``:
-    its start takes too long, and others do not wait for it. ``fenced``: a writer with a greater
-    number has fenced it in this view; it stays down. ``down``: it does not run; it is placed again.
+    A node without a standing is suspected. ``ready``: fragments that run and follow their input.
+    ``overdue``: fragments placed so long ago that, if they are not ready, no move waits for them.
+    ``fenced``: fragments that a writer with a greater number has fenced in this view; they stay
+    down. ``down``: fragments that do not run and are placed again.
     """
 
     standings: Mapping[str, Standing]
@@ -90,7 +92,7 @@ class Unplaced(NamedTuple):
 
 
 class MovePlan(NamedTuple):
-    """``moves`` in the order in which they are requested; ``unplaced`` by name."""
+    """``moves`` in the order in which they are to be requested; ``unplaced`` in order of names."""
 
     moves: tuple[MoveFragment, ...]
     unplaced: tuple[Unplaced, ...]
@@ -101,7 +103,7 @@ def plan_moves(
 ) -> MovePlan:
     """The next moves. Fragments of queries that are not in the record are left out.
 
-    The result depends on no order of the arguments. Keys of ``specs`` are distinct.
+    The result does not depend on the order of ``specs``, whose (query, fragment) are distinct.
     """
     table = _table_of(state, specs, reports)
     _place_lost(table)
@@ -114,7 +116,7 @@ def plan_moves(
 
 @dataclass(slots=True)
 class _Table:
-    """The placement with the moves of this plan carried out."""
+    """The placement as it would be after the moves planned so far."""
 
     state: ControlState
     reports: NodeReports
@@ -133,19 +135,19 @@ class _Table:
     unplaced: list[Unplaced] = field(default_factory=list)
 
     def limit(self, spec: FragmentSpec) -> int:
-        """Replicas of the group on one node, at most: one if there are nodes enough."""
+        """Most replicas of the group on one node: 1 if there are as many nodes as replicas."""
         return -(-len(self.groups[_group(spec)]) // max(len(self.takers), 1))
 
     def share(self, spec: FragmentSpec, node: str) -> int:
-        """Replicas of the group on this node."""
+        """Number of replicas of the group on this node."""
         return self.replicas[_group(spec), node]
 
     def ratio(self, node: str, more: int = 0) -> Fraction:
-        """The part of the node's room that is taken, with ``more`` fragments."""
+        """The load of a node with ``more`` fragments, as a fraction of its room."""
         return Fraction(self.load[node] + more, self.takers[node].room)
 
     def has_ready_peer(self, key: FragmentKey) -> bool:
-        """Would the group have a ready replica without this one?"""
+        """True if the group has another ready replica than this one."""
         return any(k != key and k in self.ready for k in self.groups[_group(self.specs[key])])
 
     def candidates(self, spec: FragmentSpec) -> list[str]:
@@ -159,11 +161,11 @@ class _Table:
         ]
 
     def is_steady(self, node: str) -> bool:
-        """May it get what runs elsewhere?"""
+        """True if the node may take fragments that run on another node."""
         return self.reports.standings[node] is Standing.STEADY
 
     def best(self, spec: FragmentSpec, nodes: Iterable[str]) -> str | None:
-        """Of these nodes: a steady one, with the most preferred labels, with the least load."""
+        """The best of these nodes: steady, then most preferred labels, then least load."""
         return min(
             nodes,
             key=lambda n: (
@@ -173,13 +175,13 @@ class _Table:
         )  # fmt: skip
 
     def put(self, key: FragmentKey, node: str) -> None:
-        """Place it where the table says that it is."""
+        """Enter that the fragment is on this node."""
         self.at[key] = node
         self.load[node] += 1
         self.replicas[_group(self.specs[key]), node] += 1
 
     def move(self, key: FragmentKey, node: str) -> None:
-        """Request the move, and go on as if it had been made."""
+        """Add the move to the plan, and enter its result."""
         if (old := self.at.get(key)) is not None:
             self.load[old] -= 1
             self.replicas[_group(self.specs[key]), old] -= 1
@@ -190,7 +192,7 @@ class _Table:
         self.moves.append(MoveFragment(*key, node, replaces=entry.number if entry else 0))
 
     def refuse(self, key: FragmentKey, reason: str) -> None:
-        """Report that no node can take it."""
+        """Add to the plan that no node can take the fragment."""
         self.unplaced.append(Unplaced(*key, reason))
 
 
@@ -211,7 +213,7 @@ def _table_of(state: ControlState, specs: Iterable[FragmentSpec], reports: NodeR
 
 
 def _find(table: _Table, key: FragmentKey, spec: FragmentSpec) -> None:
-    """Enter where a fragment is, or that it is lost."""
+    """Enter the node of a fragment, or that it is lost: it runs on no node and must be placed."""
     entry, reports = table.state.placement.get(key), table.reports
     if (
         entry is None
@@ -239,7 +241,7 @@ def _generation(state: ControlState, spec: FragmentSpec) -> int:
 
 
 def _place_lost(table: _Table) -> None:
-    """Place what runs nowhere: one replica of every group first, while there is room."""
+    """Place lost fragments, while nodes have room: first one replica of every group."""
     placed = Counter(_group(table.specs[key]) for key in table.at)
     ordered = []
     for key in table.lost:
@@ -269,13 +271,13 @@ def _vacate(table: _Table) -> None:
 
 
 def _is_awaited(table: _Table, key: FragmentKey) -> bool:
-    """Would the move leave its group without a ready replica, while another one starts?"""
+    """True if the group would be without a ready replica, while another one is starting."""
     peers = set(table.groups[_group(table.specs[key])]) - {key}
     return key in table.ready and not peers & table.ready and bool(peers & table.starting)
 
 
 def _separate(table: _Table) -> None:
-    """Move replicas that share a node, as after the merge of two halves or with a new node."""
+    """Move replicas that share a node, as after a network split has ended or a node has joined."""
     for key, spec in table.specs.items():
         node = table.at.get(key)
         if node is None or table.share(spec, node) <= table.limit(spec):
@@ -291,9 +293,9 @@ def _move_orderly(table: _Table, key: FragmentKey, candidates: Iterable[str]) ->
 
 
 def _rebalance(table: _Table) -> bool:
-    """Make the one best move to more preferred labels, or to less load; False if there is none.
+    """Plan the best move to more preferred labels, or to less load; False if there is none.
 
-    A group's only replica stays: its move would delay answers for no gain of theirs.
+    A group's only ready replica is not moved: the move would interrupt its answers.
     """
     if len(table.starting) >= ORDERLY_STARTS_MAX:
         return False
@@ -312,7 +314,7 @@ def _rebalance(table: _Table) -> bool:
 
 
 def _gain(table: _Table, key: FragmentKey, name: str) -> tuple[int, Fraction]:
-    """Labels won, then how far the target's load stays below the source's."""
+    """(preferred labels gained, source's load - target's load after the move), as fractions."""
     spec, old = table.specs[key], table.at[key]
     labels = _matches(spec, table.takers[name]) - _matches(spec, table.takers[old])
     return labels, table.ratio(old) - table.ratio(name, 1)

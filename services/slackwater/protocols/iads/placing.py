@@ -1,19 +1,19 @@
-"""A controller's part in placement: heartbeats of nodes, suspicion, and the plan.
+"""Decides at a controller when nodes are suspected, and which moves to request.
 
-Every controller receives the heartbeats of all nodes that reach it. In a view only its first member
-by name plans, because two controllers with heartbeats of different nodes would move a fragment to
-and fro. This is not an election: all members of a view know the others, and the next view may have
-another first member. Each half of a split network has one.
+Every controller receives the heartbeats of all nodes that reach it. In a view only the member with
+the first name plans moves, because two controllers with heartbeats of different nodes would move a
+fragment to and fro. No election is needed: a view lists its members. Each half of a split network
+has its own first member.
 
-A controller that has just started has no heartbeats. It plans when it has one of each recorded
+A controller that has just started has no heartbeats. It plans once it has one of each recorded
 node, or after ``FIRST_HEARTBEATS_US_MAX``; otherwise its start would move every fragment. The same
 holds when two halves of a split network merge: the nodes of the other half, which were suspected,
 are about to connect, and what runs there must not be moved.
 
 A closed connection means that the node's process has probably ended; the node has
-``RECONNECT_US_MAX`` to connect again. A silent node is suspected by the detector, but not before
-``SILENCE_US_MIN``: to move its fragments costs more than a short wait, and load delays a node's
-heartbeats for longer than a controller's.
+``RECONNECT_US_MAX`` to connect again. Otherwise a node is suspected by the detector, but not before
+``SILENCE_US_MIN`` without a heartbeat: moving its fragments costs more than a short wait, and load
+delays a node's heartbeats for longer than a controller's.
 
 Pure: times come in as arguments. Times are monotonic us.
 """
@@ -35,7 +35,7 @@ SILENCE_US_MIN: Final = 2_000_000
 RECONNECT_US_MAX: Final = 500_000
 
 Specs = Callable[[ControlState], Iterable[FragmentSpec]]
-"""Returns the fragments that are to run by a state of the record."""
+"""Returns the fragments that are to be run, for a state of the record."""
 
 
 @dataclass(slots=True)
@@ -46,20 +46,20 @@ class _Observed:
     suspected: bool = False
 
     def suspect_at(self) -> int:
-        """The time of suspicion, unless a heartbeat arrives before."""
+        """The time from which on the node is suspected, unless a heartbeat arrives before."""
         silent = max(self.detector.suspect_at(), self.latest + SILENCE_US_MIN)
         return silent if self.closed_at is None else min(silent, self.closed_at + RECONNECT_US_MAX)
 
 
 @dataclass(slots=True)
 class Placing:
-    """Nodes and moves, at controller ``name``, which started at ``started``."""
+    """The nodes as observed by controller ``name``, which started at ``started``, and its moves."""
 
     name: str
     specs_of: Specs
     started: int
     unplaced: tuple[Unplaced, ...] = ()
-    """What the last plan could not place."""
+    """The fragments that the last plan could not place."""
     _view_number: int = 0
     _members: frozenset[str] = frozenset()
     _waits_from: int = 0
@@ -74,7 +74,7 @@ class Placing:
         self._waits_from = self.started
 
     def heartbeat(self, node: str, ready: Iterable[int], fenced: Iterable[int], now: int) -> None:
-        """A node reports the placements that are ready there, and those that were fenced."""
+        """Record a node's heartbeat, with the placements there that are ready or were fenced."""
         self._connected.add(node)
         observed = self._nodes.get(node)
         if observed is None or observed.suspected:
@@ -85,17 +85,17 @@ class Placing:
         self._watch.heartbeat(node, frozenset(ready), frozenset(fenced), now)
 
     def closed(self, node: str, now: int) -> None:
-        """A node's connection was closed."""
+        """Record that a node's connection was closed."""
         if node in self._nodes:
             self._nodes[node].closed_at = now
 
     def is_connected(self, node: str, now: int) -> bool:
-        """Whether a node of this name is connected and not suspected."""
+        """True if a node of this name is connected and not suspected."""
         observed = self._nodes.get(node)
         return observed is not None and observed.closed_at is None and now < observed.suspect_at()
 
     def view(self, number: int, members: Iterable[str], now: int) -> None:
-        """The controllers have a new view."""
+        """Record the controllers' new view: its number and the names of its members."""
         if number > self._view_number:
             self._watch.view(number)
         members = frozenset(members)
@@ -131,11 +131,11 @@ class Placing:
         return live <= self._connected or now >= self._waits_from + FIRST_HEARTBEATS_US_MAX
 
     def reports(self, now: int) -> NodeReports:
-        """What is known of the nodes."""
+        """The nodes' standings and the states of placements."""
         return self._watch.reports(now)
 
     def next_deadline(self, now: int) -> int | None:
-        """When ``moves`` may have another result although nothing arrives; None if never."""
+        """The time at which ``moves`` may change without further input; None if there is none."""
         found = [h.suspect_at() for h in self._nodes.values() if not h.suspected]
         found += [self._waits_from + FIRST_HEARTBEATS_US_MAX]
         if (settled := self._watch.next_deadline(now)) is not None:

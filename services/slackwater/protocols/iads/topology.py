@@ -1,10 +1,11 @@
-"""Which members form a view: a set in which every two reach each other, the same for all of them.
+"""Chooses the members of a view: a group of processes in which every two reach each other.
 
 Each process reports the processes from which it receives heartbeats, and passes on the newest
 reports of the others. A link counts if both of its ends report it. From the same reports every
-process computes the same groups: names in ascending order, each group takes every later process
-that reaches all of its members. A cut of one link of three so leaves a group of two and a group of
-one; without this rule the two ends would wait for each other's agreement for ever.
+process computes the same groups. Processes are taken in ascending order of names; each joins the
+first group whose members it all reaches, or begins a new one. If one of the three links between
+three processes is cut, they form a group of two and a group of one. With all three in one group,
+the ends of the cut link would wait forever for each other's agreement.
 
 Pure functions over values.
 """
@@ -15,18 +16,18 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 MEMBERS_MAX = 16
-"""Names that a group may have; reports grow with the square of it."""
+"""Most names in a group; the size of the reports grows with its square."""
 
 
 class Process(NamedTuple):
-    """One life of a member: a restart has the same name and a greater incarnation."""
+    """One incarnation of a member: after a restart the name is the same, the number greater."""
 
     name: str
     incarnation: int
 
 
 class ReachReport(NamedTuple):
-    """From whom a process receives heartbeats; a greater ``seq`` replaces a smaller one."""
+    """The processes from which one receives heartbeats; the greatest ``seq`` is the newest."""
 
     seq: int
     reaches: frozenset[Process]
@@ -36,7 +37,7 @@ Reports = Mapping[Process, ReachReport]
 
 
 def group_of(me: Process, reports: Reports) -> frozenset[Process]:
-    """The group to which ``me`` belongs, from the reports that it holds, its own among them."""
+    """The group to which ``me`` belongs, from the reports that it has, including its own."""
     left = sorted(_component(me, reports))
     while True:
         group: list[Process] = []
