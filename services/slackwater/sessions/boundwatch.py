@@ -1,14 +1,14 @@
 """Monitors whether a part's first answers meet their bound, measured at its root.
 
 The root has both times of each window: when it was due, and when the transaction with its answer
-was committed. It runs in every deployment, with or without an exporter. It logs one line when
-answers begin to be late and one when they are in time again, with the number of late windows and
-the worst delay. Heartbeats carry the same figures for ``slackwater status``. An overdue window
-without an answer counts as late, so a root that does not answer at all is reported too. Windows
-whose bound had passed before the part began do not count: a query that starts in the past answers
-them as fast as it can.
+was committed. It therefore measures in every deployment, with or without an exporter. It logs one
+line when answers begin to be late and one when they are in time again, with the number of late
+windows and the worst delay. Heartbeats carry the same numbers for ``slackwater status``. An overdue
+window without an answer is reported too, so that a root that does not answer at all is noticed.
+Windows whose bound had passed before the part began do not count: a query that starts in the past
+answers them as fast as it can.
 
-Pure: transactions and times are arguments, log lines are results.
+Pure: transactions and times are arguments, log lines are results. Times are us of wall time.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.soutput.answers import EmptyRun, StableWindow, TentativeWindow
 
 QUIET_US: Final = 5_000_000
-"""A late spell ends after so long without a late answer. Each spell logs two lines, however many
+"""A spell of late answers ends after so long without one. Each spell logs two lines, however many
 windows it has."""
 COMMIT_PERIOD_US: Final = 1_000_000
+"""``commit_ms`` is the longest transaction of about this time."""
 
 
 @dataclass(slots=True)
@@ -55,15 +56,15 @@ class BoundWatch:
         self._commit_us, self._commit_at = 0, 0
 
     def began(self, now: int) -> None:
-        """Note the first start of the part, which has no answer yet."""
+        """Record the first start of the part, which has no answer yet."""
         self._begun_at = now
 
     def committing(self, now: int) -> None:
-        """Note the start of a transaction."""
+        """Record the start of a transaction."""
         self._committing_since = now
 
     def committed(self, effects: Iterable[Any], now: int) -> None:
-        """Record that the answers of that transaction can be read from ``now`` on."""
+        """Record that the answers in ``effects`` can be read from ``now`` on."""
         self._measure_commit(now)
         self._committing_since = None
         for effect in effects:
@@ -102,7 +103,11 @@ class BoundWatch:
         )
 
     def detail(self, now: int) -> dict[str, int]:
-        """Return the heartbeat's figures: counts since the start, and current values."""
+        """Return counters for the heartbeat.
+
+        ``beyond_bound`` is the number of late windows since the start, ``beyond_bound_at`` the time
+        of the last one; ``overdue_ms`` and ``commit_ms`` are current values.
+        """
         self._measure_commit(now)
         return {
             "beyond_bound": self._late_windows,
@@ -116,7 +121,7 @@ class BoundWatch:
         first, last = self._normal_time(first_end), self._normal_time(last_end)
         if first is None or last is None:
             return
-        excess = now - self._bound_us - first  # by which the first one exceeds its bound
+        excess = now - self._bound_us - first  # how much the first window is late
         if excess <= 0:
             return
         # Normal times are linear in event time, except with a clock that follows the data.
@@ -132,7 +137,7 @@ class BoundWatch:
         self._late(late, now - first, now)
 
     def _begun_after(self, due: int) -> int:
-        """How long after the bound of a window the part began; at most 0 if the window counts."""
+        """How long after a window's bound the part began, us; at most 0 if the window counts."""
         return 0 if self._begun_at is None else self._begun_at - self._bound_us - due
 
     def _counts(self, due: int) -> bool:

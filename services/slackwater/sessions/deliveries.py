@@ -1,12 +1,12 @@
-"""Tracks delivered records, and thereby when a state record may be written (rule-5).
+"""Tracks which records are delivered, to decide when a state record may be written (rule-5).
 
 A state record holds the positions of its writer. If it were written before the records up to these
 positions are in the logs, a successor might continue after records that were never written, which
 would leave a hole. A snapshot is therefore kept until every record appended before it is delivered.
 
-The offset of a delivered record may show that a foreign record precedes it (``SoleWriter``). From
-there on no record counts as delivered until the foreign record has been read: if it is another
-writer's START, readers drop all that this incarnation writes after it.
+The offset of a delivered record may show that a foreign record precedes it (``SoleWriter``). Then
+no further record of the stable log counts as delivered until the foreign record has been read: if
+it is another writer's START, readers drop all that this incarnation writes after it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Deliveries:
     """Delivery progress of one incarnation of an orderer.
 
     Args:
-        inc: offset of its START in the stable log.
+        inc: offset of the incarnation's START in the stable log.
         live_from: an offset in the live log at or before its first record.
     """
 
@@ -59,9 +59,9 @@ class Deliveries:
         """Ranges [from, to) of foreign records in the stable log that have not been checked yet."""
         return tuple(self._others)
 
-    def acquit(self, stretches: int) -> None:
-        """Accept the first ranges of ``others``: they contain no record of another writer."""
-        del self._others[:stretches]
+    def accept_others(self, ranges: int) -> None:
+        """Remove the first ranges of ``others``: they contain no record of another writer."""
+        del self._others[:ranges]
         if not self._others:
             self._counted += self._uncounted
             self._uncounted = 0
@@ -70,7 +70,7 @@ class Deliveries:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a state record waits for deliveries."""
+        """True if a state record waits for deliveries."""
         return self._waiting is not None
 
     def keep(self, state: OrdererState) -> None:
@@ -78,7 +78,7 @@ class Deliveries:
         self._waiting = state, self._appended
 
     def take(self) -> OrdererState | None:
-        """Return the kept state record if it may be written now, once."""
+        """Return the kept state record if it may be written now, else None; remove it."""
         if self._waiting is None or self._counted < self._waiting[1]:
             return None
         state, self._waiting = self._waiting[0], None

@@ -16,7 +16,7 @@ from slackwater.sessions.requests import Log, Procedure
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Append a record to an own log, after all earlier ones; then call ``delivered``."""
+    """Append a record to a log of the session, after all earlier ones; then call ``delivered``."""
 
     log: Log
     record: OrderedRecord
@@ -24,7 +24,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class WriteState:
-    """Write an orderer's state record, without a result (rule-5)."""
+    """Write an orderer's state record; the session does not wait for it (rule-5)."""
 
     query: str
     state: OrdererState
@@ -53,14 +53,14 @@ class Perform:
 
 @dataclass(frozen=True, slots=True)
 class Refute:
-    """Ignore heartbeats that claim this incarnation of the fragment: it has no START."""
+    """Ignore heartbeats with this incarnation of the fragment: the log shows that it is false."""
 
     inc: int
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Count an input record that was skipped, and log it at a limited rate."""
+    """Count an input record that the session ignores, and log it at a limited rate."""
 
     log: Log
     offset: int

@@ -56,8 +56,8 @@ from slackwater.sessions.session import Form, Record, Report
 
 SAVE_PERIOD_US: Final = 1_000_000
 GATHER_US_MAX: Final = 20_000
-"""Wait of a record that does not complete a bucket. All streams send a record at about the same
-time, and a turn for each of them would have no effect."""
+"""How long a record that does not complete a bucket may wait for a turn. All streams send a record
+at about the same time; a turn for each but the last would have no effect."""
 
 
 class OrdererSession:
@@ -67,13 +67,13 @@ class OrdererSession:
         query: name of the query.
         config: configuration of the core.
         operators: the query's operators; not shared with another session.
-        sources, own: the configured logs; the session's stable log and live log.
+        sources, own: the logs that it reads, as in ``config.logs``; its stable log and live log.
         start_time: event time at which the query starts, us.
-        readers, parts: the queries whose roots read its logs; the number of parts of each.
-        results: the sources that are result topics of another query, by index.
+        readers, parts: the queries whose roots read its logs (``query`` if empty); parts of each.
+        results: by index, the sources that are result topics of another query.
         save_period_us: interval between state records.
-        lag_us: wait of a complete bucket for its turn in normal operation. All replicas are due at
-            the same time, but their readers need the bucket from one of them only.
+        lag_us: how long a complete bucket may wait for a turn in normal operation. All replicas
+            are due at the same time, but readers need the bucket from one of them only.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class OrdererSession:
     # Start: rule-25.
 
     def start(self) -> Procedure[Sequence[Effect]]:
-        """Read the own logs to their ends, and start a new incarnation there."""
+        """Read the session's logs to their ends, and start a new incarnation there."""
         begun: Begun = yield from self._start.begin()
         self.inc = begun.inc
         # Fetched after START: nothing tentative is emitted until these ends are read (trace-6).
@@ -216,7 +216,7 @@ class OrdererSession:
         return None if batch is None else 0
 
     def _may_wait_us(self) -> int:
-        """Return how long a record may wait for its turn, us; for other streams or ``lag_us``."""
+        """Return how long a record may wait for a turn, us."""
         if not self.core.is_in_normal_operation:
             return 0
         return GATHER_US_MAX if self.core.awaits_input else self._lag_us
@@ -224,7 +224,7 @@ class OrdererSession:
     def wanted(self) -> Mapping[tuple[LineName, Log], int]:
         """Return the start offsets of the catch-up readers.
 
-        In a result topic this is the offset after the rows already held of the current window.
+        In a result topic this is the offset after those rows of a window that have been read.
         """
         return {
             (line, self._sources[i]): self._replaying[line, i].resume(offset)
@@ -245,14 +245,14 @@ class OrdererSession:
             self.core.logs.catch_up_results(line, stream, batch)
 
     def caught_up_to(self, line: LineName, log: Log, position: int) -> None:
-        """Take a reader's position in a result topic; it also passes commit markers (trace-11)."""
+        """Take a reader's position in a result topic, which may be after a marker (trace-11)."""
         stream = self._stream_of[log]
         assembler = self._replaying.get((line, stream))
         if assembler is not None and assembler.is_between:
             self.core.logs.caught_up_to(line, stream, position)
 
     def position_gone(self, line: LineName, log: Log, beginning: int) -> None:
-        """Handle the loss by retention of the record that a parked cursor needs next (rule-28)."""
+        """Move a parked cursor to ``beginning``: retention deleted its next record (rule-28)."""
         self.core.logs.position_gone(line, self._stream_of[log], beginning)
 
     def ends(self, ends: Mapping[Log, int | None], asked_at: int) -> None:
@@ -268,7 +268,7 @@ class OrdererSession:
                 self.core.logs.read_to(stream, position)
 
     def delivered(self, log: Log, offset: int) -> None:
-        """Record that the next record of an own log was delivered at ``offset``."""
+        """Record that the next record of one of its logs was delivered at ``offset``."""
         self._deliveries.delivered(LineName(self._own.index(log)), offset)
 
     def committed(self, now: int) -> None:
@@ -308,12 +308,12 @@ class OrdererSession:
 
     @property
     def hole(self) -> Hole:
-        """A hole in the own stable log, in the form in which roots report it."""
+        """The form in which roots report a hole in this session's stable log."""
         topic, partition = self._own[LineName.STABLE]
         return Hole(topic, partition, self.inc)
 
     def hole_reported(self) -> None:
-        """Stop writing, except for the state record from which the next incarnation starts."""
+        """End, after writing the state record from which the next incarnation starts (rule-11)."""
         if not self._is_ending:
             self._is_ending = True
             self._queued.append(Perform(self._begin_after_results()))
@@ -330,7 +330,7 @@ class OrdererSession:
     # Output.
 
     def step(self, now: int) -> Sequence[Effect]:
-        """Step the core; check the own logs and save state when due."""
+        """Step the core; check for other writers and write the state record when due."""
         effects, self._queued = self._queued, []
         if any(isinstance(effect, Refute) for effect in effects):
             self._looks_at_claim = False  # the same claim arrives each turn until it is refuted
@@ -355,7 +355,7 @@ class OrdererSession:
         return Append(self._own[line], record)
 
     def _look_after_logs(self, now: int) -> list[Effect]:
-        """Return effects that write state records and that check foreign records in the logs."""
+        """Return effects that write state records, and that read foreign records in the log."""
         effects: list[Effect] = []
         deliveries = self._deliveries
         if deliveries.others and not self._looks_between:
@@ -370,10 +370,10 @@ class OrdererSession:
             deliveries.keep(self.core.snapshot(*deliveries.ends))
         return effects
 
-    def _look_between(self, stretches: Sequence[tuple[int, int]]) -> Procedure[None]:
+    def _look_between(self, ranges: Sequence[tuple[int, int]]) -> Procedure[None]:
         """Read foreign records of the stable log; end if they are another writer's."""
         try:
-            found = yield from _foreign(self._own[LineName.STABLE], stretches)
+            found = yield from _foreign(self._own[LineName.STABLE], ranges)
         except SlackwaterError:
             return  # no answer: the check is repeated
         finally:
@@ -382,7 +382,7 @@ class OrdererSession:
             why = f"another writer appends to the log of {self.fragment}; ending this one"
             self._queued.append(Fail(why))
         else:
-            self._deliveries.acquit(len(stretches))
+            self._deliveries.accept_others(len(ranges))
 
     @property
     def busy(self) -> bool:
@@ -418,10 +418,10 @@ def _readable(record: Record, log: str) -> SourceRecord:
     return record or SourceRecord.void(log)
 
 
-def _foreign(log: Log, stretches: Sequence[tuple[int, int]]) -> Procedure[list[Ordered]]:
-    """Read the records of a log in some stretches of offsets."""
+def _foreign(log: Log, ranges: Sequence[tuple[int, int]]) -> Procedure[list[Ordered]]:
+    """Read the records of a log in ranges [from, to) of offsets."""
     found: list[Ordered] = []
-    for start, end in stretches:
+    for start, end in ranges:
         found += yield ReadOrdered(log, start, end, PROBE_TIMEOUT_US)
     return found
 

@@ -1,8 +1,9 @@
-"""Where an orderer starts: its state record, its own logs, and the results (rule-25, rule-26).
+"""Finds where an orderer starts, from its state record, its logs and the results.
 
-A new incarnation continues where the state record and the own logs end. An orderer without a state
+A new incarnation continues where the state record and its own logs end. An orderer without a state
 record is a new replica, and continues from a peer or from what the roots have answered. After a
-hole that a reader has reported, the next incarnation continues where the results end (rule-11).
+hole that a reader has reported, the next incarnation continues where the results end (rule-11,
+rule-25, rule-26).
 
 Controllers may have placed a replica on two nodes, one in each half of a split network. The one
 with the greater placement number runs, and the other one stays down (trace-41).
@@ -38,10 +39,10 @@ from slackwater.sessions.requests import (
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A new incarnation: the state from which it continues.
+    """A new incarnation, and the state from which it continues.
 
-    ``beginnings`` are the first offsets that the source logs hold, ``live_from`` the offset from
-    which the own live log was read.
+    ``beginnings`` are the first offsets that the source logs hold, ``live_from`` is the offset from
+    which the orderer's live log was read.
     """
 
     inc: int
@@ -55,8 +56,8 @@ class Begun:
 class OrdererStart:
     """The start of one orderer replica.
 
-    ``readers`` are the queries whose roots read its logs, each with ``parts`` parts. ``own`` are
-    its stable and its live log. ``start_time`` is the query's, event time in us.
+    ``readers`` are the queries whose roots read its logs, each with ``parts`` parts. ``own`` has
+    its stable log and its live log. ``start_time`` is the query's start, us of event time.
     """
 
     config: OrdererConfig
@@ -73,16 +74,16 @@ class OrdererStart:
         return [RootName(of, part).process for of in self.readers for part in range(self.parts)]
 
     def begin(self) -> Procedure[Begun]:
-        """Read the own logs to their ends, and write START there.
+        """Read the orderer's logs to their ends, and write START there.
 
         Raises:
-            SupersededError: a writer with a greater placement number has started there.
+            SupersededError: a writer with a greater placement number has started in the log.
         """
         beginnings = yield Beginnings((*self.sources, *self.own))
         source_beginnings = [beginnings[log] for log in self.sources]
         state: OrdererState = yield from self._state(source_beginnings)
         stable_log, live_log = self.own
-        # Retention may have shortened the own logs.
+        # Retention may have deleted the records at the offsets of the state record.
         live_from = max(state.live_offset, beginnings[live_log])
         live: Sequence[Ordered] = yield ReadOrdered(live_log, live_from)
         found: list[Recovered] = []
@@ -114,13 +115,13 @@ class OrdererStart:
         )
 
     def _state(self, beginnings: Sequence[int]) -> Procedure[OrdererState]:
-        """Read the state record; derive that of a new replica from other fragments' (rule-26)."""
+        """Read the state record; without one, derive it from those of other fragments (rule-26)."""
         config = self.config
         ends = yield Ends(self.sources)
         source_ends = [ends[log] for log in self.sources]
 
         def fits(state: State) -> bool:
-            """Reject an own state record that lies beyond the ends of the logs.
+            """Reject a state record of this orderer that lies beyond the ends of the logs.
 
             An older one leads to the same output.
             """
@@ -178,11 +179,11 @@ def start_record(config: OrdererConfig, inc: int, recovered: Recovered) -> Order
 
 
 def check_precedence(config: OrdererConfig, state: OrdererState, stable: Sequence[Ordered]) -> None:
-    """Raise ``SupersededError`` if this replica was placed elsewhere later.
+    """Raise ``SupersededError`` if this replica has started with a greater placement number.
 
-    ``stable`` are the records of the stable log from the state record on. The START of a later
+    ``stable`` has the records of the stable log from the state record on. The START of the other
     placement is among them, or its writer has written the state record. A replica that controllers
-    have not placed has no number, and the last start takes over (rule-6).
+    have not placed has no number, and its last start takes over (rule-6).
     """
     starts = [record.placement for _, record in stable if record.kind is Kind.START]
     latest = max([state.placement, *starts])

@@ -1,9 +1,9 @@
-"""Where a root continues: at its own state record, or at that of an earlier generation.
+"""Finds where a root continues: at its own state record, or at that of an earlier generation.
 
-All generations of a query write one sequence of results, so a part has one fence and its roots'
-state records are in one log. The root of a new generation fences the earlier one and then continues
-its sequence: with its next seq, its epoch, and its windows S and T. Its positions in the logs are
-its own, since each generation has ordered logs and deltas of its own (rule-29).
+All generations of a query write one sequence of results, so a part has one fence, and its roots'
+state records are in one log. The root of a new generation fences the root of the earlier one and
+continues its sequence: next seq, epoch, S and T are those of the earlier root. The positions in the
+logs are not, since each generation has ordered logs and deltas of its own (rule-29).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from slackwater.sessions.requests import (
 
 @dataclass(frozen=True, slots=True)
 class PartProgress:
-    """The progress of a part's answers, as state records have it.
+    """The progress of a part's answers, from its state records.
 
     Attributes:
         own: the record of this generation's root; None before its first transaction.
@@ -73,11 +73,15 @@ class PartProgress:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the part has any answers."""
+        """True if a root of the part has committed a transaction."""
         return self.own is not None or bool(self.others)
 
     def state(self, config: RootConfig) -> RootState:
-        """The state from which a root continues."""
+        """The state from which a root continues.
+
+        Raises:
+            SlackwaterError: this generation begins after the earlier one's answers end.
+        """
         if self.own is not None:
             return self.own
         if self.others:

@@ -5,11 +5,11 @@ start, which is also the take-over (rule-27), one transaction at a time and the 
 one (rule-24), rejection of records that their orderer cannot have written, and the check that
 answers are in time.
 
-Only one copy of a part may answer. The part's transactional id in Kafka is the fence: a copy that
-starts to use it aborts the older copy's open transaction, and the older copy's next commit fails.
-A copy therefore fences before it reads the state from which it continues. It fences twice: first to
-find its start positions, then to commit. Another copy may have been placed in between, so the state
-is read again after the second time.
+Only one copy of a part may answer. The part's transactional id in Kafka is the fence: if a copy
+starts to use it, the open transaction of the older copy is aborted, and the next commit of the
+older copy fails. A copy therefore fences before it reads the state from which it continues. It
+fences twice: before it reads its start positions, and again before its first transaction. Another
+copy may have been placed in between, so the state is read again after the second time.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class RootSession:
         """
         yield OpenTransactions()
         if (yield from read_progress(self._config)) != self._restored:
-            # That copy is fenced now, but this session started from an older state than its last.
+            # The other copy is fenced now, but this session started from a state before its last.
             self._fail(f"another copy of {self.fragment} has committed since this one started")
         elif (claim := self._restored.claim(self._config)) is not None:
             yield ClaimPart(claim)
@@ -194,8 +194,8 @@ class RootSession:
     def receive(self, log: Log, offset: int, record: Record) -> int | None:
         """Take a record of the live consumer.
 
-        No turn is needed while a transaction is in progress. A replica that restarts writes several
-        seconds of buckets at once, and a turn for each would delay the other replicas' live ones.
+        No turn is needed while a transaction is in flight. A replica that restarts writes several
+        seconds of buckets at once; a turn for each would delay live buckets of other replicas.
         """
         self.core.receive(self._log_at[log], offset, self._record(log, offset, record))
         return None if self.core.awaits_commit else 0
@@ -234,10 +234,10 @@ class RootSession:
         self.core.catch_up(line, self._log_at[log], offset, self._record(log, offset, record))
 
     def caught_up_to(self, line: LineName, log: Log, position: int) -> None:
-        """Do nothing: without transactions in a log its records give the reader's position."""
+        """Do nothing: in a log without transactions the records show the reader's position."""
 
     def position_gone(self, line: LineName, log: Log, beginning: int) -> None:
-        """Handle the loss by retention of the record that a parked cursor needs next (rule-28)."""
+        """Move a parked cursor to ``beginning``: retention deleted its next record (rule-28)."""
         self.core.position_gone(line, self._log_at[log], beginning)
 
     def ends(self, ends: Mapping[Log, int | None], asked_at: int) -> None:
@@ -251,7 +251,7 @@ class RootSession:
         """Do nothing: roots write in transactions only."""
 
     def on_heartbeat(self, beat: Heartbeat, received_at: int) -> None:
-        """Update the state that a replica reports of itself (trace-34)."""
+        """Take the state of a replica's output from its heartbeat (trace-34)."""
         of = self._orderers.get(beat.process)
         if of is None:
             return
@@ -282,14 +282,14 @@ class RootSession:
 
     @property
     def hole(self) -> Hole | None:
-        """None: transactions are atomic, so a reader sees no hole."""
+        """None: transactions are atomic, so the results have no hole."""
         return None
 
     def hole_reported(self) -> None:
         """Do nothing: roots have no hole."""
 
     def committed(self, now: int) -> None:
-        """Record that the transaction in progress is committed."""
+        """Record that the transaction in flight is committed."""
         commit, self._in_flight = self._in_flight, None
         assert commit is not None, "no transaction is in progress"
         self._watch.committed(commit.transaction.effects, now)
@@ -297,7 +297,7 @@ class RootSession:
         self.core.committed(now)
 
     def commit_failed(self, why: str) -> None:
-        """End the session: the restart reads in the log whether it was committed (rule-24)."""
+        """End the session; its restart reads in the log whether the commit succeeded (rule-24)."""
         self._fail(f"{self.fragment}: {why}")
 
     # Output.

@@ -12,8 +12,8 @@ A session runs once. A failed session is discarded and a new one is built from t
 A host does the following:
 
 1. Run the procedure ``start`` (``requests.py``) and carry out the effects that it returns.
-2. Read every log of ``inputs`` from ``live_offsets`` on. For a log that it already reads for other
-   sessions, call ``live_at`` with its position, in the moment from which it passes records.
+2. Read every log of ``inputs`` from ``live_offsets`` on. If it already reads a log for other
+   sessions, call ``live_at`` with its position, and pass the records from that position on.
 3. In each turn pass all available input, then call ``step``, then carry out the effects (input
    before timers, trace-11). The next turn is due at ``wake_at``, after new input, or immediately
    while ``busy``.
@@ -21,9 +21,9 @@ A host does the following:
 The input of a session:
 
 - ``receive``: each record of the live consumer, in log order. For every record the host first calls
-  ``needs``, and it decodes a record that some session needs, once for all sessions. The form of
+  ``needs``, and it decodes a record that any session needs, once for all sessions. The form of
   the record is that of ``inputs``; a record that cannot be decoded is None. The return value is
-  the time that the session's turn may wait.
+  how long the session's next turn may wait.
 - ``catch_up``: records read from the offsets that ``wanted`` returns. Then ``caught_up_to`` with
   the reader's position, or ``position_gone`` if retention has removed the offset.
 - ``ends``, ``positions``, ``delivered``, ``committed`` and ``commit_failed``: results of effects.
@@ -141,18 +141,18 @@ class Session(Protocol):
         ...
 
     def positions(self, positions: Mapping[Log, int]) -> None:
-        """Take the live consumer's positions in logs whose earlier records were all passed.
+        """Take the live consumer's positions; all records below them have been passed.
 
         Empty if they are unknown.
         """
         ...
 
     def delivered(self, log: Log, offset: int) -> None:
-        """Take the offset of the next delivered record of an own log, in append order."""
+        """Take the offset of the next delivered record of one of its logs, in append order."""
         ...
 
     def committed(self, now: int) -> None:
-        """Record that the transaction in progress is committed."""
+        """Record that the transaction in flight is committed."""
         ...
 
     def commit_failed(self, why: str) -> None:
@@ -160,16 +160,16 @@ class Session(Protocol):
         ...
 
     def on_heartbeat(self, beat: Heartbeat, received_at: int) -> None:
-        """Take the latest heartbeat of a fragment in ``listens_to``; may be passed repeatedly."""
+        """Take a heartbeat of a fragment in ``listens_to``; one may be passed repeatedly."""
         ...
 
     def claimed(self, inc: int) -> None:
-        """Take a heartbeat's claim of a greater incarnation of this fragment than its own."""
+        """Take a greater incarnation of this fragment than its own, from a heartbeat."""
         ...
 
     @property
     def hole(self) -> Hole | None:
-        """The form in which a reader reports a hole in this session's log; None: it has none."""
+        """The form in which a reader reports a hole in its log; None if it can have none."""
         ...
 
     def hole_reported(self) -> None:
