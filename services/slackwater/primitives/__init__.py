@@ -1,1 +1,1 @@
-"""Pure data structures shared by protocols: windows, slices, delta-CRDTs, contiguous ids."""
+"""Pure data structures that the protocols share: windows, slices, expressions, clocks, ids."""

@@ -6,9 +6,9 @@ sum is not such a join: it is wrong when added twice, and Fargo's "take the larg
 values that never decrease. Therefore nothing is added on arrival. The lattice used here is a *map
 of identified slices*: it maps (child, replica, bucket) to the pieces written for the bucket, each
 with a version, and the join of two maps keeps the pieces of the greatest versions. Sums are
-computed from the map afterwards, by a left fold of a fixed shape (rule-21, trace-28). Two copies
+computed from the map afterwards, by a left fold in a fixed order (rule-21, trace-28). Two copies
 thus compute the same bits, whereas the bits of sums added on arrival would depend on the order.
-A root keeps the part of the map that it still needs as panes (``panes.py``). This module defines
+A root keeps the entries that it still needs, folded into panes (``panes.py``). This module defines
 the values and their fold.
 
 A ``Slice`` has five figures per key and field: count, sum, m2 (sum of squared deviations from the
@@ -56,12 +56,13 @@ class KeyTableFull(SlackwaterError):
 
 
 class KeyTable:
-    """Numbers the keys of one part of a query, densely from 0, in order of first occurrence.
+    """Numbers the keys of one root or one orderer, from 0 on, in order of first occurrence.
 
-    The numbers are valid within this table only; another copy may see keys in another order. Keys
+    The numbers are valid within this table only; another copy may read keys in another order. Keys
     are never removed, so ``keys_max`` and ``keys_bytes_max`` bound the memory (about 100 bytes per
     key plus its text). ``lists_max`` and ``lists_bytes_max`` bound each of the two caches of key
-    lists. They evict the least recently used list, and keep one list of any length.
+    lists. The cache by hash evicts the least recently used list, and keeps one list of any length;
+    the cache by identity is cleared when it is full.
     """
 
     def __init__(
@@ -96,8 +97,12 @@ class KeyTable:
     def indices(self, keys: Sequence[str], keys_hash: int = 0) -> I64:
         """Return the numbers of ``keys``, which must be distinct; new keys are interned.
 
-        Lists of the same ``keys_hash`` and length return the same array object, by which a fold
-        recognises an unchanged list. A hash of 0 means that it is unknown.
+        For lists of the same ``keys_hash`` and length the same array object is returned, by which a
+        fold recognises an unchanged list. A hash of 0 means that it is unknown.
+
+        Raises:
+            KeyTableFull: the table would exceed its bounds.
+            ValueError: a key occurs twice.
         """
         at = (keys_hash, len(keys))
         known = self._lists.get(at) if keys_hash else None
@@ -134,10 +139,10 @@ class KeyTable:
         return order, names
 
     def shared(self, index: I64) -> I64:
-        """Return an equal array from the last few calls, or else this one.
+        """Return an equal array that an earlier call returned, or else ``index``.
 
         Folds of the same keys then have the same ``index`` object, by which later folds recognise
-        them.
+        an unchanged list. The last eight arrays are kept.
         """
         for known in self._folded:
             if np.array_equal(known, index):
@@ -152,7 +157,7 @@ class KeyTable:
         return self._rank, self._in_order
 
     def numbers(self, keys: Sequence[str]) -> I64:
-        """Return ``indices`` of a key list, cached by the list's identity: codecs share lists."""
+        """Return ``indices`` of a key list, cached by identity: codecs reuse the list object."""
         known = self._shared.get(id(keys))
         if known is not None and known[0] is keys:
             return known[1]
@@ -396,8 +401,8 @@ def fold(slices: Iterable[Slice], table: KeyTable, fields: int) -> Slice:
 class Aggregates:
     """The contents of a query with a window: one slice per delta.
 
-    The children's shares are folded left, as panes are: one shape for all copies (rule-21,
-    trace-28).
+    The children's shares are folded left, as panes are, so all copies add in the same order
+    (rule-21, trace-28).
     """
 
     def __init__(self, table: KeyTable, fields: tuple[str, ...]) -> None:
@@ -424,7 +429,10 @@ class Aggregates:
 
 
 def _merge_into(a: F64, b: F64) -> None:
-    """Set a := a + b by Chan, Golub and LeVeque's update; exact where a side has no value."""
+    """Set a to the merge of a and b by Chan, Golub and LeVeque's update.
+
+    Where one side has no value, the result is the other side, exactly.
+    """
     na, nb = a[COUNT], b[COUNT]
     # If a sum has overflowed, m2 is infinite or NaN, which is its value; no warning is needed.
     with np.errstate(over="ignore", invalid="ignore"):

@@ -3,8 +3,8 @@
 The normal time of an event time e is wall(e + lateness), where ``wall`` is one function for the
 whole deployment. It does not depend on arrivals: a window becomes due even if all sources are
 silent, and a source whose clock is an hour ahead advances no deadline. The DPC paper measures the
-delay from a tuple's arrival (section 4.2); then, if all sources are silent, no wait would ever end,
-and a chain would wait once per stage.
+delay from a tuple's arrival (section 4.2). With that rule nothing would become due while all
+sources are silent, and a chain would wait once per stage.
 
 There are three kinds: live (``WallClock``), accelerated replay (``AnchoredClock``), and replay of
 an existing topic as fast as it can be read (``DataClock``), where nothing is due while all sources
@@ -62,9 +62,10 @@ class WallClock:
 class AnchoredClock:
     """Replay: reaches ``anchor_event_us`` at ``anchor_wall_us``, and runs ``speed`` times as fast.
 
-    Exact: a float speed is a ratio of two integers, and the arithmetic uses integers only.
-    ``end_event_us`` is the end of the replay (trace-24). No watermark passes it, so nothing after
-    it may become due: otherwise empty windows would be answered tentatively without end.
+    The results are exact: a float speed is a ratio of two integers, and the arithmetic uses
+    integers only. ``end_event_us`` is the end of the replay. No watermark passes it, so nothing
+    after it may become due: otherwise empty windows would be answered tentatively without end
+    (trace-24).
     """
 
     anchor_wall_us: int
@@ -135,7 +136,7 @@ class DataClock:
         return self._walls[i] if i < len(self._walls) else None
 
     def event(self, wall: int) -> int | None:
-        """Return the largest watermark read by then; None before the first."""
+        """Return the largest watermark read up to a wall time; None before the first."""
         i = bisect_right(self._walls, wall)
         return self._boundaries[i - 1] if i else None
 

@@ -2,15 +2,15 @@
 
 Rehearsal and audit compare the pipeline's results with those of SQLite and Spark. ``expressions``
 alone defines the meaning of a text; this module writes its tree for another engine. Columns are
-referred to by position (``c0``, ``c1``, ...), because each engine reserves other words, and some do
-not distinguish ``T`` from ``t``. Literals and functions are written by a subclass for each engine.
+named by position (``c0``, ``c1``, ...), because engines reserve different words, and some do not
+distinguish ``T`` from ``t``. Literals and functions are written by a subclass for each engine.
 
-NULL, three-valued logic and CASE have the same meaning in all engines. Arithmetic has not
+NULL, three-valued logic and CASE have the same meaning in all engines. Arithmetic differs
 (whole-number division, overflow), so each subclass defines how its engine computes with doubles.
 
-A part that occurs several times (``Once``), and one that is nested deeply, becomes a column of its
-own in ``lets``. Otherwise the text could have a length of 2^depth, and SQLite's parser fails beyond
-35 nested calls.
+A subexpression that occurs several times (``Once``) or is deeply nested becomes a column of its own
+in ``lets``. Otherwise the text could have a length of 2^depth, and SQLite's parser fails beyond 35
+nested calls.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Parses ``where`` and ``select`` with sqlglot; any identifier may be the name of a field.
 
-Names are case-sensitive. SQL reserves hundreds of words, and each library another set, so no name
-reaches the parser: the token of a field's name is replaced by the field's position. Only
-``RESERVED_WORDS`` keep their meaning. A field with such a name must be written in double quotes,
-which are allowed for every name.
+Names are case-sensitive. SQL reserves hundreds of words, and each library a different set.
+Therefore no name is passed to the parser: the token of a field's name is replaced by the field's
+position. Only ``RESERVED_WORDS`` keep their meaning. A field with such a name must be written in
+double quotes, which are allowed for every name.
 """
 
 from __future__ import annotations

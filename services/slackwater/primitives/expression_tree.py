@@ -13,8 +13,8 @@ A tree is evaluated over a whole batch of readings, with one numpy operation per
 A value may be one scalar for all readings. Keys are dictionary-encoded and mostly few, so a
 condition on the key is evaluated once per key and then looked up by index.
 
-Where SQL leaves a choice, Spark is followed: % has the sign of the dividend, round is half away
-from zero, least and greatest skip NULLs, strings compare by code points.
+Where SQL leaves a choice, the meaning is Spark's: % has the sign of the dividend, round is half
+away from zero, least and greatest ignore NULLs, strings compare by code points.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ColumnBatch(NamedTuple):
 
 
 class Masks(NamedTuple):
-    """Two disjoint masks: TRUE and FALSE; NULL where neither holds."""
+    """Two disjoint masks: where the condition is TRUE, and where it is FALSE; elsewhere NULL."""
 
     true: Mask
     false: Mask

@@ -2,9 +2,9 @@
 
 They are Filter and Map of DPC (section 2.2, from Borealis) as vectorised functions of columns.
 sqlglot parses the text, and its tree is translated into the smaller one of ``expression_tree``. The
-translation accepts an explicit list of constructs. The meaning of an expression must be the same in
-all replicas and after an upgrade of the library, so a construct that the library merely accepts is
-rejected. sqlglot's own executor evaluates row by row in Python.
+translation accepts an explicit list of constructs, and rejects others that sqlglot can parse: the
+meaning of an expression must be the same in all replicas and after an upgrade of the library.
+sqlglot's own executor is not used, since it evaluates row by row in Python.
 
 Each expression has one of three types, determined by the translation: number, truth value, or
 string (``key`` and literals, which can only be compared). NULL has any type. String literals are in

@@ -1,10 +1,10 @@
 """Contiguous ids: tracks the end of the contiguous prefix of a log.
 
 Every stable stream numbers its readings without gaps (rule-4). A log may also hold repeats after a
-restart, records of a zombie, and records beyond a hole. One comparison, the same for the resuming
-writer and all readers, decides: a run of ids belongs to the sequence exactly if its first id is the
-next one (rule-7 and rule-10). The last record of a log is not used: a writer that resumed after it
-would leave a hole that no reader can pass (trace-1).
+restart, records of a zombie, and records beyond a hole. The resuming writer and all readers apply
+one rule: a run of ids belongs to the sequence exactly if its first id is the next one (rule-7 and
+rule-10). The writer does not resume after the last record of the log: that could leave a hole that
+no reader can pass (trace-1).
 
 Rejected: keeping runs that arrive too early, and joining them when the hole is filled. The writer
 sends them again anyway, and the memory would have no bound.

@@ -11,8 +11,8 @@ deadline moves.
 
 A gap is the amount by which a reading raises the largest event time of its source log. It is event
 time: a backlog that arrives late with its own times has no gap, and every reader of the same input
-finds the same gaps. Only gaps longer than the initial value count, in whole seconds up to the
-maximum, so 57 counters suffice.
+finds the same gaps. Gaps up to the initial value of 5 s share one counter, and longer ones have one
+for each second up to the maximum of 60 s, so 56 counters suffice.
 
 Rejected: learning from arrivals. An outage would then raise the tolerance for the next one, and two
 runs over the same input would differ.
@@ -34,7 +34,9 @@ from slackwater.model.records import type_i64
 
 @dataclass(frozen=True, slots=True)
 class Learning:
-    """Parameters: learns the quantile 1 - 1/``rare``, in steps from ``first_us`` to ``most_us``.
+    """Parameters of learning the quantile 1 - 1/``rare`` of a stream's gaps.
+
+    The value is one of ``first_us``, ``first_us + step_us``, ... up to ``most_us``.
 
     ``first_us`` holds until ``gaps_min`` gaps have been counted.
     """
@@ -87,7 +89,7 @@ class Gaps:
 
     @property
     def expect_every_us(self) -> int:
-        """The smallest value that covers all but one in ``rare`` gaps."""
+        """The smallest possible value that covers all gaps but one in ``rare``."""
         learning, within = self.learning, np.cumsum(self._counts)
         n = int(within[-1])
         if n < learning.gaps_min:

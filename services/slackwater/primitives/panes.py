@@ -92,7 +92,7 @@ def folded(contents: Contents[V], values: Iterable[V]) -> V:
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """What an interval of event time lacks: incomplete streams, and readings lost to retention."""
+    """What an interval of event time lacks: missing streams, and readings lost to retention."""
 
     missing: frozenset[str] = frozenset()
     lost: tuple[Gap, ...] = ()
@@ -161,9 +161,10 @@ class PaneStore(Generic[V]):
         self, at: Position, bucket_end: int, value: V, notes: Notes = NOTHING,
         *, last: bool = True,
     ) -> None:  # fmt: skip
-        """Add the piece at the frontier; a bucket counts from its ``last`` piece on (trace-32).
+        """Add the piece at the frontier; a bucket counts once its ``last`` piece is added.
 
-        ``notes`` are the bucket's. All its pieces carry the same; those of the last are used.
+        ``notes`` are the bucket's: all its pieces have the same, and those of the last piece are
+        used (trace-32).
         """
         assert at == self._frontier, f"{at} is not next, the frontier is {self._frontier}"
         self._pieces.append(value)
@@ -211,7 +212,10 @@ class PaneStore(Generic[V]):
         return self._open.result()
 
     def eventful_from(self, e: int) -> int | None:
-        """Return the start of the first complete pane from ``e`` on that has rows or notes."""
+        """Return the first time from ``e`` on with rows or notes; None if there is none.
+
+        It is the start of a complete pane with rows, or the beginning of notes.
+        """
         at = bisect_left(self._starts, e)
         rows = self._starts[at : at + 1]
         noted = [max(noted.start, e) for noted in self._noted if noted.end > e][:1]
@@ -228,7 +232,7 @@ class PaneStore(Generic[V]):
     def fork(self, at: int) -> PaneStore[V]:
         """Return a store that starts at ``at``, the frontier or a later cut point.
 
-        At the frontier it starts with a copy of the open pane, later with nothing.
+        At the frontier it starts with a copy of the open pane, at a later point without contents.
         """
         other = PaneStore(self._grid, self._contents, at)
         if at == self._frontier.bucket_start:
@@ -330,9 +334,10 @@ class LivePanes(Generic[V]):
         self._replace(run)
 
     def seal(self) -> None:
-        """Fold the oldest slices that exceed the bounds, in the shape in which all slices fold.
+        """Fold the oldest slices until the rest is within the bounds; they become final.
 
-        Called after the choices for an answer are final, before the next ones are made.
+        The order of additions is the same as without folding them now. Call it after the choices
+        for an answer are final, before the next ones are made.
         """
         self._forget_overtaken()
         while self._cells and (len(self._cells) > self._cells_max or self._bytes > self._bytes_max):
@@ -469,8 +474,8 @@ def window_of(shares: Sequence[PaneShare[V]], contents: Contents[V]) -> PaneShar
 def empty_windows(stores: Sequence[PaneStore[V]], grid: Grid, first: int) -> int:
     """Count the windows from ``first`` on that are complete and empty in every store.
 
-    Empty means without rows and notes. Takes constant time: a jump of a month is one run
-    (trace-24).
+    Empty means without rows and notes. The time taken does not depend on the number of windows: a
+    jump of a month is one run (trace-24).
     """
     assert grid.window is not None
     frontier = min(store.frontier.bucket_start for store in stores)

@@ -2,9 +2,9 @@
 
 DPC's Filter, Map and Union (section 4.2) forward tuples one by one, with the label of their input;
 SUnion determines the order. So nothing is aggregated here. The pieces of a bucket are concatenated,
-and the children's shares are merged by (stime, child), which is the order that one SUnion over all
-streams would make, since each child's rows are already in order. Without a window a bucket is
-answered as one unit (trace-21), so a *fold* never has more than one bucket's pieces.
+and the children's shares are merged by (stime, child). Each child's rows are in order already, so
+this is the order that one SUnion over all streams would make. Without a window a bucket is answered
+as one unit, so a *fold* never has more than one bucket's pieces (trace-21).
 
 Data are columns. Keys are numbers in the root's key table. If a query has several parts, each part
 keeps the rows whose keys belong to it.
@@ -51,7 +51,7 @@ class Rows:
 
 
 def part_of(key: str, parts: int) -> int:
-    """Return the part of a key: the same in every process, at all times."""
+    """Return the part of a query's results to which a key belongs, the same in every process."""
     return crc32(key.encode()) % parts
 
 

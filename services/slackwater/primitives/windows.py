@@ -7,11 +7,12 @@ Windows are [start, start + size), start a multiple of slide since the Unix epoc
 size every instant is in a window. This is slicing by panes (Li et al., "No pane, no gain", SIGMOD
 Record 2005) over Fargo's cuts.
 
-All cut points are the union of three arithmetic progressions: k * w, k * slide, and the window
-ends, k * slide + size % slide. The neighbours of any instant are found with one remainder for each
-progression. There is no state, a jump of a month costs no more than a jump of a bucket, and
-replicas agree without messages. Rejected: a list of edges that grows with time, which has to be
-pruned, and restored after a restart.
+The cut points are the union of a few arithmetic progressions: k * w, k * slide, and the window
+ends, k * slide + size % slide. Each other query that reads the same children adds its window starts
+and ends. The neighbours of any instant are found with one remainder for each progression. There is
+no state, a jump of a month costs no more than a jump of a bucket, and replicas agree without
+messages. Rejected: a list of edges that grows with time, which has to be pruned, and restored after
+a restart.
 
 Floor division rounds towards minus infinity, in Python and for numpy's integers, so times before
 1970 need no special case. Scalars are Python ints (they never overflow, and numpy's cost several
@@ -35,7 +36,8 @@ Progression = tuple[int, int]
 """(period, offset) stands for all k * period + offset; 0 <= offset < period."""
 
 CUTS_MAX: Final = 16_000_000
-"""Maximum cut points in one array (128 MB); a caller that exceeds it ignores jumps in time."""
+"""Maximum cut points in one array (128 MB). A caller must treat a longer jump in time as one run.
+"""
 
 
 class Grid:
