@@ -1,4 +1,8 @@
-"""Encoding and decoding of the model's records by the schemas in `schemas/`."""
+"""Encodes and decodes the records of the model.
+
+Records of the internal logs are Avro by the schemas in ``schemas/``, coded by column; results are
+JSON (``results.py``). Damaged bytes raise ``MalformedRecordError``.
+"""
 
 from slackwater.codec.delta_records import FIGURES, decode_delta, encode_delta
 from slackwater.codec.ordered_records import decode_ordered, encode_ordered

@@ -6,10 +6,10 @@ final zero. Items of floats and doubles are plain little-endian numbers, so a wh
 For this reason columns are ``array<double>`` and never ``array<long>``, whose items are varints.
 
 A schema is compiled once into one reader and one writer per field. The alternative, fastavro,
-creates a Python object per value, 40 times the cost of the rest of the pipeline. It serves as the
-oracle of the tests and computes the fingerprint.
+creates a Python object per value, 40 times the cost of the rest of the pipeline. Tests compare with
+it, and it computes the fingerprint.
 
-Damage raises ``DamageError``; ``slackwater.codec.record_fields`` adds the position.
+Damage raises ``DamageError``; ``slackwater.codec.record_fields`` adds the record's place.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ _PRIMITIVES: Final[dict[str, tuple[Reader, Writer]]] = {
 class RecordCodec:
     """A compiled schema: converts bytes with the single-object header to lists of values and back.
 
-    ``key_fields`` names the ``array<string>`` fields that use ``KeyLists``. ``older`` are the
-    previous versions: new fields are always last and have defaults, so a record of an older version
-    is upgraded by appending the bytes of these defaults.
+    ``key_fields`` names the ``array<string>`` fields that use ``KeyLists``. ``older`` has the
+    previous versions of the schema: new fields are always last and have defaults, so a record of an
+    older version is upgraded by appending the bytes of these defaults.
     """
 
     def __init__(
@@ -122,10 +122,14 @@ class RecordCodec:
             _SINGLE_OBJECT + fingerprint_of(version): self._defaults(schema, len(version["fields"]))
             for version in older
         }
-        """Header of each older version -> the bytes its records lack at the end."""
+        """Header of each older version -> the bytes to append to its records."""
 
     def encode(self, *values: Any) -> bytes:
-        """Encode a record; ``values`` in the order of the schema's fields."""
+        """Encode a record; ``values`` are in the order of the schema's fields.
+
+        Raises:
+            ValueError: a value does not fit its field.
+        """
         out: list[Buffer] = [self.header]
         for writer, value in zip(self._writers, values, strict=True):
             writer(out, value)
@@ -140,13 +144,16 @@ class RecordCodec:
         return buf if lacking is None else b"".join((self.header, buf[size:], lacking))
 
     def check_header(self, buf: bytes) -> int:
-        """Check the header; return the position of the first field."""
+        """Return the position of the first field; raises ``DamageError`` for another header."""
         if not buf.startswith(self.header):
             raise DamageError(f"not a record of schema {self.name}: begins with {buf[:10].hex()}")
         return len(self.header)
 
     def read_fields(self, buf: bytes, pos: int, first: int, end: int) -> tuple[list[Any], int]:
-        """Read the fields numbered ``first`` to ``end`` (exclusive), from ``pos``."""
+        """Read the fields numbered ``first`` to ``end`` (exclusive), from ``pos``.
+
+        Returns their values and the position after them. Raises ``DamageError``.
+        """
         values = []
         try:
             for reader in self._readers[first:end]:
@@ -161,7 +168,7 @@ class RecordCodec:
         return values, pos
 
     def decode(self, buf: bytes) -> list[Any]:
-        """Decode all values; trailing bytes are damage."""
+        """Decode all values; raises ``DamageError``, also for trailing bytes."""
         buf = self.of_today(buf)
         values, pos = self.read_fields(buf, self.check_header(buf), 0, len(self.fields))
         if pos != len(buf):

@@ -3,8 +3,8 @@
 A reader takes bytes and a position and returns the value and the position after it; a writer
 appends the bytes of a value to a list. ``slackwater.codec.avro`` combines them by schema.
 
-A length is checked against the remaining bytes before any allocation, and lists of objects (where
-one byte can stand for a hundred) have separate limits.
+A length is checked against the remaining bytes before any allocation. Lists of objects have a limit
+of their own, since one byte of input can take a hundred bytes of memory there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Buffer = bytes | memoryview
 Reader = Callable[[bytes, int], tuple[Any, int]]
 Writer = Callable[[list[Buffer], Any], None]
 ITEMS_MAX: Final = 65_536
-"""Maximum items of a list of records, a map or a set of columns; each costs an object."""
+"""Maximum items of a list of records, a map or a set of columns; each item is a Python object."""
 _LONG_MAX: Final = 2**63
 _INT_MAX: Final = 2**31
 _U64: Final = 2**64 - 1
@@ -88,7 +88,10 @@ def read_text(buf: bytes, pos: int) -> tuple[str, int]:
 
 
 def read_block(buf: bytes, pos: int, item_bytes_min: int) -> tuple[int, int]:
-    """Read a block's count. After a negative count follows the block's size in bytes."""
+    """Read a block's number of items, each of at least ``item_bytes_min`` bytes.
+
+    A negative count is followed by the block's size in bytes.
+    """
     count, pos = read_long(buf, pos)
     if count < 0:
         count = -count

@@ -1,4 +1,7 @@
-"""Codec of delta records: the partial aggregates of one piece of a bucket."""
+"""Codec of delta records: the partial aggregates of one piece of a bucket.
+
+Each of the five figures is an array of shape (fields, keys).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,11 @@ _ABSENT: Final = {"m2": 0.0, "min": math.nan, "max": math.nan}
 
 
 def encode_delta(record: DeltaRecord) -> bytes:
-    """Encode a delta record. In production Spark does; tests and the merger use this."""
+    """Encode a delta record, as Spark does in the aggregator; for tests and benches.
+
+    Raises:
+        ValueError: a figure has another shape than (fields, keys).
+    """
     shape = (len(record.fields), len(record.keys))
     figures = (record.count, record.sum, record.m2, record.min, record.max)
     for name, figure in zip(FIGURES, figures, strict=True):
@@ -61,8 +68,9 @@ def decode_delta(
 ) -> DeltaRecord:
     """Decode a delta record completely.
 
-    A recently used key list is recognised by its bytes and not decoded. ``known`` (key lists by
-    ``keys_hash``) makes ``record.keys`` the caller's own object, which can be compared by ``is``.
+    A recently used key list is recognised by its bytes and not decoded. If ``known`` (key lists by
+    ``keys_hash``) has an equal list, ``record.keys`` is that object, which the caller can compare
+    by ``is``. Raises ``MalformedRecordError``.
     """
     return decode("delta", buf, where, lambda values: _make_delta(values, known))
 

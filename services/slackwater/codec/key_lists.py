@@ -18,7 +18,8 @@ from slackwater.codec.avro_types import (
 from slackwater.primitives.caches import evict
 
 PREFIX_BYTES: Final = 64
-"""Length of a key list's prefix that is compared to find it in the cache."""
+"""Length of the prefix by which an encoded list is found when it is read. Shorter lists are decoded
+each time."""
 CANDIDATES_MAX: Final = 4
 """Maximum cached key lists with the same prefix."""
 
@@ -26,10 +27,10 @@ CANDIDATES_MAX: Final = 4
 class KeyLists:
     """Reads and writes lists of strings, with a cache in each direction.
 
-    A stream's records repeat the same keys. An unchanged list is written from the cache, and is
-    recognised by its bytes before any string is created. ``key_lists_max`` lists and ``bytes_max``
-    of memory are kept per direction; the least recently used is evicted first, and one list is kept
-    whatever its size.
+    A stream's records repeat the same keys. An unchanged list is written from the cache, and when
+    read it is recognised by its bytes before any string is created. ``key_lists_max`` lists and
+    ``bytes_max`` of memory are kept per direction. The least recently used list is evicted first
+    (of lists with one prefix, the one that was read first), and one list is kept whatever its size.
     """
 
     def __init__(self, key_lists_max: int = 256, bytes_max: int = 128 << 20) -> None:
@@ -46,7 +47,7 @@ class KeyLists:
 
     @property
     def nbytes(self) -> int:
-        """Approximate memory of both caches."""
+        """Approximate memory of both caches, in bytes."""
         return self._written_bytes + self._read_bytes
 
     def clear(self) -> None:
@@ -106,7 +107,7 @@ class KeyLists:
             self._forget_one(next(iter(self._read)))
 
     def _forget_one(self, prefix: bytes) -> None:
-        """Evict the oldest list with this prefix."""
+        """Evict the list with this prefix that was read first."""
         self._read_bytes -= _kept_bytes(*self._read[prefix].pop())
         if not self._read[prefix]:
             del self._read[prefix]

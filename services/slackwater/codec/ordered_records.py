@@ -1,4 +1,7 @@
-"""Codec of ordered records: one piece of a bucket emitted by an orderer."""
+"""Codec of ordered records: one piece of a bucket emitted by an orderer.
+
+Readings are grouped by key (``offsets``), or are rows with a time and a key index each.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ _NO_INDEX: Final = np.zeros(0, np.int32)
 
 
 def encode_ordered(record: OrderedRecord) -> bytes:
-    """Encode an ordered record."""
+    """Encode an ordered record; raises ``ValueError`` if its columns do not fit each other."""
     offsets = 1 if len(record.stimes) else len(record.keys) + 1
     if len(record.offsets) != offsets:
         raise ValueError(f"{len(record.offsets)} offsets for {len(record.keys)} keys")
@@ -84,7 +87,7 @@ def _row_times(record: OrderedRecord) -> tuple[int, Any, Any]:
 
 
 def decode_ordered(buf: Bytes, where: object = "") -> OrderedRecord:
-    """Decode an ordered record completely."""
+    """Decode an ordered record completely; raises ``MalformedRecordError``."""
     return decode("ordered", buf, where, _make_ordered)
 
 
@@ -152,7 +155,7 @@ def _check_offsets(offsets: type_f64, keys: int, columns: Sequence[type_f64]) ->
     for column in columns:
         if len(column) != last:
             raise DamageError(f"offsets end at {last}, a column has {len(column)} values")
-    # A NaN makes the comparison false; all values between 0 and the last are then finite.
+    # A NaN fails this comparison. Values that do not decrease lie between 0 and the last: finite.
     if not (offsets[1:] >= offsets[:-1]).all():
         raise DamageError("offsets that decrease")
     if not (offsets == np.floor(offsets)).all():

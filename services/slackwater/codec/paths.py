@@ -1,9 +1,8 @@
 """Paths of the project's own files: schemas, jars, the POMs.
 
 An editable install runs from the repository, a container from a copy of it. Both have the same
-tree, so one root suffices: SLACKWATER_HOME if set, else the repository that contains this file. The
-module is in the codec, the lowest layer that needs the schemas; the runtime builds on it. The
-alternative, package data, would hide the wire schemas inside the code.
+tree, so one root suffices: SLACKWATER_HOME if set, else the repository that contains this file.
+Rejected: package data, which would hide the wire schemas inside the code.
 """
 
 import os
@@ -16,7 +15,11 @@ HOME_VARIABLE = "SLACKWATER_HOME"
 
 
 def home() -> Path:
-    """Return the root of the project's tree."""
+    """Return the root of the project's tree.
+
+    Raises:
+        EnvironmentProblem: it has no folder ``schemas``.
+    """
     given = os.environ.get(HOME_VARIABLE)
     root = Path(given) if given else Path(__file__).resolve().parents[3]
     return _checked(root)
@@ -28,7 +31,7 @@ def schemas_dir() -> Path:
 
 
 def jars_dir(of: str) -> Path:
-    """Return the folder of the broker's or Spark's jars and class archive, as of ``make setup``."""
+    """Return the folder in which ``make setup`` puts the jars of the broker or of Spark."""
     return home() / ".slackwater-jars" / of
 
 
@@ -40,8 +43,8 @@ def class_archive(of: str) -> Path:
 def class_sharing(of: str, archive_to: Path | None = None) -> list[str]:
     """Return JVM options for class data sharing, which halves the start of a JVM.
 
-    With ``archive_to`` the JVM writes the archive at its end. The JVM ignores an archive that does
-    not fit (another Java, other jars), silently if its log is off.
+    With ``archive_to`` the JVM writes the archive when it exits. A JVM ignores an archive that was
+    made with another Java or other jars; with its log disabled it prints no warning.
     """
     quiet = ["-Xlog:disable", "-Xlog:all=error:stderr"]
     if archive_to is not None:

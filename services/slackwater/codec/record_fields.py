@@ -1,8 +1,9 @@
-"""Parts common to several record types: event times, key indices, a piece's place in a bucket.
+"""Fields common to several record types: event times, key indices, a piece's place in a bucket.
 
-Event times within a record are offsets from its smallest time, as floats: 4 bytes while all are
-below 2**24 us, where floats are exact, else 8 bytes in a second field. Errors that the Avro types
-cannot exclude (columns of different lengths, an index without a key) raise ``DamageError`` here.
+Event times within a record are stored as differences from its smallest time, as floats: of 4 bytes
+if all are below 2**24 us, where these are exact, else of 8 bytes in a second field. Errors that the
+Avro types cannot exclude (columns of different lengths, an index without a key) raise
+``DamageError`` here.
 """
 
 from __future__ import annotations
@@ -22,15 +23,19 @@ _T = TypeVar("_T")
 FLOAT_EXACT_US_MAX: Final = 2**24
 """Spans below this are written as 4-byte floats, which are exact for integers up to it."""
 SPAN_US_MAX: Final = 2**53
-"""Maximum span of a source record (285 years), beyond which a double is inexact."""
+"""Upper bound of the span of a record's times (285 years); a larger one is inexact in a double."""
 KEYS_MAX: Final = 2**24
-"""Maximum keys of a source record: an index is a 4-byte float."""
+"""Upper bound of the keys of a record: an index is a 4-byte float."""
 KINDS: Final = tuple(Kind)
 NO_FRONTIER: Final = Position(0, -1)
 
 
 def decode(name: str, buf: Bytes, where: object, make: Callable[[list[Any]], _T]) -> _T:
-    """Build a record from the values by ``make``; ``MalformedRecordError`` if damaged."""
+    """Decode ``buf`` and build the record by ``make``.
+
+    Raises:
+        MalformedRecordError: the bytes are damaged; ``where`` is the record's place in the message.
+    """
     try:
         return make(codec(name).decode(bytes(buf)))
     except DamageError as error:
@@ -38,7 +43,10 @@ def decode(name: str, buf: Bytes, where: object, make: Callable[[list[Any]], _T]
 
 
 def same(found: int, wanted: int, what: str, of: str) -> None:
-    """Check that two lengths agree. The message is built only on failure: this runs per column."""
+    """Check that two lengths agree; raises ``DamageError``.
+
+    The message is built only on failure, since the check runs for each column.
+    """
     if found != wanted:
         raise DamageError(f"{found} {what} for {wanted} {of}")
 
@@ -59,7 +67,7 @@ def one_of(times: Any, times64: Any) -> Any:
 
 def integer_key_index(index: Any, keys: int) -> type_i32:
     """Convert key indices to integers, each below ``keys``."""
-    # Also false for NaN, so only numbers are converted.
+    # The comparison is also false if an index is NaN.
     if not (index.min() >= 0 and index.max() < keys):
         raise DamageError(f"a key index outside 0..{keys - 1}")
     complete: type_i32 = integer_array(index, np.int32, "key index")

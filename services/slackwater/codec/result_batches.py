@@ -1,21 +1,22 @@
 """Assembles result lines into batches of readings, the input of a chained query (trace-20).
 
-A result topic has one record per row, and after a window's rows the boundary that closes them. A
-root writes them in fenced transactions that never split a window, so a reader of committed records
-sees rows, boundary, rows, boundary, whatever the batches of its client. The assembler makes one
-``ResultBatch`` per window. On arrival only kind and boundary are examined; rows are parsed once,
-together, when their columns are needed, and never if they lie below a line's position.
+A result topic has one record for each row, and after a window's rows its boundary. A root writes
+them in fenced transactions that never split a window, so a reader of committed records reads rows,
+boundary, rows, boundary, whatever the batches of its client. The assembler makes one
+``ResultBatch`` of each window. On arrival it examines only kinds and boundaries. The rows of a
+window are parsed together, when their columns are needed, and never if they lie below a line's
+position.
 
-Offsets have holes at transaction markers and aborted records, so the assembler does not count them.
+Some offsets hold transaction markers or aborted records, so the assembler does not count offsets.
 
-Retention deletes whole segments, so the first window read may lack rows at its beginning: it is
-skipped, and its time is not covered.
+Retention deletes whole segments, so the first window read may lack rows at its beginning. It is
+ignored, and its time is not covered.
 
-A result is never sent again, so one that does not decode is lost, as in a source log: a row is
-counted in its window's ``lost``, and a boundary leaves its window's time uncovered. A row of which
-only the kind is readable is detected when the rows are parsed: ``load`` omits it and then returns
-fewer rows than the batch counts. A record not written by a root has no seq of the window, or one
-that the window already has: it is omitted, and nothing is lost (decision 27).
+A result is never sent again, so a record that does not decode is lost, as in a source log. A lost
+row is counted in its window's ``lost``; the time of a window whose boundary is lost is not covered.
+If only the kind of a row can be read, the damage is found when the rows are parsed: ``load`` omits
+the row, and returns fewer rows than the batch counts. A record that no root has written has no seq
+of the window, or one that another row has: it is omitted, and nothing is lost (decision 27).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError)
 _COUNT_MAX: Final = 2**53
 """Upper bound of counts and seqs."""
 _ROW_BYTES: Final = 64
-"""Memory of a row beside its text."""
+"""Approximate memory of a row in addition to its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +65,17 @@ class ResultStream:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The column names: a field for each figure, such as ``temperature_avg``."""
+        """The column names: one for each field and aggregate, such as ``temperature_avg``."""
         if self.slide_us is None:
             return self.fields
         return tuple(f"{field}_{figure}" for field in self.fields for figure in self.aggregate)
 
 
 class Assembler:
-    """Assembles the records of one result partition in offset order."""
+    """Assembles the records of one result partition, read in offset order.
+
+    ``skipped`` is called for each record that is ignored, with its offset and the reason.
+    """
 
     def __init__(
         self,
@@ -82,16 +86,15 @@ class Assembler:
         self._stream = stream
         self._where = where
         self._skipped = skipped
-        """Called for each skipped record with its offset and the reason."""
         self._rows: list[bytes] = []
         self._first: int | None = None
         self._from = self._next = 0
         self._damaged = False
-        """A record since the last boundary did not decode."""
+        """True if a record since the last boundary did not decode."""
         self._last_seq = -1
         """Seq of the last boundary."""
         self._is_first = True
-        """No boundary has been read yet: earlier records may have been deleted."""
+        """True if no boundary has been read yet: earlier rows may have been deleted."""
 
     def take(self, offset: int, value: bytes) -> ResultBatch | None:
         """Accept a record; return the batch at the boundary of a complete window."""
@@ -118,7 +121,11 @@ class Assembler:
         return batch
 
     def _window(self, line: Mapping[str, Any], where: str) -> tuple[int, int]:
-        """Return start and end; ``MalformedRecordError`` if no root can have written them."""
+        """Return the window's start and end.
+
+        Raises:
+            MalformedRecordError: no root can have written this boundary.
+        """
         if line["kind"] != "boundary":
             raise MalformedRecordError(where, f"a {line['kind']} in a topic of rows")
         window = _time_of(line, "window_start", where), _time_of(line, "window_end", where)
@@ -155,18 +162,18 @@ class Assembler:
 
     @property
     def is_between(self) -> bool:
-        """Whether the last window begun is complete.
+        """True if no window is incomplete.
 
-        True after a record that does not decode: it may have been the boundary, and the log's last
-        record for months, so waiting for another would prevent the log from being read to its end.
-        Further records of the window count all the same.
+        Also true after a record that does not decode. It may have been the boundary, and the last
+        record of the log for months: waiting for another boundary would prevent the log from being
+        read to its end. Further records of the window still count.
         """
         return self._first is None or self._damaged
 
     def resume(self, wanted: int) -> int:
         """Return the offset to read from for a batch that begins at ``wanted`` or later.
 
-        Within a window already begun there, after the records held of it; else ``wanted``.
+        If records of such a batch have been read already, it is the offset after them.
         """
         if self._first is not None and self._from <= wanted <= self._next:
             return self._next
@@ -186,13 +193,14 @@ class Assembler:
         is_tentative = line["label"] == "tentative"
         missing = set(line["missing"])
         if line.get("skipped") is True:
-            missing.add(stream.query)  # not computed: no rows does not mean an empty window
+            missing.add(stream.query)  # the windows were not computed, and may not be empty
         where = f"{self._where}:{self._first}"
         rows = LazyRows(stream, self._rows, end - 1, where) if self._rows else None
         if stream.slide_us is None:
             prev_watermark, boundary = start, end
         else:
-            # A run ends with its last window; the end of the first one is the lower limit.
+            # The rows of a window have the time end - 1. A run covers the times of all its windows;
+            # ``end`` is that of the last one.
             prev_watermark = end - 1 - (line["windows"] - 1) * stream.slide_us
             boundary = end - 1 + stream.slide_us
         return ResultBatch(
@@ -226,7 +234,7 @@ class LazyRows:
         self._columns: SourceColumns | None = None
 
     def load(self) -> SourceColumns:
-        """Return the columns in row order; a null figure is a missing value.
+        """Return the columns in row order; a null is a missing value (NaN).
 
         Damaged rows are omitted, so there may be fewer rows than the batch counts.
         """
@@ -296,6 +304,6 @@ def _time_of(line: Mapping[str, Any], name: str, where: str) -> int:
 
 
 def _kind_of(value: bytes) -> bytes:
-    """Find the kind without parsing; the names and numbers before it contain no quote."""
+    """Find the kind without parsing: the only text before it, the query's name, has no quotes."""
     at = value.find(_KIND) + len(_KIND)
     return value[at : value.find(b'"', at)]

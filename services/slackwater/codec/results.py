@@ -1,7 +1,8 @@
 """Encodes a query's results as lines of JSON: rows, boundaries, undo, rec_done and gap.
 
 Users and their tools read these, so names, order and spelling are fixed. Every object begins with
-``query, part, seq, kind, epoch``, followed by:
+``query, part, seq, kind, epoch``, with ``generation`` after ``query`` if it is 1 or more, followed
+by:
 
 - a row (kind ``stable`` or ``tentative``): ``window_start, window_end, key, fields, missing``,
   ``lost: {stream: n}`` (only if retention deleted readings), ``due_at, emitted_at``; for a query
@@ -16,9 +17,9 @@ Users and their tools read these, so names, order and spelling are fixed. Every 
 Times are text such as ``2016-03-15T08:47:28.545000Z``. ``count`` is an integer; the other figures
 are JSON numbers, or null if not finite.
 
-Rows are many, so their figures are computed as columns, each column is converted to text by one
-call of orjson, and a row is a template filled from these texts; no Python statement runs per row.
-One ``orjson.dumps`` per row costs about twice as much, most of it for the dict.
+A window may have many rows, so figures are computed as columns, each column is converted to text by
+one call of orjson, and a template is filled from these texts for each row. One ``orjson.dumps`` for
+each row would cost about twice as much, most of it for the dict.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ _MADE_OF: Final[Mapping[str, frozenset[str]]] = {
     "var": frozenset({"m2"}),
     "stddev": frozenset({"m2"}),
 }
-"""Figures each aggregate needs besides count and sum."""
+"""The figures that each aggregate needs in addition to count and sum."""
 
 
 def figures_of(aggregates: Iterable[str]) -> tuple[str, ...]:
@@ -140,11 +141,11 @@ def figures_of(aggregates: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultRows:
-    """One window's rows of one part, before encoding. Every given key gets a row.
+    """One window's rows of one part, before encoding: one row for each of ``keys``.
 
-    ``figures`` holds figures per key or, without a window, readings in order. ``due_at`` and
-    ``emitted_at`` are wall time. ``lost`` is the number of readings per stream that retention
-    deleted.
+    ``figures`` has the figures of each key or, without a window, the readings in order. Times are
+    us since the epoch; ``due_at`` and ``emitted_at`` are wall time. ``lost`` is, by stream, the
+    number of readings that retention deleted.
     """
 
     query: str
@@ -168,9 +169,10 @@ class ResultRows:
 def encode_rows(
     answer: ResultRows, start: int = 0, stop: int | None = None
 ) -> list[tuple[bytes, bytes]]:
-    """Return Kafka key and value of the rows of keys ``start`` to ``stop`` (default: all).
+    """Return (Kafka key, value) of the rows ``start`` to ``stop``, exclusive (default: all).
 
-    Encoding in slices bounds the time of a call; row i has seq ``first_seq + i`` in any case.
+    A caller may encode many rows in several calls, to bound the time of each. Row i has the seq
+    ``first_seq + i`` in any case.
     """
     stop = len(answer.keys) if stop is None else min(stop, len(answer.keys))
     if start >= stop:
@@ -221,9 +223,9 @@ def _number_texts(answer: ResultRows, start: int, stop: int) -> list[list[bytes]
 
 def _row_template(answer: ResultRows) -> bytes:
     """Return a row template with placeholders for seq, key and each figure."""
-    hole = "\0"
+    blank = "\0"
     rows = isinstance(answer.figures, ReadingColumns)
-    numbers = hole if rows else dict(zip(answer.aggregate, repeat(hole)))
+    numbers = blank if rows else dict(zip(answer.aggregate, repeat(blank)))
     row: dict[str, Any] = {
         "query": answer.query,
         **_generation(answer.generation),
@@ -233,8 +235,8 @@ def _row_template(answer: ResultRows) -> bytes:
         "epoch": answer.epoch,
         "window_start": format_time(answer.window_start),
         "window_end": format_time(answer.window_end),
-        **({"stime": hole} if rows else {}),
-        "key": hole,
+        **({"stime": blank} if rows else {}),
+        "key": blank,
         "fields": dict.fromkeys(answer.fields, numbers),
         "missing": sorted(answer.missing),
     }
@@ -269,7 +271,8 @@ def encode_boundary(
 ) -> bytes:
     """Encode the boundary of a window's rows, or of a run of ``windows`` empty or skipped windows.
 
-    ``lost`` is in the rows too, but a window that lost all its readings has no rows.
+    ``window_end`` is that of the last window. ``lost`` is in the rows too, but a window that lost
+    all its readings has no rows.
     """
     assert windows >= 1
     return orjson.dumps(
@@ -300,7 +303,7 @@ def encode_undo(
     undo_to: int,
     emitted_at: int,
 ) -> bytes:
-    """Encode an UNDO of all tentative answers of windows that start in [undo_from, undo_to]."""
+    """Encode an UNDO of the tentative answers to the windows that start in [undo_from, undo_to]."""
     return orjson.dumps(
         {
             **_head(query, generation, part, seq, "undo", epoch),
@@ -314,7 +317,7 @@ def encode_undo(
 def encode_rec_done(
     *, query: str, generation: int = 0, part: int, seq: int, epoch: int, emitted_at: int
 ) -> bytes:
-    """Encode REC_DONE: all answers undone up to ``epoch`` have been replaced."""
+    """Encode REC_DONE: all tentative answers up to ``epoch`` have been replaced."""
     head = _head(query, generation, part, seq, "rec_done", epoch)
     return orjson.dumps({**head, "emitted_at": format_time(emitted_at)})
 
@@ -353,7 +356,7 @@ def _head(
 
 
 def _generation(generation: int) -> dict[str, int]:
-    """The field of a changed query's results; generation 0 has none."""
+    """The field ``generation``, which results of generation 0 do not have."""
     return {"generation": generation} if generation else {}
 
 
@@ -386,6 +389,9 @@ def parse_result(value: bytes, where: object = "") -> dict[str, Any]:
     """Parse a result into a dict in which the fields of its kind exist with the right types.
 
     Unknown fields are kept, since a later version may add some.
+
+    Raises:
+        MalformedRecordError: the value is not such a result.
     """
     try:
         result = orjson.loads(value)
@@ -417,7 +423,7 @@ _TIMES: Final[Mapping[str, tuple[str, ...]]] = {
 def check_result(result: Mapping[str, Any], query: str, part: int, where: object = "") -> None:
     """Raise ``MalformedRecordError`` if no root of this query part can have written the result.
 
-    Any client with write access to the topic may have written it. Rows are numerous, so only the
+    Any client with write access to the topic may have written it. Of rows, which are many, only the
     fields that every reader uses are checked.
     """
     kind = result["kind"]

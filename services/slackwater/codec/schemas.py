@@ -24,14 +24,14 @@ _SCHEMA_DIR: Final = Path(__file__).resolve().parents[3] / "schemas"
 
 @cache
 def schema_json(name: str) -> str:
-    """Return the schema's text, in the form for Spark and fastavro."""
+    """Return the schema's text as JSON, for Spark and fastavro."""
     assert name in SCHEMAS, f"no schema is called {name}"
     return (_SCHEMA_DIR / f"{name}.avsc").read_text(encoding="utf-8")
 
 
 @cache
 def codec(name: str) -> RecordCodec:
-    """Return the codec of the schema and its recorded older versions (schemas/README.md)."""
+    """Return the codec of the schema, which also reads its older versions (schemas/README.md)."""
     recorded = json.loads((_SCHEMA_DIR / "fingerprints.json").read_text(encoding="utf-8"))[name]
     older = [
         json.loads((_SCHEMA_DIR / "recorded" / f"{name}-{version}.avsc").read_text("utf-8"))
@@ -41,10 +41,10 @@ def codec(name: str) -> RecordCodec:
 
 
 def fingerprint(name: str) -> bytes:
-    """Return the schema's CRC-64-AVRO: 8 bytes, bytes 3 to 10 of each of its records."""
+    """Return the schema's CRC-64-AVRO: 8 bytes, the third to the tenth of each of its records."""
     return codec(name).fingerprint
 
 
 def older_versions(name: str) -> dict[bytes, bytes]:
-    """Return per older version its header and the bytes that upgrade its records."""
+    """Return, by the header of each older version, the bytes to append to its records."""
     return dict(codec(name).older)

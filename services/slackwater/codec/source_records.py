@@ -32,7 +32,7 @@ _HEADER_FIELDS: Final = 11  # kind .. gap: decoded by decode_source
 
 
 def encode_source(record: SourceRecord) -> bytes:
-    """Encode a source record; its columns must match its header."""
+    """Encode a source record; raises ``ValueError`` if its columns do not match its header."""
     columns = None if record.columns is None else record.columns.load()
     base = record.stime_min
     times: Any = ()
@@ -93,7 +93,7 @@ def _check_columns(record: SourceRecord, columns: SourceColumns) -> None:
 class _StoredColumns:
     """Columns of a source record as bytes, checked and decoded at the first ``load``.
 
-    The fragments of a host share one record and load it in turn, so the decoded columns are cached.
+    The decoded columns are kept, since several fragments of a host read the same record.
     """
 
     __slots__ = ("_buf", "_loaded", "_pos", "_readings", "_span", "_where")
@@ -109,7 +109,7 @@ class _StoredColumns:
         self._loaded: SourceColumns | None = None
 
     def load(self) -> SourceColumns:
-        """Return the readings, read-only; ``MalformedRecordError`` if the bytes are damaged."""
+        """Return the readings, read-only; raises ``MalformedRecordError`` for damaged bytes."""
         if self._loaded is None:
             try:
                 self._loaded = self._load()
@@ -147,9 +147,12 @@ class _StoredColumns:
 def decode_source(buf: Bytes, where: object = "", offset: int | None = None) -> SourceRecord:
     """Decode a source record's header; ``record.columns.load()`` decodes its columns.
 
-    ``offset``, the record's offset in a log, exposes an impossible incarnation: the incarnation is
-    the offset of a START before the record (rule-6). A reader that accepted a greater one would
-    drop all further records of the log's writer (rule-10).
+    If ``offset``, the record's offset in its log, is given, the incarnation is checked: it is the
+    offset of a START before the record (rule-6). A reader that accepted a greater one would drop
+    all further records of the log's writer (rule-10).
+
+    Raises:
+        MalformedRecordError: the header is damaged, or the incarnation is impossible.
     """
     source = codec("source")
     data = bytes(buf)

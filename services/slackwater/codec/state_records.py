@@ -1,4 +1,8 @@
-"""Codecs of state records, heartbeats and registry entries."""
+"""Codecs of state records, heartbeats and registry entries.
+
+Decoding raises ``MalformedRecordError`` for damaged bytes; ``where`` is the record's place in the
+error's message.
+"""
 
 from __future__ import annotations
 
