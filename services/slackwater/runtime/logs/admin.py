@@ -1,14 +1,14 @@
 """Sends requests to a cluster's controller, and repeats each until it is answered.
 
 An admin request first waits, inside the client library, for a connection to the controller. This
-wait may not end: it has been observed to last until its time-out of 60 s while the same broker
-answered all other requests at once. A request without an answer after ``ASK_AGAIN_S`` is therefore
-sent again by a new client with a connection of its own. The first request stays pending, and the
-first answer of either counts, so the late answer of a slow broker counts too.
+wait can last until its time-out of 60 s although the same broker answers all other requests at once
+(observed). A request without an answer after ``ASK_AGAIN_S`` is therefore sent again by a new
+client with a connection of its own. The first request stays pending, and the first answer to either
+counts, so the late answer of a slow broker counts, too.
 
-Such requests must be repeatable. Creation is: the second answer is that the topic exists, which the
-caller treats as success. The rejected alternative, a shorter time-out followed by a new attempt,
-would abandon each request just before a slow broker answers it.
+Requests must be repeatable. The creation of a topic is: the second answer is that the topic exists,
+which the caller treats as success. The rejected alternative, a shorter time-out and then a new
+attempt, would abandon each request shortly before a slow broker answers it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ V = TypeVar("V")
 ASK_AGAIN_S = 5.0
 _PAUSE_S = 0.5
 
-_PASSING = {
+_TRANSIENT = {
     KafkaError._TIMED_OUT,
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
@@ -41,7 +41,7 @@ _PASSING = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
 }
-"""Errors that do not concern the request itself: a repetition may succeed."""
+"""Errors not caused by the request itself: a repetition may succeed."""
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ class Admin:
                 return self._client.list_topics(timeout=min(patience_s, left_s)).topics
             except KafkaException as error:
                 left_s = deadline - time.monotonic()
-                if error.args[0].code() not in _PASSING or left_s <= 0:
+                if error.args[0].code() not in _TRANSIENT or left_s <= 0:
                     raise
                 time.sleep(min(_PAUSE_S, left_s))
             # This call blocks, so attempts cannot overlap; each gets more time than the previous.
@@ -143,7 +143,7 @@ def _take(key: K, future: Future[V], answers: Responses[K, V]) -> None:
         answers.given[key] = future.result()
     elif not isinstance(error, KafkaException):
         raise error
-    elif error.args[0].code() in _PASSING:
+    elif error.args[0].code() in _TRANSIENT:
         answers.missing[key] = str(error.args[0].str())
         return
     else:

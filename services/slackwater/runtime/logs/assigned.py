@@ -1,15 +1,16 @@
 """A consumer whose logs change while it reads: added logs start at given offsets, others continue.
 
-There is no consumer group: positions are kept in state records (rule-5), so nothing is committed or
-balanced, and no start waits for a dead member's session. Logs are assigned.
+Logs are assigned; there is no consumer group. Positions are kept in state records (rule-5), so
+nothing is committed or rebalanced, and no start waits for the session of a dead member to expire.
 
 aiokafka replaces the whole assignment at each ``assign``. It drops all positions, fetches
-prefetched records again, and treats an answer that arrives in the same moment as still pending:
-then nothing is fetched for 200 ms, from any log. Therefore only the first logs are assigned. Later
-ones are added to the active assignment, and removed logs are deleted from it; the other logs and
-their fetches are not affected. A change is one step without ``await``, so no record is returned
-during it. A record returned before its log was removed or restarted is recognised by its ``since``:
-the caller numbers each beginning of a log, and every batch carries the number of its beginning.
+prefetched records again, and treats an answer that arrives at the same moment as still pending:
+nothing is then fetched for 200 ms, from any log. Therefore only the first logs are assigned in this
+way. Later ones are added to the active assignment, and removed logs are deleted from it; the other
+logs and their fetches are not affected. A change is one step without ``await``, so no record is
+returned during it. A record that was returned before its log was removed or restarted is recognised
+by its ``since``: the caller numbers each start of a log, and every batch has the number of its
+start.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ TAKE_RECORDS_MAX: Final = 128
 TAKE_MS_MAX: Final = 60_000
 """Longest wait of ``take``; records end it at once."""
 FETCH_WAIT_MS_MAX: Final = 500
-"""How long the broker holds a fetch while all logs are silent; a record ends the wait at once. Only
-a log that is added while all are silent waits that long, for its first fetch."""
+"""How long the broker holds a fetch while all logs are silent. A record ends the wait at once. A
+log that is added while all others are silent may wait that long for its first fetch."""
 # aiokafka's ``consumer_timeout_ms`` of 200 ms is unchanged: it is the interval of a check that
 # recovers from a missed wake-up.
 OPEN_S_MAX: Final = 60.0
@@ -46,14 +47,14 @@ OPEN_AGAIN_S: Final = 0.1
 
 
 class Begin(NamedTuple):
-    """The start offset of a log, and the number of this beginning."""
+    """The offset at which reading of a log starts, and the number of this start."""
 
     offset: int
     since: int
 
 
 class RecordBatch(NamedTuple):
-    """Records of one log in order, and the number of their beginning."""
+    """Records of one log in order, and the number of the start that they belong to."""
 
     log: Log
     since: int
@@ -112,7 +113,7 @@ class AssignedConsumer:
             consumer.assign(list(begin))
             return
         for partition in leave & assignment.tps:
-            # The state stays, without a position: a pending answer looks it up and is dropped.
+            # The state stays, without a position: a pending answer finds it and is dropped.
             assignment.state_value(partition).await_reset(None)
             consumer._fetcher._records.pop(partition, None)
         for partition in begin - assignment.tps:

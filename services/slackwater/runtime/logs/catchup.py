@@ -3,10 +3,11 @@
 Records that the live consumer has read recently are returned from memory (``recent.py``). Older
 ones are read by a separate client of the broker.
 
-A parked cursor consists of a position only. The owner of parked cursors requests after each step
-the positions to read next. Logs whose position is unchanged continue undisturbed, so the steady
-state costs a comparison of two small dictionaries. The alternative, seeking the live consumer back
-and forth, starves the live line (trace-14) and discards prefetched records at each turn.
+A parked cursor is only a position. After each step the owner of parked cursors requests the
+positions to read next. A log whose requested position is where its reading has arrived continues
+without a seek, so without changes a request costs the comparison of two small dictionaries. The
+alternative, to seek the live consumer back and forth, starves the live line (trace-14) and discards
+prefetched records at each seek.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Retention deleted the wanted position; the log begins at ``beginning`` (rule-28)."""
+    """Retention has deleted the wanted position; the log now begins at ``beginning`` (rule-28)."""
 
     log: Log
     beginning: int
@@ -54,11 +55,11 @@ class CatchUpReader:
         self._make = partial(
             transport.reader, isolation=isolation, prefetch_kib_max=prefetch_kib_max
         )
-        # Created at first use: most of the time nothing is parked, and even an idle client has
-        # threads.
+        # Created at the first use: most of the time nothing is parked, and an idle client has
+        # threads, too.
         self._made: Reader | None = None
-        # Range of each log in which its next record may be: from the offset after the last returned
-        # record to the reader's position, which is greater if markers follow.
+        # Per log the offset after the last returned record. A request for any offset from there to
+        # the reader's position, which is greater if markers follow, continues the reading.
         self._resume_from: dict[Log, int] = {}
 
     @property
@@ -114,7 +115,7 @@ class CatchUpReader:
         share = max(records_max // max(len(positions), 1), 1)
         for log, offset in positions.items():
             records = self._recent.read(
-                log, offset, share, is_nearly_enough=log not in self._resume_from
+                log, offset, share, also_older_half=log not in self._resume_from
             )
             if records is None:
                 older[log] = offset

@@ -1,6 +1,6 @@
-"""A Kafka cluster as seen by a client: its address and its security settings.
+"""The Kafka cluster that a client connects to: its address and its security settings.
 
-Functions that create clients take a ``Cluster``, or an address for one without security.
+Functions that create clients take a ``Cluster``, or the address of a cluster without security.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ Where = str | Cluster
 
 
 def cluster_of(where: Where) -> Cluster:
-    """Return the cluster; an address alone is a cluster in plaintext."""
+    """Return the cluster; an address alone means a cluster without security (plaintext)."""
     return where if isinstance(where, Cluster) else Cluster(where)
 
 
 def find_cluster(where: Where | None, config: Path | None, role: Role) -> Cluster:
-    """Return the cluster given by an address, a security file, or both; the address has precedence.
+    """Return the cluster given by an address, a security file, or both.
+
+    An address takes precedence over the one in the file.
 
     Raises:
         UsageError: neither contains an address, or the file is invalid.

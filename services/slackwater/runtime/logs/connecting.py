@@ -2,11 +2,11 @@
 
 A broker whose machine is down does not answer, so a connection attempt ends by time-out. aiokafka
 uses one time-out, 40 s, both for connections and for responses, and it connects to one broker at a
-time. A root whose next attempt is the transaction coordinator's old machine therefore commits
-nothing, although another broker has taken over (25 s were measured, until the old broker was back).
-A shorter time-out for responses would be wrong, since a write may rightly wait for its replicas.
-A short probe therefore precedes each connection. The other two client libraries have a setting for
-it (``topics.toml``, ``kafka.py``).
+time. A root that tries to reach the transaction coordinator on a machine that is down therefore
+commits nothing, although another broker has taken over (measured: for 25 s, until the old broker
+was back). A shorter time-out for both would be wrong, since the response to a write may have to
+wait for the topic's replicas. A probe with a short time-out therefore precedes each connection. The
+other two client libraries have a setting for connections (``topics.toml``, ``kafka.py``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Creates access control lists in a Kafka cluster: the rules that ``slackwater acl`` prints.
 
-Requires the right to alter ACLs. Rules are added and never removed, since rules of another origin
-may exist. The controller stores a rule first; the brokers' authorizers receive it a moment later.
+It requires the right to alter ACLs. Rules are added and never removed, since the cluster may have
+rules of other programs. Kafka's controller stores a rule, and the brokers' authorizers receive it a
+moment later, so ``allow`` waits until a rule is in effect.
 """
 
 from __future__ import annotations

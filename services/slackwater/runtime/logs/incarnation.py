@@ -1,11 +1,11 @@
 """Take-over of a log by a new writer (rule-6).
 
-A log has one writer at a time, but a paused writer may resume while its successor is at work
-(trace-2), and no lock excludes that. A new writer therefore reads its log and appends START. The
-offset of START *is* the writer's incarnation: unique, increasing, and the same for every reader of
-the log. Records that an older writer appends after START carry a smaller incarnation, and all
-readers drop them (rule-10). Between the first reading and START a zombie may have appended records
-that readers accepted. The log is therefore read on up to START before any data is written.
+A log has one writer at a time, but a paused writer may resume while its successor writes (trace-2),
+and no lock prevents that. A new writer therefore reads its log and appends START. The offset of
+START is the writer's *incarnation*: it is unique, increasing, and the same for every reader of the
+log. Records that an older writer, a *zombie*, appends after START have a smaller incarnation, and
+all readers drop them (rule-10). Between the first read and START a zombie may have appended records
+that readers accept. The log is therefore read on up to START before any data is written.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def start_incarnation(
     """Read the log, append START, await its delivery, read on up to it; return START's offset.
 
     ``visit`` is called once for every record from ``read_from`` (None: the beginning) to START, in
-    order. ``make_start`` is called between the two readings, after the records of the first have
-    been visited: an orderer's START contains the frontier from which it continues, a proxy's its
-    spool.
+    order. ``make_start`` is called between the two reads, after the records of the first have been
+    visited: the START of an orderer has the frontier from which it continues, that of a proxy names
+    its spool.
 
     Raises:
         NoAnswerError: a step took longer than ``timeout_s``.

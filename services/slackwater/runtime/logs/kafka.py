@@ -1,12 +1,13 @@
 """The transport on a real Kafka, through librdkafka.
 
-Two properties of the client shape this module. It reports the end of a log as an event, and only
-this event shows that the position has passed the markers of transactions. And by default all
-clients wait too long to reconnect to a restarted broker, so their back-off is bounded: an outage
-then lasts as long as the broker's restart. What shapes writing is in ``kafka_writer``.
+Two properties of the client determine this module. First, the client reports the end of a log as
+an event, and only this event shows that the position has passed the markers of transactions.
+Second, clients by default wait too long before they reconnect to a restarted broker. Their back-off
+is bounded here, so that an outage lasts no longer than the broker's restart. Writing is in
+``kafka_writer``.
 
-aiokafka has the same functions for an event loop, and fences transactions sooner. The root
-therefore uses it for its results. For bulk reading it needs four times the CPU.
+The other client library, aiokafka, needs four times the CPU for bulk reading. It fences
+transactions sooner, so the root writes its results with it (decision 4).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _REPEAT_S_MIN = 30.0
 
 
 class _OncePerOutage(logging.Filter):
-    """Limits connection errors, of which a client logs twenty a second, to one per interval."""
+    """Passes one connection error of each kind in ``_REPEAT_S_MIN``; a client logs 20 a second."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,10 +85,10 @@ _client_log.addFilter(_OncePerOutage())
 _BATCH_BYTES_MAX = RECORD_BYTES_MAX + 64 * 1024
 
 
-# Settings of every client in addition to topics.toml: reconnect soon, log little.
+# Settings of every client in addition to topics.toml: soon reconnected, few log lines.
 client_config: dict[str, Any] = {
-    # A dozen processes with half a dozen clients each reconnect while a broker is down. At 20 ms
-    # they took both cores of a small machine, and the broker started in 34 s instead of 9 s.
+    # A dozen processes with half a dozen clients each try to reconnect while a broker is down. With
+    # 20 ms they occupied both cores of a small machine, and the broker started in 34 s, not in 9 s.
     "reconnect.backoff.ms": 100,
     "reconnect.backoff.max.ms": 500,
     "retry.backoff.ms": 50,
@@ -95,7 +96,7 @@ client_config: dict[str, Any] = {
     "topic.metadata.refresh.fast.interval.ms": 250,
     "socket.nagle.disable": True,
     "socket.keepalive.enable": True,
-    # For a machine that is down; includes the broker's first response.
+    # Limit of an attempt to reach a machine that is down; includes the broker's first response.
     "socket.connection.setup.timeout.ms": 2000,
     "log.connection.close": False,
     "logger": _client_log,
@@ -185,7 +186,7 @@ class KafkaTransport:
         request = loop.run_in_executor(
             self._threads, self._offsets.ends, list(logs), isolation, timeout_s
         )
-        # Not cancelled after the time-out: the thread ends by itself.
+        # The request is not cancelled after the time-out: its thread ends by itself.
         done, _ = await asyncio.wait([request], timeout=timeout_s)
         request.add_done_callback(_retrieve_error)
         try:
@@ -195,7 +196,7 @@ class KafkaTransport:
 
     def markers(self, log: Log, *, timeout_s: float = 10.0) -> list[Marker]:
         """Return the transaction markers that the log holds now, in order."""
-        # Imported here: the client library is not in every image.
+        # Imported here, since aiokafka is not in every image.
         from slackwater.runtime.logs.markers import fetch_markers
 
         start, end = extents(self, [log], timeout_s=timeout_s)[log]

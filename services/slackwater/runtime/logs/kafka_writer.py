@@ -4,13 +4,14 @@ A producer that drops a record after a time-out leaves a hole, after which later
 accepted (trace-1). There is therefore no delivery time-out, and the first record that the broker
 rejects ends its writer.
 
-A producer for each writer would be simplest: it could be purged when its writer ends. But each has
-two threads, a connection, and a request for each record, whereas the records of twenty streams at
-one cut point fit one request. A process that writes many logs therefore has one ``LogProducer``,
-and one writer for each owner of logs. Each writer has its own bound of bytes in flight, fails
-alone and waits alone, so a log that the broker does not accept delays no other writer. Records of a
-failed writer stay in the shared producer. They may be written after the hole, like those of a
-paused writer, and readers drop them for the same reason (rule-10 and rule-11).
+One producer for each writer would be the simplest design: the producer could be purged when its
+writer ends. But each producer has two threads and a connection, and sends a request for each
+record, whereas the records of twenty streams at one cut point fit one request. A process that
+writes many logs therefore has one ``LogProducer``, and a writer for each fragment or stream. Each
+writer has its own bound of bytes in flight, and fails and waits alone, so a rejected record delays
+no other writer. Records of a failed writer stay in the shared producer. They may be written after
+the hole, like those of a paused writer, and readers drop them for the same reason (rule-10 and
+rule-11).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class LogProducer:
         self._thread.start()
 
     def sole_writer(self, on_fatal: Callable[[str], None]) -> LogWriter:
-        """Return the only writer; the producer ends with it, and is purged if it fails."""
+        """Return the only writer; the producer ends with the writer, and is purged if it fails."""
         return self._writer(on_fatal, self._in_flight_bytes_max, is_sole=True)
 
     def writer(self, on_fatal: Callable[[str], None], *, in_flight_bytes_max: int) -> LogWriter:
@@ -76,7 +77,7 @@ class LogProducer:
             self._thread.join()
         self._client.purge()
 
-    # For its writers.
+    # Called by its writers.
 
     def produce(
         self,
@@ -93,7 +94,7 @@ class LogProducer:
         self._client.purge(blocking=False)
 
     def note(self, error: KafkaError) -> None:
-        """Record an error; after a fatal one the next writer needs another producer."""
+        """Record an error; after a fatal one the next writer gets another Kafka client."""
         self._is_broken |= error.fatal()
 
     def _writer(
@@ -158,8 +159,8 @@ class LogWriter:
         with self._changed:
             self._changed.wait_for(lambda: self._has_room(size))
             self._raise_if_failed()
-            assert not self._closing, "a closed writer writes nothing"
-            # Under the lock, so that the order of calls is the order in the log.
+            assert not self._closing, "append after close"
+            # Inside the lock, so that the order of calls is the order in the log.
             self._in_flight_bytes += size
             report = partial(self._report, size, on_delivery)
             try:

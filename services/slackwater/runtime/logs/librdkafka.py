@@ -1,11 +1,10 @@
 """A librdkafka consumer that returns messages as pointers instead of Python objects.
 
-The library is the one bundled with confluent-kafka, called through ctypes: the same code and
-settings, without an object per message. Creating, reading and deleting an object costs 700 ns; a
-call that returns thousands of pointers costs a thousandth of that per message.
+The library is the one bundled with confluent-kafka, called through ctypes. Code and settings are
+the same, but there is no Python object for each message: to create, read and delete such an object
+costs 700 ns, and a call that returns thousands of pointers costs a thousandth of that per message.
 
-Log lines of the library are queued and logged when messages are taken: no thread of the library
-calls Python.
+No thread of the library calls Python. The library queues its log lines, and ``take`` logs them.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ _CONSUMER: Final = 1
 
 @cache
 def library() -> Any:
-    """Return confluent-kafka's own library; ``ImportError`` if it cannot be found or is another."""
+    """Return the library that confluent-kafka uses; ``ImportError`` if it cannot be found."""
     package = Path(confluent_kafka.__file__).parent
     folders = (package.parent / "confluent_kafka.libs", package / ".dylibs")
     found = [path for folder in folders for path in folder.glob("librdkafka*")]
@@ -133,7 +132,10 @@ class PointerConsumer:
             raise EnvironmentProblem(f"topic {topic} cannot be assigned: {self.error_text(code)}")
 
     def take(self, pointers: int, count_max: int, wait_s: float) -> int:
-        """Write pointers to messages to an address, waiting for the first; return their number."""
+        """Write pointers to messages to the address ``pointers``; return their number.
+
+        Waits up to ``wait_s`` for the first message. The caller destroys the messages.
+        """
         self._log_lines()
         count = self._take(pointers, count_max, 0)
         if count or not wait_s:
@@ -150,7 +152,7 @@ class PointerConsumer:
         return max(0, int(taken))
 
     def error_text(self, code: int) -> str:
-        """Return what an error code means."""
+        """Return the description of an error code."""
         text: bytes = self._library.rd_kafka_err2str(code)
         return text.decode(errors="replace")
 

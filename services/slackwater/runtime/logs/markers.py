@@ -1,13 +1,13 @@
 """Commit times of transactions, read from their markers.
 
-A read_committed consumer receives a transaction once the broker has written the marker after it.
-The marker contains the broker's time of that write: from then on the results were readable,
-however loaded the machine of the checking consumer was.
+A read_committed consumer receives a transaction once the broker has written its marker. The marker
+contains the broker's time of that write. From then on the results can be read, whatever the load on
+the machine of the consumer that checks them.
 
 No consumer API returns markers. The log is therefore fetched directly, and only the headers of its
-batches are parsed. Rejected: record timestamps (``message.timestamp.type=LogAppendTime``), which
-are arrival times while the transaction is still open; and a time written by the producer, whose
-process may be waiting for a core.
+batches are parsed. Rejected: record timestamps (``message.timestamp.type=LogAppendTime``), since
+records arrive while the transaction is still open; and a time written by the producer, since its
+process may wait for a core before the commit.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The transport in memory: a broker for tests, without Kafka.
 
-Tests of shells, and of all code that uses ``slackwater.runtime.logs.transport``, run on it. It
-models the four properties in which Kafka differs from a list: transaction markers take offsets and
-are never returned; an open transaction hides later records from read_committed readers; retention
-moves the beginning of a log; and while the broker is unreachable, appends wait instead of failing.
-The behaviour suite in ``tests/contracts`` runs on it and on Kafka. Rejected: a mock of the Kafka
-client, which would only repeat our assumptions about the client.
+Tests of code that uses ``slackwater.runtime.logs.transport`` run on it. It models four properties
+in which a Kafka log differs from a list: transaction markers take offsets and are never returned;
+an open transaction hides later records from read_committed readers; retention moves the beginning
+of a log; and while the broker is unreachable, appends wait instead of failing. The behaviour suite
+in ``tests/contracts`` runs on it and on Kafka. Rejected: a mock of the Kafka client, which would
+only repeat our assumptions about the client.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from slackwater.runtime.logs.transport import (
 
 
 class _Fate(Enum):
+    """What an entry is to read_committed readers."""
+
     OPEN = "open"
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -41,6 +43,8 @@ class _Fate(Enum):
 
 @dataclass(slots=True)
 class _Entry:
+    """A record or a transaction marker."""
+
     record: RawRecord
     fate: _Fate
 

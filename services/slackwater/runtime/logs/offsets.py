@@ -1,11 +1,11 @@
 """Beginning and end offsets of logs: requests to the broker that may time out.
 
-They are sent at each deadline that a source misses (trace-11), with time-outs of a few
-milliseconds, and just when the broker is slow. The admin client's ``list_offsets`` cannot be used:
-in librdkafka 2.14 a request that times out corrupts memory (four of six runs of 3,000 requests with
-a time-out of 2 ms crashed), and so does a cancelled future. A consumer's request for the offset at
-time "end" or "beginning" is the same request on the wire. It blocks its caller instead of calling
-back, takes 0.6 ms instead of 1.5 ms, and survives time-outs.
+End offsets are requested at each deadline that a source misses (rule-14), with time-outs of a few
+milliseconds, often while the broker is slow. The admin client's ``list_offsets`` cannot be used: in
+librdkafka 2.14 a request that times out corrupts memory (four of six runs of 3,000 requests with a
+time-out of 2 ms crashed), and so does a cancelled future. A consumer's ``offsets_for_times`` with
+"end" or "beginning" sends the same request. It blocks its caller instead of calling back, takes
+0.6 ms instead of 1.5 ms, and can time out safely.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class OffsetsClient:
     def _another(self, isolation: Isolation, stuck: Consumer) -> Consumer:
         """Replace a client whose cached metadata lacks a partition.
 
-        It was cached while the topic was being created, and this call never refreshes it (observed
-        for minutes, on a broker that created topics slowly).
+        The metadata was cached while the topic was being created, and ``offsets_for_times`` never
+        refreshes it (observed for minutes, on a broker that created topics slowly).
         """
         with self._lock:
             if self._consumers.get(isolation) is stuck:

@@ -1,13 +1,13 @@
 """The last records of a host's logs, kept in memory for recently parked cursors.
 
-A source that is silent for some seconds parks the stable line of every fragment that reads it. When
-it returns, all of them replay the records that the host has read live meanwhile. Reading them from
-the broker takes a client for each fragment: twenty queries created 160 clients at once, each with
-its threads, connections and fetches, on a machine that also had to process the backlog. The live
-consumer's last records are therefore kept as bytes and returned from here, and ``CatchUpReader``
-requests only older ones from the broker.
+When a source is silent for some seconds, the stable line of every fragment that reads it is parked.
+When the source returns, all these fragments replay the records that the host has read live
+meanwhile. To read them from the broker would take clients for each fragment: twenty queries created
+160 clients at once, each with threads, connections and fetches, on a machine that also had to
+process the backlog. The last records of the live consumer are therefore kept here as bytes, and
+``CatchUpReader`` requests only older ones from the broker.
 
-The cache contains exactly what the live consumer has read: the same bytes, without omissions.
+Within the range that is held, the cache has every record that the live consumer has read.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Held:
     first: int = 0
     is_forgotten: bool = False
     end: int = field(init=False)
-    """The live consumer's next record has this offset or a greater one."""
+    """The live consumer's next record will have this offset or a greater one."""
 
     def __post_init__(self) -> None:
         self.end = self.begin
@@ -113,19 +113,20 @@ class RecentRecords:
                 self.bytes -= oldest.drop_oldest()
 
     def read(
-        self, log: Log, offset: int, records_max: int, *, is_nearly_enough: bool = True
+        self, log: Log, offset: int, records_max: int, *, also_older_half: bool = True
     ) -> list[RawRecord] | None:
         """Return the records from ``offset`` on, at most ``records_max``; None if not all are held.
 
-        None also beyond the live consumer's position: a cursor may be parked ahead of it, at the
-        end of a backlog (rule-13). Without ``is_nearly_enough`` also None in the older half, which
-        may soon be dropped: a cursor with another reader then does not alternate between the two.
+        None also if ``offset`` is beyond the live consumer's position: a cursor may be parked ahead
+        of it, at the end of a backlog (rule-13). Without ``also_older_half`` also None if the
+        offset is in the older half of the held records, which may soon be dropped: a cursor that
+        reads from the broker then does not alternate between the broker and this cache.
         """
         held = self._logs.get(log)
         if held is None or not held.begin <= offset <= held.end:
             return None
         at = bisect_left(held.offsets, offset, held.first)
-        if not is_nearly_enough and at < (held.first + len(held.offsets)) // 2:
+        if not also_older_half and at < (held.first + len(held.offsets)) // 2:
             return None
         return [
             RawRecord(*log, held.offsets[i], NO_TIMESTAMP, None, held.values[i])

@@ -1,12 +1,13 @@
 """Skipped records: counts and log lines for foreign or unreadable records.
 
-Any client with write access to a topic can write anything to it: a producer with the wrong broker
-address, a test, a later version. A reader of an internal topic therefore never fails because of a
-record. It skips the record and reports it here. The count per topic is part of the process's
-heartbeat, and so of ``slackwater status``. Offset and reason are logged, at most once a minute for
-each topic and reason, since a foreign producer may write a thousand records a second.
+Any client with write access can write anything to an internal topic: a producer with the wrong
+broker address, a test, a later version. A reader therefore never fails because of a record. It
+skips the record and reports it here. The count for each topic is part of the process's heartbeat,
+where ``slackwater status`` reads it. Offset and reason are logged, at most once a minute for each
+topic and reason, since a foreign producer may write a thousand records a second.
 
-The counts are those of the process: all readers use the one object ``SKIPPED``.
+The counts are those of the process: all readers use the one object ``SKIPPED``. (A *window* that is
+skipped is something else: see rule-20.)
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ LINE_EVERY_S: Final = 60.0
 TOPICS_REPORTED_MAX: Final = 8
 """Topics in a heartbeat: those with the most skipped records."""
 DETAIL: Final = "skipped"
-"""Heartbeat detail: the count over all topics; ``skipped:<topic>`` is the count of one."""
+"""Heartbeat detail: the count over all topics; ``skipped:<topic>`` is the count of one topic."""
 
 
 class SkippedRecords:
@@ -39,7 +40,10 @@ class SkippedRecords:
         self._logged_s: dict[tuple[str, str], float] = {}
 
     def note(self, topic: str, partition: int, offset: int, reason: str, found: str = "") -> None:
-        """Count a skipped record. ``reason`` is one of a few texts; ``found`` is the detail."""
+        """Count a skipped record.
+
+        ``reason`` is one of a few texts, by which lines are limited; ``found`` has the details.
+        """
         what, now_s = (topic, reason), self._now_s()
         with self._lock:
             self._counts[topic] += 1

@@ -1,8 +1,9 @@
 """The topics of a deployment: their list, their creation, and the settings of their clients.
 
-The list is data (schemas/topics.toml), because code, compose files and tests must agree on it. A
-limit that differs between broker, producer and consumer would lose a record only when one is large
-(trace-32). The topics that a deployment needs are a pure function of its streams and queries.
+The list is data (schemas/topics.toml), because code, compose files and tests must agree on it: if a
+size limit differs between broker, producer and consumer, large records are lost, and no test with
+small ones detects it (trace-32). The topics that a deployment needs are a pure function of its
+streams and queries.
 Creation is explicit and repeatable: an existing topic is not changed. If its number of partitions
 contradicts the deployment, this is an error, because it cannot be corrected later. Only compacted
 topics may get more partitions, since their records are found by key.
@@ -39,7 +40,7 @@ class QueryTopics:
     parts: int = 1
     windowed: bool = True
     has_children: bool = True
-    """False where it reads another query's children, and so their ordered logs and deltas."""
+    """False if the query reads another query's children, with their ordered logs and deltas."""
 
     def __post_init__(self) -> None:
         assert min(self.children, self.replicas, self.parts) >= 1
@@ -55,7 +56,7 @@ class TopicLayout:
 
     @property
     def by_key(self) -> bool:
-        """Whether records are found by key, whatever their partition."""
+        """Whether readers find a record by its key, in any partition (a compacted topic)."""
         return self.config.get("cleanup.policy") == "compact"
 
 
@@ -144,9 +145,9 @@ def ensure_topics(where: Where, specs: Iterable[TopicLayout], timeout_s: float =
     missing = [spec for name, spec in wanted.items() if name not in existing]
     if missing:
         _create(admin, missing, timeout_s)
-        # A broker receives new topics and their leaders later than the controller, on a busy
-        # machine by seconds, and a client that requests them before may block. Another process may
-        # have created a topic with other numbers.
+        # Brokers receive new topics and their leaders after the controller does, seconds later on a
+        # busy machine, and a client that requests a topic before may block. The counts are read
+        # again, since another process may have created a topic with another number of partitions.
         existing = _wait_seen(admin, where, wanted.keys(), timeout_s)
     for name, spec in wanted.items():
         if existing[name] != spec.partitions and not spec.by_key:
@@ -206,7 +207,7 @@ def partition_counts(
 def retention_ms(where: Where, topics: Iterable[str], timeout_s: float = 10.0) -> dict[str, int]:
     """Return how long topics keep their records, by name; -1: without end.
 
-    Topics of which no broker answers are omitted.
+    Topics for which there is no answer are omitted.
     """
     resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
     if not resources:
@@ -349,7 +350,7 @@ def _wait_seen(admin: Admin, where: Where, names: Set[str], timeout_s: float) ->
             return counts
         if time.monotonic() > deadline:
             raise EnvironmentProblem(f"topic {min(unseen)} was created but does not appear")
-        time.sleep(0.02)  # the client library has nothing to wait for
+        time.sleep(0.02)  # polling, since the client library has no event for it
 
 
 def _reason(error: KafkaException) -> str:

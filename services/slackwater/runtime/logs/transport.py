@@ -2,26 +2,27 @@
 
 A *log* is one partition of a topic. Writers append to it and receive the record's offset, readers
 read from a given offset, and any client may request its beginning and end. The protocols need
-nothing else of Kafka, so the interface has nothing else: no consumer groups, no committed offsets,
-no rebalance (positions are kept in state records, rule-5). Two implementations pass one behaviour
-suite: ``slackwater.runtime.logs.kafka`` and, for tests of shells without a broker,
-``slackwater.runtime.logs.memory``. Rejected: each shell uses a Kafka client directly. Their
-time-outs would then differ, and one of them would leave a hole.
+nothing else of Kafka, so the interface has no consumer groups, no committed offsets and no
+rebalance: positions are kept in state records (rule-5). Two implementations pass one behaviour
+suite: ``slackwater.runtime.logs.kafka`` and, for tests without a broker,
+``slackwater.runtime.logs.memory``. Rejected: each process uses a Kafka client directly. Time-outs
+would then differ, and a client that gives up on a record leaves a hole.
 
 Guarantees of an implementation:
 
 * *Order.* Records appended by one writer to one log have rising offsets in the order of the calls.
   Offsets are not contiguous where transactions or compaction are used.
-* *No holes (rule-7).* A writer never gives up on a record because of time. A record that cannot
-  be written at all ends the writer: ``on_fatal`` is called once, nothing is appended any more.
+* *No holes.* A writer has no delivery time-out. A record that the broker rejects ends the writer:
+  ``on_fatal`` is called once, and nothing is appended afterwards (rule-7).
 * *Delivery.* ``on_delivery`` is called with the offset once the record is as durable as the topic's
-  settings require, in order within a log, possibly from another thread, possibly before ``append``
-  returns.
+  settings require. The calls are in order within a log. They may come from another thread, and
+  before ``append`` returns.
 * *Isolation.* A ``read_committed`` reader returns transactional records only when committed, and
-  stops before the first open transaction; that is also its end offset. Transaction markers take
-  offsets but are never returned; ``position`` passes them (a record's offset + 1 does not).
+  stops before the first open transaction, which is also its end offset. Transaction markers take
+  offsets and are never returned. ``position`` passes a marker that has been read, which the offset
+  after the last returned record does not.
 * *Gone.* A reader whose position is outside [beginning, end] of a log raises ``PositionGoneError``;
-  it is never moved silently. Records read before are returned first.
+  the position is never reset silently. Records that were fetched before are returned first.
 * *Bounds.* A reader's prefetched records and a writer's records in flight are bounded in bytes.
 """
 
@@ -237,7 +238,10 @@ class Transport(Protocol):
         isolation: Isolation = "read_uncommitted",
         timeout_s: float,
     ) -> dict[Log, int] | None:
-        """Fetch end offsets in an event loop; None: no answer, which counts as read (trace-11)."""
+        """Fetch end offsets in an event loop; None after the time-out.
+
+        Without an answer a log counts as read to its end (rule-14).
+        """
         ...
 
     def markers(self, log: Log, *, timeout_s: float = 10.0) -> list[Marker]:
@@ -260,8 +264,11 @@ def read_range(
 ) -> Iterator[RawRecord]:
     """Yield the records of [start, end), in order; ends when the position has reached ``end``.
 
-    ``end`` must not lie beyond the log's end, or the call waits for it. Raises ``NoAnswerError``
-    after ``idle_s_max`` without progress; with None it waits without limit.
+    ``end`` must not lie beyond the log's end, or the call waits for it.
+
+    Raises:
+        NoAnswerError: no progress for ``idle_s_max``; with None the wait has no limit.
+        PositionGoneError: retention has removed the position.
     """
     if start >= end:
         return
@@ -291,7 +298,10 @@ def read_to_end(
     isolation: Isolation = "read_uncommitted",
     timeout_s: float = 30.0,
 ) -> Iterator[RawRecord]:
-    """Return all records from ``start`` (None: the beginning) to the end offset at the call."""
+    """Yield the records from ``start`` (None: the beginning) to the end offset at the call.
+
+    Raises as ``read_range``; ``timeout_s`` limits each request, and the time without progress.
+    """
     if start is None:
         start = transport.beginning_offsets([log], timeout_s=timeout_s)[log]
     end = transport.end_offsets([log], isolation=isolation, timeout_s=timeout_s)[log]

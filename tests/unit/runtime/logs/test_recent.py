@@ -82,8 +82,8 @@ def test_a_cursor_with_another_reader_does_not_change_for_records_that_are_soon_
     recent.begin(LOG, 0)
     for offset in range(10):
         recent.note(LOG, offset, b"x")
-    assert recent.read(LOG, 2, 10, is_nearly_enough=False) is None
-    assert recent.read(LOG, 6, 10, is_nearly_enough=False) is not None
+    assert recent.read(LOG, 2, 10, also_older_half=False) is None
+    assert recent.read(LOG, 6, 10, also_older_half=False) is not None
 
 
 STEPS = st.lists(
