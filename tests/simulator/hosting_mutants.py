@@ -167,7 +167,7 @@ HOSTING_MUTANTS: Final = (
     ),
     Mutant(
         "a hung part counts as ready permanently", "trace-34",
-        (Edit(f"{_service}.beat:believable", "silent_s <= STATES_S_MAX", "True"),),
+        (Edit(f"{_service}.beat:believable", "age_s <= STATES_S_MAX", "True"),),
         "tests.unit.runtime.service.test_heartbeats:"
         "test_a_hung_owner_reports_no_outputs_though_its_heartbeats_continue",
     ),

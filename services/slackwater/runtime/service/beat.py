@@ -1,8 +1,9 @@
 """The heartbeat of one name, from its owner's last update and the age of that update.
 
-A process has a name, and so has each fragment that it carries. Owners update their state; the
-sender (``runtime.service.heartbeats``) reads it for each heartbeat. The state of an owner that
-stops updating expires.
+A process has a name. Each fragment of a host and each stream of a proxy, called a *part* of its
+process, has a name of its own. The *owner* of a name is the code that updates the reported state;
+the sender (``runtime.service.heartbeats``) reads it for each heartbeat. If the owner stops to
+update, the state expires.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from slackwater.model.records import Heartbeat, HeartbeatPart, Hole
 from slackwater.runtime.service.cpu import CpuShare
 
 STATES_S_MAX = 1.0
-"""Lifetime of a fragment's output states: consumers must not wait for a fragment that hangs while
-its process still sends heartbeats."""
+"""Lifetime of reported output states: no consumer must wait for a fragment that hangs while its
+process still sends heartbeats."""
 
 CPU_MS = "cpu_ms_per_s"
 CPU_WAIT_MS = "cpu_wait_ms_per_s"
 
 
 class HeartbeatChanges(TypedDict, total=False):
-    """The values of a heartbeat that its owner sets; what is left out stays."""
+    """The values of a heartbeat that its owner sets; a value that is left out is unchanged."""
 
     inc: int
     ready: bool
@@ -38,14 +39,15 @@ class HeartbeatChanges(TypedDict, total=False):
 class HeartbeatState:
     """The reported state of one name, a process or a part of one. Thread-safe.
 
-    ``owner_updates``: the owner calls ``update`` continuously; its output states are omitted if it
-    has not done so for ``STATES_S_MAX``.
+    ``owner_updates``: the owner calls ``update`` continuously. Its output states and details are
+    omitted after ``STATES_S_MAX`` without a call. ``on_change`` is called when the state has
+    changed, counters excepted.
     """
 
     def __init__(
-        self, process: str, started_at: int, news: Callable[[], None], *, owner_updates: bool
+        self, process: str, started_at: int, on_change: Callable[[], None], *, owner_updates: bool
     ) -> None:
-        self._news = news
+        self._on_change = on_change
         self._owner_updates = owner_updates
         self._beat = Heartbeat(
             process=process,
@@ -71,9 +73,9 @@ class HeartbeatState:
             emitted = self._beat
             self._beat = replace(emitted, **changes)
             self._updated_s = time.monotonic()
-            is_news = replace(self._beat, detail=emitted.detail) != emitted
-        if is_news:
-            self._news()
+            has_changed = replace(self._beat, detail=emitted.detail) != emitted
+        if has_changed:
+            self._on_change()
 
     @property
     def is_silent(self) -> bool:
@@ -83,25 +85,25 @@ class HeartbeatState:
     @is_silent.setter
     def is_silent(self, is_silent: bool) -> None:
         self._is_silent = is_silent
-        self._news()
+        self._on_change()
 
     def keep_reporting(self, detail: Mapping[str, int]) -> None:
         """Add details that every later heartbeat carries, also while the owner does not update."""
         with self._lock:
             self._lasting |= detail
-        self._news()
+        self._on_change()
 
     def to_heartbeat(self, at: int, measured: dict[str, int]) -> Heartbeat:
-        """The heartbeat to send now, with the measurements of the process."""
+        """The heartbeat to send at ``at`` (us), with the process's measurements as details."""
         with self._lock:
-            beat, silent_s = replace(self._beat, at=at), self.silent_s
+            beat, age_s = replace(self._beat, at=at), self.update_age_s
             measured = self._lasting | measured
         if self._owner_updates:
-            beat = believable(beat, silent_s)
+            beat = believable(beat, age_s)
         return replace(beat, detail=beat.detail | measured) if measured else beat
 
     @property
-    def silent_s(self) -> float:
+    def update_age_s(self) -> float:
         """Seconds since the owner's last update."""
         return time.monotonic() - self._updated_s
 
@@ -120,20 +122,21 @@ def part_of(beat: Heartbeat) -> HeartbeatPart:
 
 
 def cpu_detail(share: CpuShare) -> dict[str, int]:
-    """A process's CPU as heartbeat details: ms a second used, and waited for (runtime.cpu).
+    """A process's CPU as heartbeat details, in ms per second: time used, and time without a core.
 
-    The sender measures them itself, so they are also reported while the owner hangs.
+    The sender measures both itself, so they are reported also while the owner hangs
+    (``runtime.service.cpu``).
     """
     return {CPU_MS: round(share.used * 1000), CPU_WAIT_MS: round(share.waited * 1000)}
 
 
 def cpu_share(beat: Heartbeat) -> CpuShare | None:
-    """The inverse; None in the first second."""
+    """The inverse of ``cpu_detail``; None in the first second of a process."""
     if CPU_MS not in beat.detail:
         return None
     return CpuShare(beat.detail[CPU_MS] / 1000, beat.detail.get(CPU_WAIT_MS, 0) / 1000)
 
 
-def believable(beat: Heartbeat, silent_s: float) -> Heartbeat:
-    """The heartbeat without states and details if the owner last updated too long ago."""
-    return beat if silent_s <= STATES_S_MAX else replace(beat, states={}, detail={})
+def believable(beat: Heartbeat, age_s: float) -> Heartbeat:
+    """The heartbeat; without states and details if the owner's last update is too old."""
+    return beat if age_s <= STATES_S_MAX else replace(beat, states={}, detail={})

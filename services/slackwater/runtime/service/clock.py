@@ -1,15 +1,15 @@
 """The clock: wall time that neither jumps nor goes back (trace-10, trace-12).
 
 Deadlines and watermarks follow wall time, but wall time jumps: NTP steps it, an operator sets it, a
-virtual machine resumes. A step back would delay every deadline; a step forward would cause false
-tentative answers and make readings still to come late. The clock is therefore anchored to wall time
-once, runs on the monotonic clock, and slews towards wall time by at most 500 ppm, NTP's own slew
-rate. A step of more than a second is reported once and also only slewed; restart the process to
-apply it at once.
+virtual machine resumes. A step back would delay every deadline. A step forward would cause false
+tentative answers, and readings that arrive afterwards would be late. The clock is therefore
+anchored to wall time once, runs on the monotonic clock, and slews towards wall time by at most
+500 ppm, NTP's own slew rate. A step of more than a second is reported once, and is followed at the
+same rate; a restart of the process applies it at once.
 
-`SlewedClock` is the arithmetic over given times; `SystemClock` adds the machine's two clocks. All
-times are whole microseconds. The alternative, time.time() with a guard against going back, stands
-still after a step back and jumps after a step forward.
+``SlewedClock`` is the arithmetic over given times; ``SystemClock`` adds the machine's two clocks.
+All times are whole microseconds. The alternative, ``time.time()`` with a guard against going back,
+stands still after a step back and jumps after a step forward.
 """
 
 import logging
@@ -32,7 +32,7 @@ class SlewedClock:
     def __init__(self, wall_us: int, monotonic_us: int) -> None:
         self._anchor_us = wall_us
         self._anchor_monotonic_us = monotonic_us
-        self._lag_us = 0  # wall time less this clock at the anchor; slewed away from there on
+        self._lag_us = 0  # wall time less this clock at the anchor, which the slew reduces
         self._offset_us = wall_us - monotonic_us
 
     def now_us(self, monotonic_us: int) -> int:
@@ -45,7 +45,7 @@ class SlewedClock:
     def observe(self, wall_us: int, monotonic_us: int) -> int:
         """Compare with wall time; returns its step since the last observation, 0 without one.
 
-        Less than a second is drift or an NTP correction, not a step.
+        A difference of less than a second is drift or an NTP correction, not a step.
         """
         now_us = self.now_us(monotonic_us)
         self._anchor_us, self._anchor_monotonic_us = now_us, monotonic_us

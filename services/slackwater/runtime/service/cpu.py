@@ -1,8 +1,8 @@
-"""CPU accounting of the kernel: CPU time that a process used, and time it waited for a core.
+"""CPU accounting of the kernel: CPU time that a process used, and time that it waited for a core.
 
 The wait identifies processes that lack CPU. A process that uses 5 % of a core may be idle or
-starved; one whose threads were ready to run for 0.9 s of a second, without a core, is starved.
-Linux counts the wait of every thread (/proc/PID/task/TID/schedstat); on other kernels the wait is 0
+starved; if its threads were ready to run, without a core, for 0.9 s of a second, it is starved.
+Linux counts the wait of every thread (/proc/PID/task/TID/schedstat). On other kernels the wait is 0
 and only the use is known. The alternative, the load average, names no process and lags by a minute.
 """
 
@@ -18,8 +18,10 @@ from typing import Any, Final
 import psutil
 
 WAITED_MIN: Final = 0.3
-"""Seconds a second, over all threads. Two thirds of a quiet machine's cores give 0.05."""
+"""Wait in seconds per second, summed over the threads, from which on a process is starved. With two
+thirds of the cores in use and no other load, the wait is 0.05."""
 FULL_CORE_MIN: Final = 0.9
+"""Use in cores from which on a process that can use only one core is starved."""
 ONE_THREAD: Final = ("proxy", "host/", "orderer/", "root/")
 """Kinds of processes that are limited to one core by Python's lock."""
 NANO: Final = 1e-9
@@ -27,7 +29,10 @@ NANO: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Seconds on a core, and ready without one, over all threads since the process began."""
+    """Seconds on a core, and seconds ready to run without one, over all threads of a process.
+
+    Both count from the start of the process.
+    """
 
     used_s: float = 0.0
     waited_s: float = 0.0
@@ -38,7 +43,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class CpuShare:
-    """Cores used and threads waiting for a core, averaged (both may exceed 1)."""
+    """Average number of cores used, and of threads that wait for a core (both may exceed 1)."""
 
     used: float
     waited: float
@@ -59,7 +64,7 @@ def is_starved(process: str, share: CpuShare) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CpuLoad:
-    """CPU load of the machine and of the processes over the ``lasted_s`` before ``at_us``.
+    """CPU load of the machine and of the processes over the ``lasted_s`` seconds before ``at_us``.
 
     ``busy`` is the share of all cores in use, ``stolen`` the share that the host of a virtual
     machine withheld (part of ``busy``). ``others`` is the share used by other programs.
@@ -103,7 +108,10 @@ class LoadMeter:
         return time.monotonic() - self._at_s
 
     def look(self, pids: Mapping[str, int], now_us: int) -> CpuLoad:
-        """The load since the last measurement, without processes started since."""
+        """The load since the last measurement; ``processes`` omits those started since.
+
+        ``pids`` has the pid of each process by name; ``now_us`` is the time of the result.
+        """
         now_s, machine, trees = time.monotonic(), psutil.cpu_times(), _trees(pids.values())
         lasted_s = max(now_s - self._at_s, 1e-6)
         after = {name: (pid, usage(*trees[pid])) for name, pid in pids.items()}
@@ -120,7 +128,7 @@ class LoadMeter:
         return CpuLoad(now_us, lasted_s, busy, stolen, shares, others)
 
     def _used_since(self, after: Mapping[str, tuple[int, Usage]]) -> float:
-        """Seconds on a core since the last measurement; a process started since counts fully."""
+        """Seconds on a core since the last measurement; all of those of a process started since."""
         total_s = 0.0
         for name, (pid, used) in after.items():
             before_pid, before = self._before.get(name, (0, Usage()))
@@ -129,7 +137,7 @@ class LoadMeter:
 
 
 class ThreadWait:
-    """How long the calling thread has been ready to run without a core; for one thread.
+    """Measures how long the calling thread has waited for a core; for one thread.
 
     A measurement takes two microseconds: the file is opened once and stays open.
     """

@@ -1,12 +1,12 @@
 """The common main of every process: arguments, logging, signals, and termination.
 
 A process ends in one of three ways. On SIGTERM or Ctrl-C its main may shut down in order, within a
-bound. On a failure it logs one line with the reason and exits with the code of the kind of error,
-and its supervisor restarts it; nothing is repaired in place, because a restart is the path that is
-tested daily. Or it is killed, which looks the same to other processes.
+time limit. On a failure it logs one line with the reason and exits with the code of the kind of
+error, and its supervisor restarts it. Nothing is repaired in place, because a restart is the path
+that is tested most. Or it is killed, which is the same for other processes.
 
 In the first two cases the interpreter exits at once: a thread that hangs in a client library must
-not keep alive a process that others consider dead.
+not keep a process alive that other processes consider dead.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class ProcessContext:
 
     @cached_property
     def deployment(self) -> Deployment:
-        """The checked content of the deployment file, or what a node has written in its place."""
+        """The checked content of the deployment file, or of the file that a node has written."""
         if self.deployment_path.suffix == SUFFIX:
             return read_stored(self.deployment_path)
         return load_deployment(
@@ -236,10 +236,10 @@ def _stop_requested(context: ProcessContext, signum: int) -> None:
         leave(0)  # a second signal: exit at once
     _log.info("%s: stopping", signal.Signals(signum).name)
     context.stopping.set()
-    threading.Thread(target=_leave_at_last, name="last-resort", daemon=True).start()
+    threading.Thread(target=_leave_after_limit, name="last-resort", daemon=True).start()
 
 
-def _leave_at_last() -> None:
+def _leave_after_limit() -> None:
     threading.Event().wait(STOP_S_MAX)
     _log.warning("did not stop within %.1f s", STOP_S_MAX)
     leave(0)

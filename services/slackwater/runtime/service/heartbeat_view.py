@@ -1,7 +1,7 @@
 """The latest heartbeats of all processes, as one process has received them.
 
-Pure: heartbeats and the times of their receipt are arguments. Names and bytes held are bounded,
-since any principal with write access to the topic can forge heartbeats.
+Pure: heartbeats and the times of their receipt are arguments. The bytes held are bounded, and with
+them the names, since any principal with write access to the topic can forge heartbeats.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class LastHeartbeat:
 
 
 class _FullRecord(NamedTuple):
-    """A full record of a process with parts."""
+    """A full record of a process with parts: the heartbeat of each part, and its size."""
 
     at: int
     pid: int
@@ -80,15 +80,15 @@ class HeartbeatView:
             return
         for beat in full.beats:
             last = self._last_heartbeats.get(beat.process)
-            # Another process may serve the part by now.
+            # Another process may have taken over the part meanwhile.
             if last is not None and last.beat is beat:
                 last.received_s = now_s
 
     def observe(self, beat: Heartbeat, now_s: float, nbytes: int = 0) -> bool:
         """Process one heartbeat of ``nbytes``; returns whether the state of an output changed.
 
-        Two processes may send under one name, a zombie and its successor: the one started later
-        takes precedence while its heartbeats arrive.
+        Two processes may send under one name, a zombie and its successor. The process that was
+        started later takes precedence while its heartbeats arrive.
         """
         known = self._last_heartbeats.get(beat.process)
         if known is None:

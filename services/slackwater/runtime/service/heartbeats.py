@@ -1,23 +1,24 @@
-"""Heartbeats: every process sends its state every 100 ms, and every process receives all of them.
+"""Heartbeats: every process sends its state every 40 or 100 ms, and receives those of all others.
 
-A heartbeat carries the state of each output stream (DPC, section 4.3, where consumers query their
-producers; here state is broadcast, so a consumer needs no list of producers), the incarnation of
-the sender's log, and the holes that the sender has found in other logs. From heartbeats a writer
-detects that it is superseded (rule-6) and that it must send again (rule-11). Both only save time:
+A heartbeat has the state of each output stream, the incarnation of the sender's log, and the holes
+that the sender has found in other logs. (In DPC, section 4.3, consumers query their producers. Here
+the state is broadcast, so a consumer needs no list of producers.) From heartbeats a writer detects
+that it is superseded (rule-6) and that it must send again (rule-11). Both only save time:
 correctness does not depend on when they are detected.
 
 The sender is a thread with its own producer: a process that is busy, or waits for the broker, is
 still alive, and a false suspicion costs more than a thread. Heartbeats that cannot be sent are
 dropped after 3 s; the next one is due within 100 ms.
 
-Sending the state of each of many fragments 25 times a second, for every process to decode, would
-be expensive. Between two *full* records a process therefore sends *pulses*, which name the full
-record that still holds and refresh every name in it. A change makes the next record a full one, and
-so does ``FULL_S``. A reader without the named record waits for the next full one.
+To send the state of many fragments 25 times a second would be expensive, since every process
+decodes all of it. Between two *full* records a process therefore sends *pulses*. A pulse names the
+full record that is still valid, and refreshes every name in it. The next record is a full one after
+a change, and ``FULL_S`` after the last full one. A reader that lacks the named record waits for the
+next full one.
 
 Any principal with write access to the topic can forge heartbeats. Records that do not decode are
-skipped and counted. A greater incarnation is a claim: the writer concerned checks it against the
-log before stopping, and calls ``refute`` if the claim is false. Names and bytes held are bounded.
+skipped and counted. A greater incarnation is a claim: the writer concerned checks it against its
+log before it stops, and calls ``refute`` if the claim is false. The heartbeats held are bounded.
 """
 
 from __future__ import annotations
@@ -58,19 +59,19 @@ FULL_S: Final = 0.2
 
 
 UNREPORTED_S_MAX = 5.0
-"""An owner whose report has not changed for this long is unhealthy even if heartbeats are sent."""
+"""A process with an owner that has not called ``update`` for this long is unhealthy."""
 
 GATHER_MS = 50
 """How long the broker gathers heartbeats for one response to a listener. Every process receives all
-heartbeats: one response for each took a third of the CPU of ten processes, and 1,900 responses a
-second of the broker."""
+heartbeats. With one response for each heartbeat, ten processes spent a third of their CPU on them,
+and the broker sent 1,900 responses a second."""
 
 
 REPLICAS_GATHER_MS = 20
 """``GATHER_MS`` for a consumer that chooses between replicas."""
 
 PATIENT_GATHER_MS = 200
-"""``GATHER_MS`` for a process that only looks for holes in its own logs and for successors: neither
+"""``GATHER_MS`` for a process that looks only for holes in its own logs and for successors. Neither
 is urgent, and each response wakes four threads and the broker."""
 
 
@@ -88,10 +89,11 @@ class HeartbeatSender:
         health_file: touched when the broker has acknowledged a heartbeat of a process that is
             ready, with all of its parts.
         interval_s: seconds between two heartbeats.
-        owner_updates: the owner calls ``update`` continuously; its output states are omitted if it
-            has not done so for ``STATES_S_MAX``.
-        carries: the process only carries parts with names of their own (``add_part``). One record
-            holds the state of all parts, from one thread, through one producer.
+        owner_updates: the owner calls ``update`` continuously; its output states and details are
+            omitted after ``STATES_S_MAX`` without a call.
+        carries: the process has parts with names of their own (``add_part``) and reports nothing
+            but them. One record holds the state of all parts, from one thread, through one
+            producer.
         cpu: measures the CPU of the process.
         before: called before each heartbeat, in the sender's thread.
     """
@@ -116,7 +118,7 @@ class HeartbeatSender:
         self._cpu = cpu or OwnCpu()
         self._before = before
         self._clock = clock or SystemClock()
-        self._news = threading.Event()
+        self._has_changed = threading.Event()
         self._own = self._beat(process, owner_updates=owner_updates)
         self.update = self._own.update
         self._carries = carries
@@ -141,7 +143,7 @@ class HeartbeatSender:
 
     def _beat(self, name: str, *, owner_updates: bool) -> HeartbeatState:
         return HeartbeatState(
-            name, self._clock.now_us(), self._news.set, owner_updates=owner_updates
+            name, self._clock.now_us(), self._has_changed.set, owner_updates=owner_updates
         )
 
     def start(self) -> HeartbeatSender:
@@ -155,19 +157,19 @@ class HeartbeatSender:
         beat = self._beat(name, owner_updates=owner_updates)
         with self._lock:
             self._parts[name] = beat
-        self._news.set()
+        self._has_changed.set()
         return beat
 
     def remove_part(self, name: str) -> None:
         """Remove a part: its heartbeats end, like those of a killed process."""
         with self._lock:
             self._parts.pop(name, None)
-        self._news.set()
+        self._has_changed.set()
 
     def stop(self) -> None:
         """Stop sending."""
         self._stopping.set()
-        self._news.set()
+        self._has_changed.set()
         if self._thread.ident is not None:
             self._thread.join(2.0)
         self._producer.flush(0.2)
@@ -182,8 +184,8 @@ class HeartbeatSender:
             due += self._interval_s
             now = time.monotonic()
             due = max(due, now)
-            if self._news.wait(due - now):
-                self._news.clear()
+            if self._has_changed.wait(due - now):
+                self._has_changed.clear()
                 self._full = None
                 due = time.monotonic()
 
@@ -191,7 +193,7 @@ class HeartbeatSender:
         self._before()
         beat = self._next_heartbeat()
         if self._carries and not (beat.parts or beat.repeats or beat.ready):
-            return
+            return  # its parts are not added yet
         is_ready = all(each.ready for each in (self._full or beat).each())
         with contextlib.suppress(BufferError, KafkaException):  # broker unreachable: dropped
             self._producer.produce(
@@ -204,7 +206,7 @@ class HeartbeatSender:
         self._producer.poll(0)
 
     def _next_heartbeat(self) -> Heartbeat:
-        """The next record; measurements are of the process, and repeated in each of its parts."""
+        """The next record; each part reports the measurements of the whole process."""
         now = self._clock.now_us()
         if self._full is not None and time.monotonic() < self._full_until_s:
             return replace(self._full, at=now, parts=(), detail={}, repeats=self._full.at)
@@ -215,7 +217,7 @@ class HeartbeatSender:
             return states[0]
         parts = tuple(map(part_of, states))
         full = replace(self._own.to_heartbeat(now, measured), parts=parts)
-        # Half an interval early, or every other full record would slip by one interval.
+        # Half an interval early: otherwise every other full record would be one interval late.
         self._full_until_s = time.monotonic() + FULL_S - self._interval_s / 2
         self._full = full if parts else None
         return full
@@ -229,7 +231,7 @@ class HeartbeatSender:
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         """Touch the health file after an acknowledgement, for a container's health check."""
         # An owner that hangs no longer updates its state: the process is unhealthy.
-        fresh = all(beat.silent_s < UNREPORTED_S_MAX for beat in self._beats())
+        fresh = all(beat.update_age_s < UNREPORTED_S_MAX for beat in self._beats())
         if error is None and self._health_file is not None and fresh:
             with contextlib.suppress(OSError):
                 self._health_file.touch()
@@ -238,9 +240,9 @@ class HeartbeatSender:
 class HeartbeatListener:
     """Receives all heartbeats in its own thread, from the end of the topic.
 
-    ``on_change`` is called in that thread when the state of any output changes; an event loop
-    passes a function that uses ``call_soon_threadsafe``. Heartbeats are received up to
-    ``gather_ms`` after they were sent.
+    ``on_change`` is called in that thread when the state of any output changes; a program with an
+    event loop passes a function that uses ``call_soon_threadsafe``. A heartbeat is received up to
+    ``gather_ms`` after it was sent.
     """
 
     def __init__(
@@ -345,17 +347,17 @@ class HeartbeatListener:
         try:
             if not reader.assigned:
                 reader.assign(self._transport.end_offsets([self._log], timeout_s=1.0))
-            # Longer than the broker takes to respond: the response ends the wait, not the timeout.
+            # Longer than the broker takes, so that its response ends the wait, not the time-out.
             records = reader.poll(1000, INTERVAL_S + 2 * self._gather_ms / 1000)
         except PositionGoneError:
-            reader.unassign([self._log])  # too slow: continue at the end of the topic
+            reader.unassign([self._log])  # overtaken by retention: continue at the end
             return
         except LogError:
             self._stopping.wait(INTERVAL_S)
             return
         if not records:
             return
-        now_s, news = time.monotonic(), False
+        now_s, has_changed = time.monotonic(), False
         with self._changed:
             for record in records:
                 try:
@@ -363,8 +365,8 @@ class HeartbeatListener:
                 except MalformedRecordError as error:
                     SKIPPED.note(*record.log, record.offset, "not a heartbeat", error.reason)
                     continue
-                news |= self._view.take(beat, now_s, len(record.value))
+                has_changed |= self._view.take(beat, now_s, len(record.value))
                 self._last_offset = record.offset
             self._changed.notify_all()
-        if news and self._on_change is not None:
+        if has_changed and self._on_change is not None:
             self._on_change()

@@ -5,9 +5,9 @@
 
 `slackwater up` runs a dozen processes whose lines go to one terminal and to one file each. Every
 line therefore names its process, and a traceback is folded into the line of its event. In a process
-that serves several streams, a thread that works for one of them logs under its name (``named``).
-The standard library does all of this. Structured JSON would serve only machines, which read
-heartbeats instead.
+with parts (streams, fragments), a thread or task that works for one of them logs under the part's
+name (``named``). The standard library does all of this. Structured JSON would serve only programs,
+which read heartbeats instead.
 """
 
 import logging
@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import IO, Final
 
-# Messages of these libraries, about connections and rebalances, matter from WARNING on.
+# Libraries whose messages below WARNING, about connections and rebalances, are not logged.
 QUIET = ("aiokafka", "faust", "mode", "kafka", "py4j", "asyncio", "urllib3")
 
 CLIENTS = ("aiokafka", "faust", "slackwater.runtime.logs.kafka.client")
@@ -67,7 +67,7 @@ class OneLineFormatter(logging.Formatter):
 
 
 class Repeats(logging.Filter):
-    """Passes a repeated message of a logger once in ``every_s``, with the number suppressed.
+    """Passes a repeated message of a client library once in ``every_s``, with a count of the rest.
 
     While a broker is unreachable some clients report each of forty attempts a second.
     """
@@ -84,15 +84,15 @@ class Repeats(logging.Filter):
         if not record.name.startswith(CLIENTS):
             return True
         what = (record.name, str(record.msg))
-        passed_at, kept_back = self._seen.get(what, (-self.every_s, 0))
+        passed_at, suppressed = self._seen.get(what, (-self.every_s, 0))
         if record.created - passed_at < self.every_s:
-            self._seen[what] = (passed_at, kept_back + 1)
+            self._seen[what] = (passed_at, suppressed + 1)
             return False
         if len(self._seen) >= self.messages_max:
             self._seen.clear()
         self._seen[what] = (record.created, 0)
-        if kept_back:
-            record.msg = f"{record.msg} (and {kept_back} more like it)"
+        if suppressed:
+            record.msg = f"{record.msg} (and {suppressed} more like it)"
         return True
 
 

@@ -11,11 +11,12 @@ from slackwater.runtime.service.registry import Registry
 
 
 class NormalTime:
-    """The wall time at which each event time of a query is due.
+    """The normal time of each event time of a query: wall(e + lateness).
 
-    Nothing is due until the event clock is published: a process can start and be ready before its
-    first record, and a rehearsal begins in all processes at once. If a stream learns its
-    ``expect_every``, the registry is followed from then on; steps recorded earlier count at once.
+    Before the event clock is published there is no normal time, so nothing is due. A process can
+    therefore be ready before its first record, and a rehearsal begins in all processes at once. If
+    a stream of the query learns its ``expect_every``, the registry is followed for as long as the
+    object is open; steps recorded earlier count at once.
     """
 
     def __init__(self, registry: Registry, deployment: Deployment, query: QuerySpec) -> None:
@@ -48,11 +49,14 @@ class NormalTime:
         return self._lateness.at(e)
 
     def of(self, e: int) -> int | None:
-        """Return the wall time (us) at which e is due; None before the event clock is published."""
+        """Return the normal time of e (us); None before the event clock is published."""
         clock = self._clock
         return None if clock is None else normal_time_us(clock, e, self._lateness.at(e))
 
     def observe(self, boundary: int, now: int) -> None:
-        """Advance a clock that follows the data, after a boundary (event time, us) was read."""
+        """Advance a clock that follows the data, after a boundary (event time, us) was read.
+
+        ``now`` is the wall time, us.
+        """
         if isinstance(self._clock, DataClock):
             self._clock.observe(boundary, now)

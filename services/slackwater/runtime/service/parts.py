@@ -1,9 +1,11 @@
-"""Parts of a process: the commands that they accept, and the failures that their heartbeats report.
+"""Parts of a process: their commands, and the details of their heartbeats.
 
-A rehearsal kills and pauses parts like processes, but a signal cannot address a part. Commands can:
-lines on the process's standard input, ``VERB PART``, such as ``kill proxy/room-1``. A pipe from the
-parent needs no address, no other process can write to it, and it closes with the parent. Lines that
-are no command are logged and skipped.
+A *part of a process* is a stream that a proxy serves, or a fragment that a host runs. (A query's
+*part*, a key-hash share of its results, is something else.) A rehearsal kills and pauses parts as
+it does processes, but a signal cannot address a part. Commands can: they are lines ``VERB PART`` on
+the process's standard input, such as ``kill proxy/room-1``. A pipe from the parent process needs no
+address, no other process can write to it, and it closes with the parent. Other lines are logged and
+ignored.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ PROXIES: Final = "proxies"
 HELD_BYTES: Final = "held_bytes"
 """Heartbeat detail of a fragment that ended because it held too much of an input: bytes held."""
 HELD_BYTES_MAX: Final = "held_bytes_max"
-"""The limit for ``HELD_BYTES`` (H of rule-12, divided among the fragment's inputs)."""
+"""Heartbeat detail: limit of ``HELD_BYTES`` (H of rule-12, divided among the inputs)."""
 READS: Final = "reads "
 """Heartbeat detail of an aggregator: begins the name of a removed fragment whose logs it still
 reads, since a running Spark query cannot be assigned fewer logs."""
@@ -51,9 +53,9 @@ LONG_TURN_MS: Final = "long_turn_ms"
 """Heartbeat detail of a fragment whose turns are too long: its longest turn so far
 (``runtime.host.longturns``)."""
 ENDLESS_TURN: Final = "endless_turn"
-"""Heartbeat detail, 1 for a fragment whose turn does not end, so that its host runs no command."""
+"""Heartbeat detail: 1 for a fragment whose turn does not end, and therefore blocks its host."""
 OWN_HOST: Final = "own_host"
-"""Heartbeat detail, 1 for a fragment that was moved to its own host because of long turns."""
+"""Heartbeat detail: 1 for a fragment that was moved to its own host because of long turns."""
 
 ADD: Final = "add"
 """Command to a host: start running this fragment."""
@@ -68,7 +70,7 @@ Commands = Callable[[str, str], Callable[[], None] | None]
 
 
 class PartBeat:
-    """The heartbeat of a part; receivers see that of a separate process.
+    """The heartbeat of a part; for receivers it is that of a process of the part's name.
 
     A restart of the part begins a new heartbeat with a later start time; failure counts continue.
     ``owner_updates``: see ``HeartbeatSender``.
@@ -81,7 +83,7 @@ class PartBeat:
         self._is_silent = False
 
     def update(self, **changes: Unpack[HeartbeatChanges]) -> None:
-        """Set these values from the next heartbeat on; the others stay."""
+        """Set these values from the next heartbeat on; the others are unchanged."""
         self._beat.update(**changes)
 
     def begin_again(self, lasting: Mapping[str, int] | None = None) -> None:
@@ -97,7 +99,7 @@ class PartBeat:
         self._beat.keep_reporting(lasting)
 
     def hold(self) -> None:
-        """Suppress heartbeats, as a paused process does."""
+        """Suppress heartbeats: the part is paused."""
         self._is_silent = self._beat.is_silent = True
 
     def release(self) -> None:

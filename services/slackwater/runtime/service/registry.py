@@ -2,18 +2,20 @@
 
 A query's start time and its grid width w are fixed when it is registered (trace-24, trace-27) and
 must be the same in every process, so they are stored only here, in its definition. Processes wait
-for the entries they need, so the order in which they start does not matter. The supervisor or the
-registrar writes the entries. The topic is compacted by name, and existing entries are not
-replaced, so that a restarted deployment keeps its start time.
+for the entries that they need, so the order in which they start does not matter. The supervisor,
+the registrar or a node writes the entries. The topic is compacted by name. A start writes only the
+entries that are missing, so a restarted deployment keeps its start time; later only the state of a
+query is changed.
 
-The topic may hold foreign records. A record that is no entry is skipped, counted and reported
-(``slackwater.runtime.logs.skipped``), and the entry before it stays valid. So is a tombstone:
-entries are never removed. The entry of a deleted query has that state, and its name is not used
-again, since topics and positions have that name. Compaction keeps only the newest record of a key,
-so an entry hidden by another record is written again when a deployment starts (``restore``).
+The topic may hold foreign records. A record that is not an entry is skipped, counted and reported
+(``slackwater.runtime.logs.skipped``), and the entry before it stays valid. Tombstones are skipped,
+too: entries are never removed. The entry of a deleted query has the state ``deleted``, and its name
+is not used again, since topics and positions have that name. Compaction keeps only the newest
+record of a key, so an entry hidden by another record is written again when a deployment starts
+(``restore``).
 
-The registry also holds the ``expect_every`` that proxies have learned for their streams: the normal
-time of every process depends on it, also where no source log is read (rule-15).
+The registry also holds the ``expect_every`` that proxies have learned for their streams. The normal
+times of every process depend on it, also if the process reads no source log (rule-15).
 """
 
 from __future__ import annotations
@@ -62,12 +64,12 @@ class QueryDefinition:
     A changed query is registered as its next generation, with ordered logs and deltas of its own;
     the topics of results and states are those of the query (rule-29).
 
-    ``e0_us`` is the start of its event time, ``w_us`` the width of its grid in event time.
-    ``deadline_us`` is its first deadline (us after the normal time, rule-15), if it was registered
-    with queries that read it and bring the deadline forward; None: the one of its own bound.
+    ``e0_us`` is its start time (event time), ``w_us`` the width of its grid in event time.
+    ``deadline_us`` is its first deadline in us after the normal time, if queries that read it
+    require an earlier one than its own bound does; otherwise None (rule-15).
 
-    ``deployment`` is what its fragments need of a deployment file, for a query that was registered
-    at run time; None: it is in the file of every process that needs it.
+    ``deployment`` has what the fragments of a query that was registered at run time need of a
+    deployment file. It is None for a query that is in the file.
     """
 
     name: str
@@ -87,11 +89,11 @@ class QueryDefinition:
 
     @property
     def grid(self) -> Grid:
-        """Its cut points and its units of answers: windows, or buckets without a window."""
+        """Its cut points, and the units that it answers: windows, or buckets without a window."""
         return Grid(self.w_us, self.spec.units(self.w_us), self.spec.cut_windows)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """The definition as plain JSON values."""
         values = {
             "name": self.name,
             "generation": self.generation,
@@ -126,7 +128,11 @@ _DEPLOYMENT: Final = TypeAdapter(Deployment)
 
 
 def check_ranges(query: QueryDefinition) -> None:
-    """Check what types cannot; ``ValueError`` if no deployment file can have it."""
+    """Check ranges that types do not express.
+
+    Raises:
+        ValueError: a value that no deployment file can have.
+    """
     spec, window = query.spec, query.spec.window
     times = (spec.bound_us, spec.margin_us, query.generation, query.deadline_us or 0)
     if query.name != spec.name or not spec.sources:
@@ -144,7 +150,7 @@ def check_ranges(query: QueryDefinition) -> None:
 
 
 def check_stands_alone(query: str, deployment: Deployment) -> None:
-    """Check that a deployment has a query, and whatever its queries read; else ``ValueError``."""
+    """Check that a deployment has the query, and all that its queries read; else ``ValueError``."""
     known = deployment.streams.keys() | deployment.queries.keys()
     named = all(name == each.name for name, each in deployment.queries.items())
     named &= all(name == each.name for name, each in deployment.streams.items())
@@ -210,17 +216,17 @@ class Registry:
     def wait_for_query(self, name: str, timeout_s: float | None = None) -> QueryDefinition:
         """Wait until the query is registered; ``EnvironmentProblem`` after the timeout.
 
-        A deleted one is returned, too: other queries may read its children.
+        A deleted query is returned, too: other queries may read its children.
         """
         return cast(QueryDefinition, self._wait(_QUERY + name, timeout_s))
 
     def wait_for_readers(self, children_of: str, queries: Collection[QuerySpec]) -> list[QuerySpec]:
         """Wait for the queries that read this query's children; ``queries`` are the file's.
 
-        Only those that its definition names are waited for: a query that was added to the file is
-        registered by the next start, and the processes of the others go on without it. If the file
-        has none of the readers, the query itself is the one: its roots may run elsewhere. Deleted
-        queries have no roots.
+        Only readers that the query's definition names are waited for: a query that was added to the
+        file is registered at the next start, and the processes of the others continue without it.
+        If none of the file's queries reads the children, the result is the query itself, whose
+        roots may run elsewhere. Deleted queries are omitted, since they have no roots.
         """
         own = self.wait_for_query(children_of)
         known = self.all_queries()
@@ -232,7 +238,7 @@ class Registry:
         return list(found) or [own.spec]
 
     def registered_readers(self, children_of: str) -> tuple[QuerySpec, ...]:
-        """All registered queries that read this query's children, in the file or not."""
+        """All registered queries that read this query's children, also those not in the file."""
         return readers_of(children_of, (each.spec for each in self.queries().values()))
 
     def wait_for_clock(self, timeout_s: float | None = None) -> EventClock:
@@ -325,7 +331,7 @@ class Registry:
 
 
 def expectation_record(stream: str, step: Step) -> RegistryRecord:
-    """The entry that records a step; its name holds the whole step, so no other replaces it."""
+    """The entry that records a step; its name has the whole step, so no other step replaces it."""
     name = f"{_EXPECT_EVERY}{stream}/{step.from_us}/{step.expect_every_us}"
     return RegistryRecord(name, json.dumps({"stream": stream, **asdict(step)}, sort_keys=True))
 
@@ -340,7 +346,7 @@ class _Entry:
 
 
 def _take(record: RawRecord, entries: dict[str, _Entry]) -> None:
-    """Apply a record to the entries; a record that is no entry changes none."""
+    """Apply a record to the entries; one that is not an entry only hides the entry of its key."""
     try:
         name, entry = _entry(record)
     except MalformedRecordError as error:

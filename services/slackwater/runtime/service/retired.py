@@ -1,9 +1,10 @@
 """Deletes the internal topics of deleted queries, and of generations that have been replaced.
 
 Their ordered logs and deltas are needed by no fragment any more. They are deleted after a grace
-period, in which a fragment that ends late still finds them, and not while an aggregator reads them:
-a Spark query that also serves other fragments would fail. Results and state records stay. The
-results are the user's, and the state records keep a name from being used again by mistake.
+period, in which a fragment that ends late still finds them. They are not deleted while an
+aggregator reads them, since a Spark query that also serves other fragments would fail. Results and
+state records stay: the results are the user's, and the state records prevent that a name is used
+again by mistake.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def retired_topics(
     """The topics that only deleted queries have used, by query.
 
     Args:
-        queries: all registered queries, deleted ones too. Others may read a deleted one's children.
+        queries: all registered queries, deleted ones too: other queries may read their children.
         names: the deployment's names.
     """
     needed = {query.spec.child_query for query in queries.values() if query.state != "deleted"}
@@ -73,7 +74,7 @@ class RetiredTopics:
         self._changed = asyncio.Event()
 
     def read(self, queries: Mapping[str, QueryDefinition]) -> None:
-        """Take over what is registered, deleted queries too."""
+        """Set all registered queries, deleted ones too."""
         now = asyncio.get_running_loop().time()
         self._topics = retired_topics(queries, self._transport.names)
         waiting = self._topics.keys() - self._deleted

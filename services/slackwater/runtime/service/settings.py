@@ -1,7 +1,7 @@
 """Settings of a process from the environment: ``SLACKWATER_*``.
 
-The deployment file describes the deployment; settings describe the machine (the broker's address,
-the memory of a JVM). A command-line option takes precedence over a variable.
+The deployment file describes the deployment; settings describe the machine, such as the broker's
+address and the memory of a JVM. A command-line option takes precedence over a variable.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Settings(BaseSettings):
     aggregator_mode: Literal["real-time", "micro-batch"] = "real-time"
     """Micro-batch is for clusters with fewer task slots than partitions."""
     health_file: Path | None = None
-    """Touched for each acknowledged heartbeat of a ready process, for a container's check; by a
-    node while all that is placed on it is ready."""
+    """File for a container's health check. A process touches it for each acknowledged heartbeat
+    while it is ready, a node while all that is placed on it is ready."""
     truncate_every_s: float = Field(default=60.0, gt=0)
     """Seconds between truncations of the internal logs."""
 

@@ -1,15 +1,16 @@
 """State records: the latest positions of each fragment (rule-5, rule-23).
 
-State records are in ``sw.state.<query>``, compacted by fragment. An orderer's record is a hint: an
-old one is as correct as a new one, so it is written asynchronously and without a transaction. A
-root's record is part of the transaction whose answers it accounts for, and the root writes it.
-Both are read the same way: to the end, committed records only, the last one of each fragment.
+State records are in ``sw.state.<query>``, compacted by fragment. An orderer may continue from an
+older record as well as from the newest, so its record is written asynchronously and without a
+transaction. A root's record is part of the transaction with the answers that it accounts for, and
+the root itself writes it. Both are read in the same way: committed records up to the end, of which
+the last one of each fragment counts.
 
 All generations of a query have one topic, in which each fragment has its own records (rule-29).
 
-A root writes into the partition of its part (orderers into 0). With one partition for all, the open
-transaction of a stopped root would hide the committed records of other parts: restarted roots of
-those parts would answer twice.
+A root writes into the partition of its part; orderers write into partition 0. With one partition
+for all parts, the open transaction of a stopped root would hide committed records of other parts,
+and the restarted roots of those parts would answer twice (trace-18).
 
 Records that are not valid state records are skipped and counted; the newest valid one is used.
 """
@@ -39,7 +40,7 @@ State: TypeAlias = OrdererState | RootState
 Fits: TypeAlias = Callable[[State], bool]
 
 OFFSET_MAX: Final = 2**48
-"""Bound on offsets, ids, seqs and incarnations: 9 years at a million each millisecond."""
+"""Bound on offsets, ids, seqs and incarnations: 9 years at a million a second."""
 PLACEMENT_MAX: Final = 2**58
 """Bound on placement numbers that controllers have recorded: those of a million views."""
 
@@ -94,7 +95,7 @@ def read_root_state(
 def read_generations(
     transport: Transport, query: str, part: int, *, timeout_s: float = 30.0
 ) -> dict[int, RootState]:
-    """The newest state records of a part's roots of the query's other generations, by number."""
+    """The newest state record of a part's root in each other generation of the query, by number."""
     found: dict[int, RootState] = {}
     for partition in sorted({part, 0}):
         written = _written(transport, query, partition, timeout_s)
@@ -131,7 +132,7 @@ def _written(
 
 
 def _query_of(process: str) -> str:
-    """The query, or generation, of a fragment; empty if the name is none of a fragment."""
+    """The query, or generation, of a fragment; empty if the name is not that of a fragment."""
     match = _FRAGMENT.fullmatch(process)
     return "" if match is None else match[1] or match[2]
 

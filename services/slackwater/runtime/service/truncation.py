@@ -1,15 +1,16 @@
 """Truncation: deletes records of internal logs that no state record needs (DPC, section 8.1).
 
-DPC's nodes truncate an output buffer when all readers have acknowledged. Here the state records are
-the acknowledgements. A deltas partition is needed from the smaller position of the root's two
-lines. An ordered log is needed from the smallest ``contiguous_seq``, where a starting aggregator
-begins (rule-26; without a window the root reads the log, and its positions count as for deltas),
-and from where its own writer starts to read it (rule-25). Nothing of a log is deleted while one of
-the roots that read it has no state record. Source logs are not truncated: the audit recomputes from
-them, and their retention is the user's.
+In DPC a node truncates its output buffer when all readers have acknowledged. Here the state records
+are the acknowledgements. A deltas partition is needed from the smaller position of the root's two
+lines on. An ordered log is needed from the smaller of two offsets on: the smallest
+``contiguous_seq`` of the roots, where a starting aggregator begins (rule-26), and the offset from
+which its own writer reads it at a start (rule-25). Without a window there is no aggregator: the
+root reads the ordered log, and its positions count as for deltas. Nothing of a log is deleted while
+one of the roots that read it has no state record. Source logs are not truncated: the audit
+recomputes from them, and their retention is set by the user.
 
 Each round deletes what the previous round found not needed: an aggregator that has just read a
-state record must still find the offset in that record.
+state record must still find the offset that is in it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def not_needed(
     states: Mapping[str, OrdererState | RootState],
     names: Names = UNPREFIXED,
 ) -> dict[Log, int]:
-    """Per log the offset below which nothing is needed; omits logs of which all is needed.
+    """Per log the offset below which no record is needed; omits logs that are needed completely.
 
     ``readers`` are the queries that read the same children.
     """
