@@ -2,9 +2,9 @@
 
 A record that cannot be decoded is None for every session, and is counted here once.
 
-When a stream returns after a failure, each fragment that reads it replays the records that it has
-missed. These are the same records for all of them, and often the ones that the host has just read
-live. ``Decoded`` therefore keeps the source records that were decoded last.
+When a stream returns after a failure, each fragment that reads it replays the records that its
+stable line lacks. They are the same records for all fragments, and often those that the host has
+just read live. ``Decoded`` therefore keeps the source records that were decoded last.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def decode(form: Form, log: Log, offset: int, value: bytes) -> Record:
 Decode: TypeAlias = Callable[[Form, Log, int, bytes], Record]
 
 REMEMBERED_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Encoded size. Decoded columns, which are made on first use, take about as much again."""
+"""Bound on the encoded size. Columns, decoded at their first use, take about as much again."""
 REMEMBERED_RECORDS_MAX: Final = 4_096
 
 
@@ -94,7 +94,10 @@ def decode_ordered_record(raw: RawRecord) -> OrderedRecord | None:
 
 
 def watermark_of(record: Record) -> int | None:
-    """Return the event time that this record proves reached, for ``clock: data`` (trace-12)."""
+    """Return the event time (us) that has been reached by this record; None without one.
+
+    It advances the event clock of a deployment with ``clock: data`` (trace-12).
+    """
     if record is None or isinstance(record, bytes):
         return None
     if isinstance(record, SourceRecord):

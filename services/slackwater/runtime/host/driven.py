@@ -1,4 +1,4 @@
-"""One session and its connection to Kafka: passes input, steps, carries out effects.
+"""One session and its connection to Kafka: passes the input, steps the session, executes effects.
 
 ``slackwater.sessions.session`` specifies which input a session takes, and in which order. The live
 consumer is shared (``runtime.host.sharedlogs``): it reads and decodes for all sessions, and calls
@@ -67,7 +67,7 @@ class HeartbeatPublisher(Protocol):
 
 
 Positions = Callable[["Driven"], Awaitable[Mapping[Log, int]]]
-"""Returns the live consumer's positions in the logs whose records a session has all been passed."""
+"""Returns the live consumer's position in each log whose records have all reached the session."""
 
 
 class Driven:
@@ -80,11 +80,11 @@ class Driven:
         listener: receives the heartbeats of other fragments.
         end_timeout_us: time-out of a request for end offsets; half a margin (trace-11).
         wake: begins the next turn of the loop.
-        write: makes the session's writer at the first write; its argument is called with the reason
-            when a record cannot be written.
+        write: makes the session's writer at the first write; the argument is a function that is
+            called with the reason when a record cannot be written.
         observe: called with (event time, now), both in us, if the event clock follows the data
             (trace-12).
-        ends: answers requests for end offsets; the transport by default.
+        ends: answers the session's requests for end offsets; the transport by default.
         positions: answers the session's requests for the live consumer's positions.
         committer: commits transactions; for a root only.
         heartbeat_period_us: interval at which the session's report is published.
@@ -131,7 +131,8 @@ class Driven:
         self._writing = threading.Lock()
         """Guards ``_written``: procedures write from other threads."""
         self.reads_heartbeats_at_once = committer is not None
-        """A root answers depending on the states that replicas report (trace-34)."""
+        """Whether heartbeats are read at every turn. A root's answers depend on the states that
+        replicas report (trace-34)."""
         self._forms = dict(session.inputs)
         self._parked = ParkedReaders(
             session, transport, prefetch_kib_max, recent=recent, decode=decode, follow=self._follow
@@ -186,7 +187,7 @@ class Driven:
         self._loop = asyncio.get_running_loop()
         first = await self._perform(self.session.start())
         self._carry_out(first)
-        # Before the live consumer reads for it, its output is not current.
+        # Until the live consumer reads for the session, its output is not current.
         states = dict.fromkeys(self.session.report().states, LineState.UP_FAILURE.value)
         self._heartbeats.update(inc=self.session.inc, states=states)
 
@@ -216,7 +217,7 @@ class Driven:
         self._is_held = True
 
     def release(self) -> None:
-        """Resume the session; its caller must first set the live consumer's positions (rule-12)."""
+        """Resume the session; afterwards the caller attaches it to live logs again (rule-12)."""
         self._is_held = False
         self._make_due()
 
@@ -233,7 +234,7 @@ class Driven:
             return False
 
     def take(self, log: Log, offset: int, record: Record) -> None:
-        """Pass a record of the live consumer that the session ``needs``; never raises."""
+        """Pass a record of the live consumer for which ``needs`` returned True; never raises."""
         try:
             may_wait_us = self._receive(log, offset, record)
         except Exception as error:  # noqa: BLE001 -- of this session; others read the log too
@@ -308,9 +309,9 @@ class Driven:
     def _longest_s(self) -> float:
         """Return the longest wait before the next turn, in seconds.
 
-        Input, ended tasks and ``wake_at`` wake the session. Three events do not, so they are
-        polled: a delivered record, the publication of the deployment's clock and, while the lines
-        are forked, heartbeats of the other replicas and of the roots.
+        Input, ended tasks and ``wake_at`` begin a turn. Three events do not, so they are polled: a
+        delivered record, the publication of the deployment's clock and, while the lines are
+        forked, heartbeats of the other replicas and of the roots.
         """
         session = self.session
         if session.wanted():
@@ -360,7 +361,7 @@ class Driven:
                     raise SessionEndedError(reason)
 
     def _report(self, log: Log, offset: int) -> None:
-        """Note a delivered record. Called in the writer's thread; starts no turn."""
+        """Note a delivered record. Called in the writer's thread; begins no turn."""
         self._delivered.append((log, offset))
 
     def _cannot_write(self, why: str) -> None:

@@ -1,9 +1,10 @@
-"""Runs sessions on Kafka: the loop over any number of them. Contains no rule.
+"""Runs sessions on Kafka: the loop over any number of them. Contains no rule of the protocol.
 
-A session takes a turn when it has input or when it is due (``runtime.host.driven``). An error
+In a *turn* a session gets its input, is stepped, and its effects are executed
+(``runtime.host.driven``). A session takes a turn when it has input or when it is due. An error
 raised by a session ends that session alone, whether it is raised in a turn, while a record is
 passed, in a task that the session has started, or in its writer. A session that has ended takes no
-turn, and the driver calls ``on_failure``.
+more turns, and the driver calls ``on_failure``.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from slackwater.runtime.service.cpu import ThreadWait
 from slackwater.runtime.service.log import named
 
 LOOK_AT_WAIT_US: Final = 50_000
-"""For a shorter turn the wait for a core is not determined. Reading it releases the interpreter's
-lock, which another thread may then hold for milliseconds."""
+"""The wait for a core is not read after a shorter turn. Reading it releases the interpreter's lock,
+which another thread may then hold for milliseconds."""
 
 
 class Driver:
@@ -75,7 +76,7 @@ class Driver:
             driven = self._next(now)
             if driven is not None:
                 self._measured_turn(driven, wait)
-                await asyncio.sleep(0)  # input and tasks take their turn
+                await asyncio.sleep(0)  # lets the consumer and tasks run
                 continue
             idle = now + round(IDLE_S_MAX * 1e6)
             self._waited_us(wait)
@@ -84,10 +85,11 @@ class Driver:
     def _next(self, now: int) -> Driven | None:
         """Select a due session at random; roots and orderers alternate.
 
-        All fragments are due at the same time, when a bucket ends. In a fixed order one query would
+        When a bucket ends, all fragments are due at the same time. In a fixed order one query would
         always be answered last, and replicas in two hosts would make the same buckets at the same
-        time, although a root needs each bucket from one replica only. Roots and orderers alternate
-        so that neither a backlog of buckets nor a root that reads much delays the other kind.
+        time, although a root needs each bucket from one replica only. Roots and orderers alternate,
+        so that a backlog of buckets does not delay the roots, nor a root with much input the
+        orderers.
         """
         due = [driven for driven in self._driven if driven.turn_at <= now]
         if not due:

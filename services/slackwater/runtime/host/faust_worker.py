@@ -1,13 +1,13 @@
-"""Runs the live consumer of a process under Faust: its worker, consumer thread and agent.
+"""Runs the live consumer of a process under Faust: a Faust worker, consumer thread and agent.
 
 Faust runs the event loop, reads in its consumer thread, and passes each record to the receiver of
-its log in an agent. Its other functions are switched off: consumer groups, commits, tables and
-producers. Positions are kept in state records (rule-5), so the consumer is assigned the logs and
-offsets that fragments request (``runtime.logs.assigned``); logs are added and removed while others
-are read.
+its log. A Faust *agent*, a coroutine over a channel, does the latter. Faust's other functions are
+switched off: consumer groups, commits, tables and producers. Positions are kept in state records
+(rule-5), so the consumer is assigned the logs and offsets that fragments request
+(``runtime.logs.assigned``). Logs are added and removed while others are read.
 
 An event of the agent's channel is one fetch, not one record, because the overhead of a Faust event
-exceeds the time that a core takes for a record.
+exceeds the time in which a session takes a record.
 
 This is the only module that imports Faust.
 """
@@ -34,7 +34,7 @@ from slackwater.runtime.service.entry import exit_code_of, leave
 
 GONE_AGAIN_S: Final = 0.01
 FETCHES_MAX: Final = 2
-"""Fetches that wait for the agent; further ones wait in the clients."""
+"""Fetches that wait for the Faust agent; further ones wait in the clients."""
 
 Receive = Callable[[Log, int, bytes], None]
 """Receives a record (log, offset, value). Called in the event loop."""
@@ -52,9 +52,9 @@ class _Reader:
 class LiveConsumer:
     """The live consumer of a process: logs are added and removed while the others are read.
 
-    Each isolation level has a client of its own, in one thread. A log that slackwater writes
-    without transactions is therefore not delayed by a foreign open transaction in it. The methods
-    are called in the app's event loop, while it runs.
+    Each isolation level has a client of its own; all are in one thread. A log that slackwater
+    writes without transactions is therefore not delayed by an open transaction of another program
+    in it. The methods are called in the app's event loop, while it runs.
 
     Args:
         name: name of the process.
@@ -104,7 +104,7 @@ class LiveConsumer:
     async def remove(self, logs: Iterable[Log]) -> None:
         """Stop reading these logs; their records are not passed on from this call on.
 
-        If the call fails, the client may fetch them further until they are removed again.
+        If the call fails, the client may continue to fetch them until they are removed again.
         """
         leaving: dict[Isolation, dict[Log, _Reader]] = {}
         for log in logs:
@@ -149,12 +149,12 @@ class LiveConsumer:
         return client
 
     async def _in_thread(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the event loop of Faust's consumer thread, which has the clients."""
+        """Run a coroutine in the event loop of Faust's consumer thread, where the clients are."""
         loop = self.app.consumer._thread.thread_loop
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
 
     async def pump(self) -> None:
-        """Pass the clients' fetched records to the agent, without end."""
+        """Pass the clients' fetched records to the Faust agent, without end."""
         async with asyncio.TaskGroup() as pumps:
             while True:
                 pumps.create_task(self._pump(await self._opened.get()))
@@ -212,14 +212,14 @@ class _Thread(driver.AIOKafkaConsumerThread):
 
     @Service.task
     async def _thread_keepalive(self) -> None:
-        """Do nothing; Faust's version polls. Callers wake this event loop."""
+        """Do nothing, since callers wake this event loop; Faust's version polls."""
 
     async def _keepalive2(self) -> None:
-        """Do nothing; Faust's version polls. Callers wake the app's event loop."""
+        """Do nothing, since callers wake the app's event loop; Faust's version polls."""
 
 
 class _Consumer(driver.Consumer):
-    """Faust's consumer; passes whole fetches to the agent."""
+    """Faust's consumer; passes whole fetches to the Faust agent."""
 
     transport: Any
 
@@ -231,7 +231,7 @@ class _Consumer(driver.Consumer):
         await self.transport.live.pump()
 
     async def verify_all_partitions_active(self) -> None:
-        """Do nothing: without commits no commit can be late."""
+        """Do nothing: Faust's version checks that commits are not late."""
 
 
 class _Transport(driver.Transport):
@@ -243,7 +243,7 @@ class _Transport(driver.Transport):
 
 
 class _Boot(BootStrategy):
-    """Services in the order of their start, without producer and tables."""
+    """The services that are started, in order: without producer and tables."""
 
     app: Any
 
@@ -277,7 +277,7 @@ def run_consumer(
 
     async def stop_requested() -> None:
         await asyncio.to_thread(stopping.wait)
-        leave(0)  # all state is in Kafka, so a stop needs no more care than a crash
+        leave(0)  # all state is in Kafka, so a stop may be like a crash
 
     live.app.task(beside)
     live.app.task(stop_requested)

@@ -16,7 +16,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """One life of a fragment. The other fields are those of ``driver.Driven``.
+    """A fragment from one start to its end. For the fields see the arguments of ``driven.Driven``.
 
     ``close`` releases what was acquired to make the fragment.
     """

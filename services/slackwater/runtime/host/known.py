@@ -1,13 +1,14 @@
 """Caches the registry's contents for all fragments of a host.
 
-A read waits until its query is registered, which may take long. Each request therefore runs in a
-thread of its own, and the result is shared. The definition of a registered query does not
-change (trace-27).
+A request waits until its query is registered, which may take long, so callers run each request in
+a thread of its own. The results are shared. The definition of a registered query does not change,
+except for its state (trace-27).
 
-With a wall clock the fragments of a query share its normal times. With ``clock: data`` each
+With ``clock: wall`` the fragments of a query share its normal times. With ``clock: data`` each
 fragment has a clock of its own, which starts with the fragment (rule-12).
 
-Orderers that compute the same buckets from the same logs share these buckets through this module.
+Orderers that compute the same buckets from the same logs also share these buckets through this
+module.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class RegistryView:
         self._buckets_lock = threading.Lock()
 
     def query(self, name: str) -> QueryDefinition:
-        """Return the definition of a query; waits until it is registered."""
+        """Return the definition of a query as it was first read; waits until it is registered."""
         with self._locks[name]:
             if name not in self._definitions:
                 self._definitions[name] = self.registry.wait_for_query(name)
@@ -63,7 +64,7 @@ class RegistryView:
     def placement(self, root: str, above: int) -> int:
         """Return the placement number of a root that starts.
 
-        On a node it is the one in the replicated record, and a restart has the same; else each
+        On a node the number is that of the replicated record, also after a restart. Otherwise each
         start takes a greater one. ``above``: see ``Registry.take_placement``.
         """
         if self._placements is None:
@@ -75,7 +76,7 @@ class RegistryView:
         return -1 if self._placements is None else self._placements.of(fragment)
 
     def readers(self, children_of: str) -> list[QuerySpec]:
-        """The queries that read this query's children."""
+        """Return the queries that read this query's children."""
         return self.registry.wait_for_readers(children_of, self.deployment.queries.values())
 
     @property

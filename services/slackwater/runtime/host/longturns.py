@@ -1,15 +1,15 @@
 """Finds the fragments of a host whose turns take too long. Pure: durations and times are arguments.
 
 All fragments of a host share one event loop, so a turn of 200 ms delays every other answer of the
-host by up to 200 ms. Each fragment has a leaky bucket. A long turn adds its duration, the bucket
-leaks a tenth of the elapsed time, and the fragment is too slow when the bucket is full. Three turns
-of 200 ms within a second are too many. One such turn every two seconds is not, and neither is a
-single long turn, which may be due to garbage collection or to a pause of the machine. The wait for
-a core does not count: on an overloaded machine all turns take longer, and a process of its own
-would not help the fragment.
+host by up to 200 ms. Each fragment has a leaky bucket (the algorithm, not a bucket of event time).
+A long turn adds its duration, a tenth of the elapsed time leaks out, and the fragment is too slow
+when the leaky bucket is full. Three turns of 200 ms within a second are too many. One such turn in
+two seconds is allowed, and so is a single long turn, which may be due to garbage collection or to a
+pause of the machine. The wait for a core does not count: on an overloaded machine all turns take
+longer, and a process of its own would not help the fragment.
 
-The rejected alternative, the share of the last second, needs the duration of every turn. The leaky
-bucket needs only those of long turns.
+The rejected alternative, a fragment's share of the last second, needs the duration of every turn.
+The leaky bucket needs only those of long turns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 LONG_US: Final = 100_000
 """Shorter turns do not count. A turn takes about 1 ms, during catch-up up to some 20 ms."""
 COUNTED_US_MAX: Final = 250_000
-"""Limit for one turn, so that a long pause of the machine does not fill the bucket."""
+"""Limit for one turn, so that a long pause of the machine does not fill the leaky bucket."""
 FULL_US: Final = 400_000
 LEAK_DIVISOR: Final = 10
 """Long turns may take up to a tenth of the time indefinitely."""
@@ -29,7 +29,8 @@ the other fragments."""
 
 
 ENDLESS_LOOKS: Final = 125
-"""Heartbeats of a host during one turn: 5 s, or 12 s in a deployment without replicas."""
+"""A turn is endless if it lasts for this many heartbeats of its host: 5 s, or 12 s in a host
+without replicated fragments."""
 
 
 class LongTurns:
@@ -65,8 +66,8 @@ class LongTurns:
 class EndlessTurn:
     """Detects a turn that does not end; used by a thread other than the loop's.
 
-    It counts observations instead of seconds. There are none while the machine or the process is
-    paused, so a pause does not make a turn endless.
+    It counts observations instead of seconds. While the machine or the process is paused there are
+    no observations, so a pause does not make a turn endless.
     """
 
     def __init__(self) -> None:

@@ -94,8 +94,8 @@ class ParkedReaders:
     ) -> None:
         """Move parked cursors past offsets without records, up to the first record read.
 
-        These offsets are markers of foreign transactions; slackwater writes these logs without
-        transactions. Lost records show as missing ids in the records that follow.
+        These offsets are markers of other programs' transactions; slackwater writes these logs
+        without transactions. If records were lost instead, ids are missing in those that follow.
         """
         firsts = {raw.log: raw.offset for raw in reversed(found)}
         for log, offset in firsts.items():

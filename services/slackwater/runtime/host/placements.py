@@ -1,8 +1,8 @@
 """The placement numbers that a node's fragments have in the replicated record.
 
-The node writes them to a file before it starts a fragment, and again when a number changes; a
-fragment reads its number at each start. So a fragment that another copy has fenced stays down until
-its node is given it again, with a greater number (trace-17).
+The node writes them to a file before it starts a fragment, and again when a number changes. A
+fragment reads its number at each start. A root that another copy has fenced therefore stays down
+until the controllers place it on this node again, with a greater number (trace-17).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Placements:
         except (OSError, ValueError) as error:
             raise EnvironmentProblem(f"{self._path} cannot be read: {error}") from None
         if not isinstance(found, dict) or not all(type(n) is int for n in found.values()):
-            raise EnvironmentProblem(f"{self._path}: not what a node writes")
+            raise EnvironmentProblem(f"{self._path} is not a file of placement numbers")
         return found
 
     def of(self, fragment: str) -> int:

@@ -1,7 +1,7 @@
 """Runs the procedures of sessions on Kafka: their requests one after the other, each in a thread.
 
-The procedure itself runs in the event loop, because it changes its session, which belongs to the
-event loop's thread.
+A procedure is a generator that yields requests and receives their answers. It runs in the event
+loop, because it changes its session, which belongs to the event loop's thread.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ async def perform(
 ) -> T:
     """Run a procedure to its end and return its value.
 
-    A failed request is raised inside the procedure, which handles it or fails with it. Records are
-    written through the writer that ``writer`` returns.
+    The error of a failed request is raised inside the procedure, which handles it or ends with it.
+    Records are written through the writer that ``writer`` returns.
     """
     answer: Any = None
     error: SlackwaterError | None = None

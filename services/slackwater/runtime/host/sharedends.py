@@ -1,9 +1,9 @@
 """End offsets of logs, requested for several sessions at once.
 
-A stream that falls silent is due in all fragments over it at the same instant, and each requests
-the end offset of the log (rule-14). Equal requests in one turn of the event loop share one answer.
-No session receives an answer to a request sent before its own: records appended between the two
-would wrongly count as read (trace-11).
+When a stream falls silent, its deadline is the same in all fragments that read it, and each of them
+requests the end offset of the log (rule-14). Equal requests in one iteration of the event loop
+share one answer. No session receives an answer to a request that was sent before its own: records
+appended between the two requests would wrongly count as read (trace-11).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class EndOffsets(Protocol):
 
 
 class SharedEnds:
-    """Combines end-offset requests of one event loop's turn. For one event loop."""
+    """Combines the end-offset requests of one iteration of an event loop. For one event loop."""
 
     def __init__(self, transport: EndOffsets) -> None:
         self._transport = transport
@@ -50,7 +50,7 @@ class SharedEnds:
         return await asyncio.shield(pending)
 
     async def _send(self, request: _Request) -> Ends:
-        await asyncio.sleep(0)  # collect the requests of this turn
+        await asyncio.sleep(0)  # collect the requests of this iteration
         del self._unsent[request]
         logs, isolation, timeout_s = request
         return await self._transport.end_offsets_async(

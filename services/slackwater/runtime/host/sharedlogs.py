@@ -6,11 +6,12 @@ the session that raised it (``Driven.take``).
 
 A session that joins a log that is already read receives the consumer's position in the same step of
 the event loop in which it begins to receive records. It reads earlier records with its own catch-up
-readers (rule-12, decision 57). Sessions that join together start at the smallest of their
-positions, so that none of them has to catch up.
+readers (rule-12, decision 57). A log that is not read yet is read from the smallest position of the
+sessions that join together, so that none of them has to catch up.
 
-The records read last stay in memory (``recent``) for parked cursors. Those of result topics do not:
-a reader's progress there is the client's position, which also passes commit markers (trace-11).
+The records read last stay in memory (``recent``) for parked cursors. Records of result topics do
+not: there a reader's progress is the client's position, which also passes commit markers
+(trace-11).
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Consumer(Protocol):
 
 @dataclass(eq=False)
 class _Shared:
-    """A log that is read: the offset of its next record, and the last offset that was passed on."""
+    """One reading of a log: the next record's offset, and the last offset that was passed on."""
 
     form: Form
     next: int
@@ -176,10 +177,10 @@ class SharedLogs:
             self._read = {log: at for log, at in self._read.items() if log not in left}
 
     async def positions(self, driven: Driven) -> dict[Log, int]:
-        """Return the consumer's positions in the logs whose records were all passed to the session.
+        """Return the consumer's position in each log of which the session got all records.
 
-        A log is omitted if the session left it or the reading was restarted while the positions
-        were fetched, since the session may then have missed records.
+        A log is omitted if the session left it, or its reading was restarted, while the positions
+        were fetched: the session may then have missed records.
         """
         before = {
             log: shared

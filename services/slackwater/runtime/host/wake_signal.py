@@ -1,12 +1,12 @@
-"""The wait between two turns of a loop around cores.
+"""The wait of the driver's loop between two turns.
 
-A core returns the time of its next deadline. Input and finished tasks wake the loop earlier. The
-loop yields to the event loop in every turn, also when a deadline has passed; otherwise tasks that
-the turn depends on, such as a commit, would not run.
+The wait ends at the next deadline of a session, or earlier, at input or at the end of a task. It
+yields to the event loop also when a deadline has passed; otherwise tasks that a turn depends on,
+such as a commit, would not run.
 
 Time-outs use ``asyncio.timeout``. Up to Python 3.11 ``asyncio.wait_for`` loses a cancellation that
-arrives in the same turn of the event loop as the awaited result, so a fragment that was stopped at
-the moment it was woken would not have stopped.
+arrives in the same iteration of the event loop as the awaited result: a fragment that was stopped
+at the moment at which it was woken would continue.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import contextlib
 from typing import Final
 
 IDLE_S_MAX: Final = 1.0
-"""Interval between turns of a loop that has nothing to do."""
+"""Longest interval between two turns of a session."""
 UNSETTLED_S_MAX: Final = 0.05
 """Interval between turns of a fragment that waits for an event that does not wake the loop."""
 PARKED_S_MAX: Final = 0.005
