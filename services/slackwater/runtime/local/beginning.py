@@ -1,11 +1,11 @@
 """Determines the start time E0 of a query that is registered in a running deployment (trace-24).
 
-E0 is an event time, part of the query's definition, and the same in every process. It must not lie
-above the first reading, which would then belong to no window, and not far below it, since every
-window in between would be answered as empty. E0 is therefore the smallest event time or boundary in
-the source logs. Each log is read up to its first record with a boundary: no later reading lies
-below it, and boundaries never decrease. While no log has a record, E0 is the event clock less the
-query's lateness: no later reading is older.
+E0 is an event time, belongs to the query's definition, and is the same in every process. It must
+not be above the time of the first reading, which would then be in no window. It must not be far
+below it, since every window in between would be answered as empty. E0 is therefore the smallest
+event time or boundary in the source logs. Each log is read up to its first record with a boundary:
+no later reading lies below that boundary, and boundaries never decrease. While no log has a record,
+E0 is the present time of the event clock less the query's lateness: no later reading is older.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ def first_event_time(transport: Transport, source: str) -> int | None:
 def beginning(
     transport: Transport, sources: Iterable[str], clock_event_us: int | None, lateness_us: int
 ) -> int | None:
-    """Return E0 (us) of a query over these source logs; None while it cannot be determined."""
+    """Return E0 (us) of a query over these source logs; None while it cannot be determined.
+
+    ``clock_event_us`` is the event clock's present time; None if it follows the data.
+    """
     found = [first_event_time(transport, source) for source in sources]
     known = [time for time in found if time is not None]
     if known:

@@ -1,13 +1,13 @@
 """The embedded broker: a real Apache Kafka, one KRaft node, as a child process from Maven's jars.
 
 The guarantees depend on the behaviour of a real broker when it is killed, when a transaction is
-fenced, when a consumer reads a commit marker; an in-memory fake would only test assumptions about
-it. A container would be a requirement for the first run.
+fenced, and when a consumer reads a commit marker; an in-memory fake would only test assumptions
+about it. A broker in a container would make a container engine necessary for the first run.
 
-The data directory holds what survives a restart: the logs, the ports (so that clients keep their
-address) and the broker's own log. The Java process inherits an open, locked file and holds it while
-it lives. The directory is therefore locked exactly while a broker runs on it, however that broker
-was started or ended, and no lock can be stale.
+The data directory holds what survives a restart: the logs, the ports (so that the address for
+clients stays the same) and the broker's own log. The Java process inherits an open, locked file and
+keeps it open. The directory is therefore locked exactly while a broker runs on it, however that
+broker was started or ended, and no lock can be stale.
 """
 
 import base64
@@ -51,11 +51,11 @@ from slackwater.runtime.security.private import (
     write_atomically,
 )
 
-# Generous: after kill -9 the dead registration must first expire (3 s) on a machine that may be
-# busy. A healthy start takes two seconds.
+# A start takes two seconds. After kill -9 the old registration must first expire (3 s), and a busy
+# machine may take much longer.
 START_S_MAX = 180.0
 STOP_S_MAX = 15.0
-# A broker whose parent was killed dies at once, but its threads take a moment to be gone.
+# A broker whose parent was killed is killed at once, but its threads take a moment to end.
 LOCK_S_MAX = 2.0
 PORT_ATTEMPTS_MAX = 3
 
@@ -63,8 +63,8 @@ PORT_ATTEMPTS_MAX = 3
 class EmbeddedBroker:
     """One real Kafka broker on loopback, bound to a data directory.
 
-    `start` returns when the broker responds; `stop` ends it cleanly, `kill` as a crash would.
-    Another `start` may follow, on the same port.
+    ``start`` returns when the broker responds; ``stop`` ends it cleanly, ``kill`` as a crash would.
+    Another ``start`` may follow, on the same port.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class EmbeddedBroker:
 
     @property
     def pid(self) -> int:
-        """The Java process itself, for drills that kill or pause it from outside."""
+        """The pid of the Java process, for drills that kill or pause it from outside."""
         assert self._process is not None, "not running"
         return self._process.pid
 
@@ -137,7 +137,7 @@ class EmbeddedBroker:
     def start(self) -> Self:
         """Start the broker and wait until it answers."""
         assert not self.is_running(), "already running"
-        # In a fixed order: a class archive is valid for exactly one class path.
+        # The jars are in a fixed order: a class archive is valid for exactly one class path.
         java, class_path = java_executable(), ":".join(map(str, broker_jars()))
         try:
             make_private(self.data_dir)
@@ -264,8 +264,8 @@ class EmbeddedBroker:
             return TypeAdapter(dict[str, int]).validate_json(self._ports_path.read_bytes())
         except ValidationError as error:
             raise EnvironmentProblem(
-                f"{self._ports_path} does not hold what the broker wrote: remove the file, and the"
-                " broker chooses other ports"
+                f"{self._ports_path} is not a file of the broker's ports: remove it, and the broker"
+                " chooses other ports"
             ) from error
 
     def _write_properties(self) -> None:
@@ -274,10 +274,10 @@ class EmbeddedBroker:
         write_atomically(self._properties_path, "\n".join(lines) + "\n")
 
     def _format_once(self, java: list[str]) -> None:
-        """Format the log directory, once in its life.
+        """Format the log directory, unless it has been formatted.
 
-        The mark is written before the first start. Logs without the mark are left over from an
-        interrupted format and hold no data.
+        A marker file is written after the format and before the first start. Logs without the
+        marker are left over from an interrupted format and hold no data.
         """
         mark = self.data_dir / "formatted"
         if mark.exists():
@@ -307,7 +307,7 @@ class EmbeddedBroker:
         while time.monotonic() < deadline:
             if self._is_given_up:
                 raise EnvironmentProblem("the broker was stopped while it started")
-            if _accepts(self.bootstrap) and self._lets_clients_in():
+            if _accepts(self.bootstrap) and self._accepts_clients():
                 return
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = self._process.wait(0.05)
@@ -317,7 +317,7 @@ class EmbeddedBroker:
             f" see {self.log_path}"
         )
 
-    def _lets_clients_in(self) -> bool:
+    def _accepts_clients(self) -> bool:
         if self._security is not None:
             assert self._ports is not None
             inside = self._security.inside(f"{HOST}:{self._ports.inside}")

@@ -9,7 +9,7 @@ HOST = "127.0.0.1"
 
 
 class Ports(NamedTuple):
-    """Ports of a broker; ``inside`` is its own listener if clients must authenticate."""
+    """Ports of a broker; ``inside`` is used by the broker itself if clients must authenticate."""
 
     clients: int
     controller: int
@@ -45,7 +45,8 @@ def broker_properties(data_dir: Path, ports: Ports) -> list[tuple[str, object]]:
         ("controller.listener.names", "CONTROLLER"),
         ("log.dirs", data_dir / "logs"),
         # A killed broker can register again only after its old session has expired: with 3 s it
-        # answers after 6.8 s instead of 14.8 s. With less, a busy machine fences a live broker.
+        # answers after 6.8 s instead of 14.8 s. With less, Kafka's controller fences a live broker
+        # on a busy machine.
         ("broker.session.timeout.ms", 3_000),
         ("broker.heartbeat.interval.ms", 500),
         ("group.initial.rebalance.delay.ms", 0),  # by default a new group waits 3 s for members
@@ -69,7 +70,7 @@ def broker_properties(data_dir: Path, ports: Ports) -> list[tuple[str, object]]:
         ("log.retention.check.interval.ms", 30_000),
         ("log.cleaner.threads", 1),
         # The cleaner clears this whole buffer for each log that it compacts. The default is a
-        # quarter of the heap; 16 MiB took a tenth of a busy broker's CPU.
+        # quarter of the heap; with 16 MiB this took a tenth of a busy broker's CPU.
         ("log.cleaner.dedupe.buffer.size", 2 * 2**20),
         # The index files of a segment are preallocated to this size. Where the file system uses
         # large folios (ext4 of newer kernels), the first entry of a file of the default 10 MiB

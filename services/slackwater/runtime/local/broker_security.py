@@ -1,10 +1,10 @@
 """TLS and SCRAM for the embedded broker: authentication of clients and of the broker itself.
 
-The broker has three listeners. Clients authenticate with a password (SCRAM) inside TLS. The broker
-and its controller authenticate with the broker's certificate, the only one its authority has
-signed; the authority's key is not kept. Clients therefore need a password, and no password is in a
-command line or in the broker's settings: users are written through the second listener, with the
-broker's certificate, after each start.
+The broker has three listeners: for clients, for the broker itself, and for its controller. Clients
+authenticate with a password (SCRAM) inside TLS. The broker and its controller authenticate with the
+broker's certificate. It is the only one that its authority has signed, and the authority's key is
+not kept, so clients need a password. No password is in a command line or in the broker's settings:
+after each start the users are written through the second listener, with the broker's certificate.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 def security_of(data_dir: Path) -> BrokerSecurity:
     """Return the security settings of a data directory's broker.
 
-    The owner has a random name and password, which are stored once and then kept.
+    The administrator has a random name and password, which are kept once they are stored.
     """
     file = data_dir / CLIENT_FILE
     login = read_kafka_file(file, Role.ADMIN).security.login if file.exists() else None

@@ -1,8 +1,8 @@
-"""Which processes serve which fragments after queries were added or removed at run time.
+"""Assigns fragments to processes after queries were added or removed at run time.
 
 ``fragments_to_hosts`` is pure: it assigns new fragments to hosts, and leaves all others where they
-are. Replicas of one child never share a host (trace-19). A start from scratch may place the same
-fragments differently (``layout``); every placement that keeps the replicas apart is correct.
+are. Replicas of one child never share a host (trace-19). A new start of ``up`` may place the same
+fragments differently (``layout``); every placement that separates the replicas is correct.
 """
 
 from __future__ import annotations
@@ -45,7 +45,11 @@ def fragments_to_hosts(
 
 
 def _host_for(fragment: str, placed: Mapping[str, Sequence[str]]) -> str:
-    """The host with the fewest fragments that has no other replica of this one; or a new host."""
+    """The host for a new fragment; it has no other replica of the fragment, and may be new.
+
+    An orderer prefers the host with the number of its replica. Otherwise the host with the fewest
+    fragments is taken.
+    """
     taken = {host for host, has in placed.items() if any(_are_replicas(fragment, h) for h in has)}
     free = sorted(placed.keys() - taken, key=lambda host: (len(placed[host]), host))
     if kind_of(fragment) == "orderer":
@@ -103,7 +107,7 @@ class Fragments:
         """Run these fragments, and no others."""
         present = self.hosts()
         placed = fragments_to_hosts(wanted, present)
-        # Removed first: a fragment is never in two hosts.
+        # Fragments are removed first, so that none is ever in two hosts.
         for host, has in present.items():
             kept = [each for each in has if each in placed[host]]
             if kept != has:
@@ -127,7 +131,7 @@ class Fragments:
 
 
 def with_query(deployment: Deployment, added: Deployment, name: str) -> Deployment:
-    """Return the deployment with one more query, of ``added``."""
+    """Return the deployment with one more query: ``name`` of ``added``."""
     return replace(deployment, queries={**deployment.queries, name: added.queries[name]})
 
 

@@ -2,8 +2,8 @@
 
 The cost of a process is its base, an idle cost per fragment, and a cost per reading. Constants that
 name a bench are measured, on two cores of an AMD EPYC; the others are marked as estimates. For 1,
-10 and 20 queries of bench.queries the model gives 0.38, 0.71 and 1.08 cores; measured were 0.38,
-0.78 and 1.15, of which the rehearsal took 0.09 of the last.
+10 and 20 queries of bench.queries the model gives 0.38, 0.71 and 1.08 cores. Measured were 0.38,
+0.78 and 1.15; the rehearsal itself took 0.09 of the last figure.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ PROCESSES: Final[Mapping[str, Cost]] = {
     "host": Cost(100.0, 0.04),
     "aggregator": Cost(600.0, 0.045),
 }
-"""Cost of a process without fragments: its cost with one, less the cost of that one. Memory is that
-of bench.pipeline, first row. Cores are fitted to bench.queries with 1, 10 and 20 queries: with 20,
-a host takes 0.22, an aggregator with its JVM 0.115, the broker 0.35, the proxy of four streams
-0.03. Those of the supervisor are an estimate.
+"""Cost of a process without fragments: its cost with one fragment, less the cost of the fragment.
+Memory is that of bench.pipeline, first row. Cores are fitted to bench.queries with 1, 10 and 20
+queries: with 20, a host takes 0.22, an aggregator with its JVM 0.115, the broker 0.35, the proxy of
+four streams 0.03. The cores of the supervisor are an estimate.
 """
 
 FRAGMENTS: Final[Mapping[str, Cost]] = {
@@ -43,9 +43,9 @@ FRAGMENTS: Final[Mapping[str, Cost]] = {
     "root": Cost(1.0, 0.008),
     "aggregator": Cost(5.0, 0.0035, 0.24),
 }
-"""Cost of each fragment of a process: a stream of the proxy, an orderer or a root of a host. Cores
-as above. The division of memory is an estimate; a query takes 15 MB in all processes together
-(bench.queries).
+"""Cost of each fragment of a process: a stream of the proxy, an orderer or a root of a host, a
+fragment of an aggregator. Cores are fitted as above. A query takes 15 MB in all processes together
+(bench.queries); how they are divided is an estimate.
 """
 
 BROKER_A_LOG: Final = 0.0022

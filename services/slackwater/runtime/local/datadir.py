@@ -1,12 +1,12 @@
 """The data directory: locked by one stack at a time; holds the state that commands read.
 
-``run.json`` names the broker and the processes, for commands and people. It remains after the end
-with the broker's address, because the port is kept over restarts. The lock is held by the kernel
-and ends with its holder, so it is never stale.
+``run.json`` names the broker and the processes, for commands and people. After the end it still has
+the broker's address, because the port is kept over restarts. The lock is one of the kernel and ends
+with the process that holds it, so it is never stale.
 
 The content is readable by its owner only (0700, 0600); wider modes are corrected at the start. A
 directory that also holds foreign files (a project, a temporary directory) keeps its own mode, and
-only the files of slackwater in it are closed.
+only the modes of slackwater's files in it are corrected.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ NAMES: Final = frozenset(
 
 
 class Life(BaseModel):
-    """Restarts and last exit of a supervised process, since its supervisor started."""
+    """Restarts and last exit of a supervised process, since its supervisor was started."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
@@ -90,13 +90,13 @@ class RunFile(BaseModel):
     pid: int | None = None
     """Pid of the supervisor; None: nothing runs."""
     processes: dict[str, int] = {}
-    """Pids of the processes that run now."""
+    """Pids of the processes that run now, by name."""
     lives: dict[str, Life] = {}
-    """Names of all processes that the supervisor keeps running."""
+    """Restarts and last exit of all processes that the supervisor keeps running, by name."""
     prefix: str = ""
     children_of: dict[str, str] = {}
-    """For each query the one whose children it reads. It tells the next start, before the registry
-    can be read, which fragments there are."""
+    """For each query the query whose children it reads. The next start derives the fragments from
+    this before the registry can be read."""
 
     @field_validator("prefix")
     @classmethod
@@ -193,8 +193,8 @@ class DataDirectory:
 def keep_prefix(directory: Path, names: Names) -> None:
     """Store the prefix used with the directory; raises ``DeploymentError`` if it has another one.
 
-    Spools and input positions of proxies belong to the topics of one deployment. A directory of a
-    version without prefixes has none.
+    Spools and input positions of proxies belong to the topics of one deployment. A directory of an
+    earlier version without prefixes counts as one without a prefix.
     """
     file = directory / PREFIX_FILE
     try:

@@ -1,14 +1,14 @@
 """Draining: moves the fragments of a host that uses too much memory to a new host.
 
-The memory of a session is bounded (H of rule-12), and so are the records in flight and read ahead
-for all sessions of a host. A process above these bounds leaks, in a client library or by heap
-fragmentation, and the leak cannot be attributed to a fragment. A new process is free of it. The
-supervisor's process therefore checks the memory of each host, starts an empty host, moves the
-fragments one after another, and ends the old host.
+The memory of a session is bounded (H of rule-12), and so are the records of a host that are in
+flight or read ahead. A process that uses more has a leak, in a client library or by heap
+fragmentation, which cannot be attributed to a fragment. A new process does not have it. The
+supervisor's process therefore checks the memory of each host. If a host uses too much, it starts an
+empty host, moves the fragments one after another, and ends the old host.
 
-Fragments move one at a time into a running process: each is unavailable for half a second, and its
-answers stay within their bound, while the others continue. The alternative, a restart, stops all of
-them for as long as a process takes to start.
+Fragments move one at a time into a running process. Each is unavailable for half a second, so its
+answers stay within their bound, and the others continue. The alternative, a restart of the host,
+stops all of them for as long as a process takes to start.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from slackwater.runtime.local.supervisor import Supervisor
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 
 HOST_MIB_MAX: Final = 512
-"""Allowance of a host without fragments: 100 for the process, 128 in flight, 64 read ahead."""
+"""Allowance of a host without fragments: 100 for the process, 128 for records in flight, 64 for
+records read ahead; the rest is a reserve."""
 FRAGMENT_MIB_MAX: Final = 384
-"""Allowance of each fragment: 256 of H, and the readings that a join retains."""
+"""Allowance of each fragment: 256 for H, and the rest for the readings that a join retains."""
 LOOK_S: Final = 5.0
 BACK_S_MAX: Final = 60.0
-"""Maximum wait for a moved fragment before the next one is moved."""
+"""Longest wait for the new host, and for a moved fragment before the next one is moved."""
 AGAIN_S: Final = 600.0
-"""Minimum time between two drainings: memory that grows faster is not a leak."""
+"""Shortest time between two drainings: memory that grows faster is not a leak."""
 
 Mib = Callable[[int], float]
 

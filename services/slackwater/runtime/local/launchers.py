@@ -22,9 +22,9 @@ from slackwater.runtime.service.parts import ADD, REMOVE
 class ProcessSpec:
     """A process to keep running. It is stopped before those with a higher ``stop_order``.
 
-    ``parts`` are the names of the parts that it serves; empty if it has no parts. ``fragments`` are
-    what else it serves, which is not shown, killed or paused by itself. With ``takes_commands``
-    both can be changed by commands on its standard input.
+    ``parts`` are the names of the parts of the process (``runtime.service.parts``); empty if it has
+    none. ``fragments`` are those of an aggregator, which are not shown, killed or paused by
+    themselves. With ``takes_commands`` both can be changed by commands on the standard input.
     """
 
     name: str
@@ -37,7 +37,7 @@ class ProcessSpec:
 
     @property
     def served(self) -> tuple[str, ...]:
-        """Everything that commands can add and remove."""
+        """All names that commands can add and remove."""
         return (*self.parts, *self.fragments)
 
 
@@ -77,15 +77,15 @@ class CommandLauncher:
         spec = self._spec
         env = os.environ | dict(spec.env)
         with append_to(self._log) as log:
-            is_reported = spec.parts or spec.takes_commands
-            stdin = subprocess.PIPE if is_reported else subprocess.DEVNULL
+            has_commands = spec.parts or spec.takes_commands
+            stdin = subprocess.PIPE if has_commands else subprocess.DEVNULL
             spawning = asyncio.ensure_future(
                 asyncio.to_thread(spawn, spec.command, stdin=stdin, stdout=log, env=env)
             )
             try:
                 self._process = await asyncio.shield(spawning)
             except asyncio.CancelledError:
-                # The thread goes on: without this, a process would run that has no owner.
+                # The thread continues. Without this the process would run unsupervised.
                 _end(await spawning)
                 raise
         self._notify(spec.served, self._spec.served)
@@ -94,8 +94,8 @@ class CommandLauncher:
     def serve(self, spec: ProcessSpec) -> None:
         """Set the parts that the process serves.
 
-        A running process gets commands on its standard input, one that is being started gets them
-        after its start. Later starts have the parts in the command line.
+        A running process gets commands on its standard input; a process that is being started gets
+        them after its start. Later starts have the parts in the command line.
         """
         was, self._spec = self._spec, spec
         self._notify(was.served, spec.served)
@@ -127,7 +127,7 @@ class CommandLauncher:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process of its own session, and wait for its end."""
+    """Kill a process and its children, which have a session of their own; wait for its end."""
     os.killpg(process.pid, signal.SIGKILL)
     if process.stdin is not None:
         process.stdin.close()

@@ -1,17 +1,17 @@
 """Computes the processes and topics of a deployment. Pure: returns names and commands.
 
-A deployment has one proxy for all streams, and more for streams that ask for several. It has as
-many hosts and aggregators as the largest number of replicas. Hosts run the orderers, one per
-(query, child, replica), and the roots, one per (query, part). Streams, orderers and roots have
-names of their own (``proxy/<stream>``, ``orderer/<query>.0.a``), under which they are shown, killed
-and paused.
+A deployment has one proxy for all streams, and additional proxies for streams that declare several.
+It has as many hosts and aggregators as the largest number of replicas. Hosts run the orderers, one
+for each (query, child, replica), and the roots, one for each (query, part). Streams, orderers and
+roots have names of their own (``proxy/<stream>``, ``orderer/<query>.0.a``), under which they are
+shown, killed and paused.
 
 Replica r of every child of every query is in host r and on aggregator r: two replicas of one child
 never share a process (trace-19), and an additional query needs no additional process. Roots are
 assigned to the hosts round-robin, so the roots of a query's parts, and of a chain, are in different
 hosts as far as possible. A query without a window needs no aggregation: its roots read the ordered
 logs (trace-21), and a deployment of such queries starts no Spark. Queries that read the same
-children (``deployment/sharing.py``) have their orderers and aggregated fragments once.
+children (``deployment/sharing.py``) have only one set of orderers and aggregated fragments.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ HOST: Final = "host"
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The parameters of the command lines; ``proxy_options`` are for the proxy only, and so on."""
+    """The parameters of the command lines; ``proxy_options`` are for proxies only, and so on."""
 
     deployment_path: Path
     bootstrap: str
@@ -62,8 +62,9 @@ class Launch:
     def environment(self) -> Mapping[str, str]:
         """Environment of the processes; unlike arguments, it is not visible to other users.
 
-        The first variable is also set if there is no file, so that a process does not use one that
-        is meant for another cluster. The health file is that of the process that started these.
+        The first variable is empty if there is no file, so that a process does not use an inherited
+        one for another cluster. The second is empty since the inherited health file belongs to the
+        process that starts these.
         """
         return {
             "SLACKWATER_KAFKA_CONFIG": str(self.kafka_config or ""),
@@ -89,9 +90,9 @@ def host_names(deployment: Deployment) -> tuple[str, ...]:
 def expected_names(queries: Mapping[str, QuerySpec], latest: Iterable[str] = ()) -> tuple[str, ...]:
     """Return the processes that registered queries need; omits streams that no query reads.
 
-    Of a stream with several proxies only the first is known: the registry has no streams. If one of
-    the ``latest`` processes is the aggregator of a node, aggregators are omitted: which ones there
-    are depends on the placement.
+    Of a stream with several proxies only the first is included, since the registry does not have
+    the streams. ``latest`` has the names in the latest heartbeats. If one of them is the aggregator
+    of a node, aggregators are omitted, since their number depends on the placement.
     """
     read = (name for query in queries.values() for name in query.sources)
     streams = dict.fromkeys(name for name in read if name not in queries)
@@ -110,7 +111,7 @@ def stages(query: QuerySpec) -> tuple[tuple[str, ...], ...]:
     """Return the stages between the source logs and a query's results, with all copies of each.
 
     While one copy of each stage runs, answers must meet the bound. Proxies are not included: the
-    bound holds while sources are missing, and while a query that this one reads is (trace-20).
+    bound holds also while sources are missing, or a query that this one reads (trace-20).
     """
     children = range(query.children)
     orderers = [[of.process for of in _replicas(query, child)] for child in children]
@@ -168,7 +169,7 @@ def _of_streams(
 
 
 def fragment_specs(deployment: Deployment, launch: Launch) -> list[ProcessSpec]:
-    """Return all other processes; those that start slowest are first."""
+    """Return the aggregators and hosts; aggregators are first, since they start slowest."""
     aggregators = [
         aggregator_spec(name, fragments, launch)
         for name, fragments in aggregators_of(deployment).items()
@@ -282,7 +283,7 @@ def _aggregators(queries: Iterable[QuerySpec]) -> dict[str, list[str]]:
 
 
 def _roots(queries: Iterable[QuerySpec]) -> list[str]:
-    """All roots; those of a changed query follow when its earlier generation ends (rule-29)."""
+    """All roots; those of a new generation start when the earlier generation ends (rule-29)."""
     queries = tuple(queries)
     names = [query.name for query in queries]
     return [
@@ -306,7 +307,7 @@ def _hosts(queries: Iterable[QuerySpec]) -> dict[str, list[str]]:
 
 
 def _fragments(queries: Iterable[QuerySpec]) -> Iterable[OrdererName]:
-    """All orderers; queries that read the same children have them once."""
+    """All orderers; those of children that several queries read occur once."""
     of_children = {query.child_query: query for query in reversed(tuple(queries))}
     for query in reversed(of_children.values()):
         for child in range(query.children):

@@ -12,9 +12,9 @@ LINES_MAX: Final = 12
 
 
 def last_lines(log: Path, since_bytes: int = 0) -> list[str]:
-    """Return the last non-blank lines after ``since_bytes``, where one life of a process starts.
+    """Return the last non-blank lines after ``since_bytes``, where the output of a start begins.
 
-    A log that has been truncated since is shorter, and is read from its beginning.
+    A log that is shorter has been truncated since, and is read from its beginning.
     """
     try:
         with log.open("rb") as file:
@@ -48,7 +48,7 @@ def last_error(log: Path, since_bytes: int = 0) -> str | None:
 
 
 def last_message(log: Path, name: str) -> str:
-    """Return the last error of a log, if possible of this part, for an error message."""
+    """Return the last error of this part or process in a log, else the last error of any."""
     marks = (f" ERROR {name} ", f" CRITICAL {name} ")
     reported = [line for line in last_lines(log) if any(mark in line for mark in marks)]
     error = reported[-1].partition(": ")[2] if reported else last_error(log)

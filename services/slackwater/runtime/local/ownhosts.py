@@ -1,21 +1,21 @@
 """Own hosts: moves a fragment whose turns are too long to a host of its own.
 
-The host measures turns, throttles the fragment and reports it in the fragment's heartbeat
+The host measures turns, delays the fragment and reports it in the fragment's heartbeat
 (``runtime.host.longturns``). The supervisor reads that here, starts a host for this fragment alone,
-and removes it from the first host. No state is transferred: the fragment starts from its logs, as
-after any failure. Its START separates the records of its two incarnations, so the order of stop and
-start does not matter (rule-6).
+and removes the fragment from the first host. No state is transferred: the fragment starts from its
+logs, as after any failure. Its START separates the records of its two incarnations, so the order of
+stop and start does not matter (rule-6).
 
-A fragment is not moved back: the cause of long turns is in it or in its input, and a move
-interrupts its query for some seconds. Own hosts are bounded, since each is a process; fragments
-beyond the bound stay throttled in their first host.
+A fragment is not moved back: the cause of long turns is in the fragment or in its input, and a move
+interrupts its query for some seconds. The number of own hosts is bounded, since each is a process;
+further fragments stay delayed in their first host.
 
-A host in which a turn does not end runs no command. It is killed as a last resort, and restarts
-without the fragment.
+A host in which a turn does not end executes no command. It is killed, and restarts without the
+fragment.
 
-A heartbeat counts only with the pid of the process that serves the fragment now: it may date from
-before the move. Any principal with write access to the topic can forge heartbeats; the damage is
-bounded, since moves are bounded and a kill happens only with a move.
+A heartbeat counts only if it has the pid of the process that runs the fragment now: it may date
+from before the move. Any principal with write access to the topic can forge heartbeats. The damage
+is bounded, since moves are bounded and a host is killed only with a move.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Pure decisions of supervision: back-off, and the targets of a name.
+"""Decisions of supervision: the back-off of restarts, and the processes that a name matches. Pure.
 
-Used for restarts by the supervisor (processes), a proxy (streams) and a host (fragments).
+The supervisor (for processes), a proxy (for streams) and a host (for fragments) use the back-off.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from slackwater.model.names import kind_of
 
 
 class BackOff:
-    """Exponential back-off between restarts; a first death within the window waits 0 s.
+    """Exponential back-off between restarts.
 
-    Each further death within the window doubles the wait, up to a bound. Restarts never end, since
-    a broker or a disk may become available again.
+    A death later than ``window_s`` after the previous one is followed by a restart at once. Each
+    further death within ``window_s`` of the previous one doubles the wait, from ``first_s`` up to
+    ``wait_s_max``. Restarts never end, since a broker or a disk may become available again.
     """
 
     def __init__(
         self, *, window_s: float = 10.0, first_s: float = 0.5, wait_s_max: float = 8.0
     ) -> None:
-        assert 0 < first_s <= wait_s_max < window_s, "else the longest wait would end the row"
+        assert 0 < first_s <= wait_s_max < window_s, "the longest wait must not reset the back-off"
         self._window_s, self._first_s, self._wait_s_max = window_s, first_s, wait_s_max
         self._died_s: float | None = None
         self._in_a_row = 0
@@ -38,10 +39,11 @@ class BackOff:
 
 
 def matching(target: str, names: Iterable[str]) -> list[str]:
-    """Return the processes that a name in a fault means: that process, else all with the prefix.
+    """Return the processes that the target of a fault names.
 
-    A kind (``orderer``, ``orderer/*``) means all processes of the kind, or the one process of the
-    kind's name (``proxy``) if there is one. Raises ``UsageError`` if no process matches.
+    That is the process of this name, else all whose names begin with it. A kind (``orderer``,
+    ``orderer/*``) names all processes of the kind, or the process whose name is that of the kind
+    (``proxy``), if there is one. Raises ``UsageError`` if no process matches.
     """
     names, target = sorted(names), target.removesuffix("/*")
     if target in names:

@@ -2,8 +2,8 @@
 
 The processes and their fragments are those of the layout; their costs are measured
 (``runtime.local.costs``). A deployment file does not contain the rates of its streams: these are a
-``PlannedLoad``, whose default gives the order of magnitude. CPU is that of normal operation; a
-catch-up after a failure uses all available CPU.
+``PlannedLoad``, whose default is an order of magnitude. CPU is that of normal operation; a catch-up
+after a failure uses all available CPU.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from slackwater.runtime.local.supervisor import BROKER
 
 DAY_S: Final = 86_400
 CORES_SHARE_MAX: Final = 0.7
-"""Above it queues grow, and a restarted process has no CPU left for its catch-up."""
+"""With more, queues grow, and a restarted process has no CPU left for its catch-up."""
 MEMORY_SHARE_MAX: Final = 0.8
 """The rest is for the operating system and for the page cache from which the broker reads."""
 SHORT_BOUND_US: Final = 1_000_000
@@ -58,7 +58,7 @@ class Machine:
 
 
 def _is_seen(path: Path) -> bool:
-    """Return whether a path exists; False below a directory that may not be searched."""
+    """Return whether a path exists; False below a directory without the right to search it."""
     try:
         return path.exists()
     except PermissionError:
@@ -98,7 +98,7 @@ class ResourcePlan:
 
 
 def plan(deployment: Deployment, load: PlannedLoad, *, own_broker: bool = True) -> ResourcePlan:
-    """Return the plan for new queries; input topics are assumed to have one partition."""
+    """Return the plan; queries are assumed to be new, and input topics to have one partition."""
     deployment = share(deployment)
     specs = [*proxy_specs(deployment, _NOWHERE), *fragment_specs(deployment, _NOWHERE)]
     processes = [PlannedProcess("supervisor", 0, *_base("supervisor"))]
@@ -124,7 +124,7 @@ def advice(
     ]
 
 
-# The sum.
+# Computation of the plan.
 
 
 def _base(kind: str) -> tuple[float, float]:
@@ -185,9 +185,10 @@ def _broker(deployment: Deployment, load: PlannedLoad) -> PlannedProcess:
     logs = [load.per_s for _ in deployment.streams]
     for query in deployment.queries.values():
         for child in range(query.children if query.has_children else 0):
-            comes = _child_per_s(deployment, query, child, load)
-            # Each replica orders all readings; the logs after aggregation have none.
-            logs += [comes, 0.0] * query.replicas
+            per_s = _child_per_s(deployment, query, child, load)
+            # Each replica writes all readings to its stable log, normally none to its live log.
+            logs += [per_s, 0.0] * query.replicas
+        # Deltas hold no readings.
         logs += [0.0] * (query.parts if query.has_children else 0)
     cores += costs.BROKER_A_LOG * len(logs) + 1e-6 * costs.BROKER_US_A_READING * sum(logs)
     return PlannedProcess(BROKER, 0, memory_mb, cores)
@@ -219,7 +220,7 @@ def _disk(deployment: Deployment, load: PlannedLoad) -> tuple[float, float]:
     return a_day, kept
 
 
-# The advice.
+# Computation of the advice.
 
 
 def _for_memory(
@@ -260,11 +261,11 @@ def _for_cores(
 
 def _for_children(deployment: Deployment, load: PlannedLoad) -> Iterator[str]:
     for query in deployment.queries.values():
-        comes = [_child_per_s(deployment, query, c, load) for c in range(query.children)]
-        if max(comes) > costs.CHILD_READINGS_PER_S_MAX:
-            wanted = -(-sum(comes) // costs.CHILD_READINGS_PER_S_MAX)
+        per_s = [_child_per_s(deployment, query, c, load) for c in range(query.children)]
+        if max(per_s) > costs.CHILD_READINGS_PER_S_MAX:
+            wanted = -(-sum(per_s) // costs.CHILD_READINGS_PER_S_MAX)
             yield (
-                f"query {query.name}: {max(comes):,.0f} readings/s for one orderer, which sustains"
+                f"query {query.name}: {max(per_s):,.0f} readings/s for one orderer, which sustains"
                 f" {costs.CHILD_READINGS_PER_S_MAX:,}: use `children: {wanted:.0f}`, if it has as"
                 " many sources"
             )

@@ -1,12 +1,12 @@
 """Child processes that die with their parent.
 
-A broker or worker that outlives a killed supervisor holds ports and locks, which the next run
-needs. Linux can send a signal to a child when its parent ends (prctl, PR_SET_PDEATHSIG), but
+A broker or another child that outlives a killed supervisor holds ports and locks, which the next
+run needs. Linux can send a signal to a child when its parent ends (prctl, PR_SET_PDEATHSIG), but
 "parent" there means the *thread* that forked: a child started from a short-lived thread would be
-killed when that thread ends. So one thread that lives as long as the interpreter starts all
-children, and `setpriv` (util-linux) sets the signal; a preexec_fn would run Python between fork
-and exec, which may deadlock in a program with threads. Where there is no setpriv, children are
-stopped by their owners only. Files of a child are readable by its owner only (``umask``).
+killed when that thread ends. All children are therefore started by one thread that lives as long
+as the interpreter. ``setpriv`` (util-linux) sets the signal: a preexec_fn would run Python between
+fork and exec, which may deadlock in a program with threads. Without setpriv, children are stopped
+only by the program that started them. A child's files are readable by their owner only (``umask``).
 """
 
 import shutil
@@ -43,8 +43,8 @@ def spawn(
 ) -> subprocess.Popen[bytes]:
     """Start a child in a session of its own, so that Ctrl-C reaches the parent alone.
 
-    The parent then stops its children in an order of its own. `.pid` is that of the command, since
-    setpriv replaces itself by the command.
+    The parent can then stop its children in order. ``pid`` is that of the command, since setpriv
+    replaces itself by the command.
     """
     return (
         _spawner()

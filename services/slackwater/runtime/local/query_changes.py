@@ -1,9 +1,9 @@
 """Applies, pauses, resumes and deletes queries while a stack runs.
 
-A query that is applied brings what its fragments need of a deployment file in its registered
-definition, since no running process has it in its file. Fragments are added to running hosts and
-aggregators; the other queries go on. A change is complete when it is registered: after a restart
-the stack starts what the registry says.
+The registered definition of an applied query has all that its fragments need of a deployment file,
+since the query is not in the file of the running processes. Fragments are added to running hosts
+and aggregators; the other queries continue. A change is permanent once it is registered: a
+restarted stack starts the queries of the registry.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class QueryChanges:
         self._changing = asyncio.Lock()
         self._is_settled = True
         self._replacing: Replacing | None = None
-        self._to_tell: set[str] = set()
+        self._to_learn: set[str] = set()
         """Streams whose proxies are to read the registry."""
 
     @property
@@ -44,7 +44,7 @@ class QueryChanges:
         return Registry(self._stack.transport).all_queries()
 
     async def apply(self, added: Deployment, name: str, start: Start = "now") -> bool:
-        """Start a query that is not in the deployment file.
+        """Register and start a query that is not in the deployment file.
 
         Args:
             added: has the query, and all that it reads.
@@ -62,7 +62,7 @@ class QueryChanges:
             if definition is None:
                 return False
             stack.set_queries(changed, stack.paused)
-            self._to_tell |= changed.streams.keys() & {*definition.spec.sources}
+            self._to_learn |= changed.streams.keys() & {*definition.spec.sources}
             await self._settle()
             return True
 
@@ -104,11 +104,11 @@ class QueryChanges:
         return await asyncio.to_thread(self._replacing.is_ready, queries[later], queries[earlier])
 
     def retire(self, registered: Mapping[str, QueryDefinition]) -> None:
-        """Delete, after a while, topics that only deleted queries have used."""
+        """Delete the topics that only deleted queries have used, after a grace period."""
         self._stack.retire(registered)
 
     async def settle(self) -> None:
-        """Do what is left of a change that was registered and then failed, as on a full disk."""
+        """Complete a change that was registered and then failed, for example on a full disk."""
         async with self._changing:
             if not self._is_settled:
                 await self._settle()
@@ -117,6 +117,6 @@ class QueryChanges:
         self._is_settled = False
         fragments = Fragments(self._stack.supervisor, self._stack.launch)
         await fragments.settle(self._stack.running)
-        fragments.learn(sorted(self._to_tell), self._stack.deployment)
-        self._to_tell.clear()
+        fragments.learn(sorted(self._to_learn), self._stack.deployment)
+        self._to_learn.clear()
         self._is_settled = True

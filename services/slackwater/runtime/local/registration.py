@@ -1,9 +1,9 @@
 """Registration: creates the topics, the event clock and the queries of a deployment in Kafka.
 
-`slackwater up` registers for the processes that it starts; under Compose, systemd or Kubernetes the
-one-shot command `slackwater topics` and the registrar do. Registration is idempotent: existing
-topics and entries are kept, so a second start uses the E0 and the w that the first one fixed
-(trace-24, trace-27).
+`slackwater up` registers the deployment whose processes it starts. Under Compose, systemd or
+Kubernetes the one-shot command `slackwater topics` creates the topics, and the registrar does the
+rest. Registration is idempotent: existing topics and entries are kept, so a second start uses the
+E0 and the w that the first one fixed (trace-24, trace-27).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from slackwater.runtime.service.state import read_root_states
 _log = logging.getLogger(__name__)
 
 APPEARS_S_MAX = 2.0
-"""Time until a new topic appears in the metadata of all brokers."""
+"""Longest wait for a new topic to appear in the metadata of all brokers."""
 
 
 def as_changed(
@@ -56,7 +56,8 @@ def as_changed(
     live = [name for name, found in registered.items() if found.state != "deleted"]
     for name, found in registered.items():
         if name in queries and latest_generation(name, live) not in {name, None}:
-            queries[name] = found.spec  # it is being changed: the file may have the new definition
+            # The query is being changed, and the file may have its new definition.
+            queries[name] = found.spec
         if found.state == "deleted" and queries.pop(name, None) is not None:
             _log.warning("%s: %s", path, _why_not_started(name, live))
         elif found.state != "deleted" and found.deployment is not None:
@@ -147,7 +148,7 @@ class Registration:
     def make_topics(self, *, input_partitions: int | None = None, within_s: float = 30.0) -> None:
         """Create missing topics; with ``input_partitions`` also the input topics.
 
-        A topic with more proxies has a partition for each of them.
+        A topic that several proxies share has at least one partition for each of them.
         """
         cluster = self._transport.cluster
         if input_partitions is not None:
@@ -162,7 +163,7 @@ class Registration:
         ensure_topics(cluster, topic_specs(self._deployment, self.partitions_of), within_s)
 
     @property
-    def _elsewhere(self) -> str:
+    def _new_start(self) -> str:
         """Advice for a start without the present registration, which is stored in the topics."""
         if self._data_dir is not None:
             return f"start anew with another --data-dir (it is registered in {self._data_dir})"
@@ -184,7 +185,7 @@ class Registration:
         if published.to_json() != wanted.to_json():
             raise UsageError(
                 f"{self._path} has clock: {self._deployment.clock}, but the registered deployment"
-                f" has another event clock ({published.to_json()['kind']}): {self._elsewhere}"
+                f" has another event clock ({published.to_json()['kind']}): {self._new_start}"
             )
         return published
 
@@ -220,10 +221,10 @@ class Registration:
                 logs; ``now``: the next window (with ``clock: data`` as ``beginning``).
 
         Returns:
-            None while there is no reading from which the start would follow.
+            None while the start depends on a first reading that has not arrived.
 
-        A new generation of a query starts where the earlier one has not given stable answers, and
-        ``start`` is not used (rule-29).
+        A new generation of a query starts at the first window for which the earlier one has given
+        no stable answer, and ``start`` is not used (rule-29).
         """
         deployment = self._deployment
         query = deployment.queries[name]
@@ -247,7 +248,7 @@ class Registration:
         )
 
     def _unanswered(self, later: QuerySpec) -> int | None:
-        """The start of a new generation, us; None while no earlier generation is registered."""
+        """Return E0 (us) of a new generation; None while no earlier generation is registered."""
         registered = Registry(self._transport).all_queries()
         for earlier in earlier_generations(later.name, registered):
             query = registered[earlier]
@@ -264,9 +265,9 @@ class Registration:
         return None
 
     def _check_kept(self, later: QuerySpec, start_us: int) -> None:
-        """Raise ``EnvironmentProblem`` if readings have been deleted that a new generation needs.
+        """Raise ``EnvironmentProblem`` if retention has deleted readings of a new generation.
 
-        Its windows would be answered without them, and the gap would be recorded nowhere.
+        Its windows would be answered without these readings, and no record would have the gap.
         """
         deployment = self._deployment
         sources = sources_of(deployment, self.partitions_of)
@@ -293,7 +294,7 @@ class Registration:
         )
 
     def as_registered(self) -> Deployment:
-        """Return the deployment with its registered queries, and the children that they read."""
+        """Return the deployment with only its registered queries, and the children they read."""
         registered = self._registered()
         found = share(self._deployment, registered)
         queries = {name: query for name, query in found.queries.items() if name in registered}
@@ -306,7 +307,8 @@ class Registration:
     def missing(self) -> list[str]:
         """Return the unregistered queries.
 
-        ``DeploymentError`` if a registered one has changed, or its first deadline would.
+        ``DeploymentError`` if a registered query has changed, or its first deadline would become
+        earlier.
         """
         found = Registry(self._transport).queries()
         for name, query in self._deployment.queries.items():
@@ -315,7 +317,7 @@ class Registration:
                     f"{self._path}: query {name} is registered with another"
                     f" definition: start with the earlier file and change the query with"
                     f" `slackwater query apply {self._path}`, use another name for the new query,"
-                    f" or {self._elsewhere}"
+                    f" or {self._new_start}"
                 )
         self._check_deadlines(found)
         return [name for name in self._deployment.queries if name not in found]
@@ -323,14 +325,14 @@ class Registration:
     def _check_deadlines(self, found: Mapping[str, QueryDefinition]) -> None:
         queries = self._deployment.queries
         known = {name: query for name, query in queries.items() if name in found}
-        # Earlier versions did not store the deadline; it followed from what was registered.
+        # Earlier versions did not store the deadline; it follows from the registered queries.
         fixed = first_deadlines(replace(self._deployment, queries=known), known)
         fixed = {name: min(us, found[name].first_deadline_us) for name, us in fixed.items()}
         for reason in brought_forward(self._deployment, fixed):
-            raise DeploymentError(f"{self._path}: {reason}, or {self._elsewhere}")
+            raise DeploymentError(f"{self._path}: {reason}, or {self._new_start}")
 
     def _deadline_us(self, query: QuerySpec) -> int | None:
-        """Return the first deadline of a query if it is not the one of its own bound."""
+        """Return the first deadline of a query, us; None if it is that of the query's own bound."""
         deadline_us = self._deployment.deadline_us(query, 1)
         return None if self._deployment.bound_at(query) == query else deadline_us
 
@@ -346,7 +348,7 @@ class Registration:
         for query in deployment.in_order():
             if query.name not in wanted:
                 continue
-            # Queries that share children begin together, whatever has arrived meanwhile.
+            # Queries that share children have one start, also if readings arrive meanwhile.
             start_time_us = begins.get(query.child_query)
             if query.child_query not in begins and not set(unknown).intersection(
                 deployment.queries_of(query)

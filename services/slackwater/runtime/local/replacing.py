@@ -1,8 +1,9 @@
-"""Finds out when a query's new generation can replace the earlier one (rule-29).
+"""Determines when a query's new generation is ready to replace the earlier one.
 
-It can when it has computed what the next answer needs, so that the bound holds across the change:
-one replica of each child has passed the answers of the earlier generation, and its deltas have been
-written. Deltas are one record for each ordered record (rule-19), so their logs' ends show that.
+A generation is *ready* when all input of its next answer is available, so that the bound holds
+across the change: one replica of each child has passed the windows that the earlier generation has
+answered, and its deltas have been written. There is one delta for each ordered record (rule-19), so
+the ends of the logs show whether all deltas are written (rule-29).
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from slackwater.runtime.service.state import read_root_states
 
 
 class Replacing:
-    """Watches generations that are to replace earlier ones; for one thread at a time."""
+    """Checks generations that are to replace earlier ones; for one thread at a time."""
 
     def __init__(self, transport: Transport, listener: HeartbeatListener) -> None:
         self._transport, self._listener = transport, listener
         self._ordered_before: dict[str, Mapping[Log, int]] = {}
 
     def is_ready(self, later: QuerySpec, earlier: QuerySpec) -> bool:
-        """Whether the later generation has reached the answers of the earlier one.
+        """Whether the later generation is ready to replace the earlier one; blocks.
 
-        The first call never returns True for a query with a window: the deltas must have reached
-        the end that the ordered logs had at the call before. Asks Kafka.
+        For a query with a window the first call never returns True: the deltas must have reached
+        the ends that the ordered logs had at the previous call.
         """
-        answered_to = self._read_to(earlier)
+        answered_to = self._answered_to(earlier)
         ahead = [
             [r for r in range(later.replicas) if self._reached(later, child, r) >= answered_to]
             for child in range(later.children)
@@ -70,25 +71,25 @@ class Replacing:
         kept = {*live}
         self._ordered_before = {n: e for n, e in self._ordered_before.items() if n in kept}
 
-    def _read_to(self, query: QuerySpec) -> int:
-        """The event time up to which the answers of the earlier generation reach, in us.
+    def _answered_to(self, query: QuerySpec) -> int:
+        """The event time (us) up to which an earlier generation has answered.
 
-        That is the end of the last answered window of the part that has come furthest. It is 0 if
-        no part has answered.
+        That is the end of the last answered window, in the part that has answered the most. It is 0
+        if no part has answered.
         """
         names = [RootName(query.name, part).process for part in range(query.parts)]
         beats = {name: self._listener.latest(name) for name in names}
         known = {
             n: b.detail["answered_to"] for n, b in beats.items() if b and "answered_to" in b.detail
         }
-        if known.keys() < {*names}:  # this process has just begun to listen
+        if known.keys() < {*names}:  # heartbeats of some roots have not been received yet
             states = read_root_states(self._transport, query.name, query.parts)
             known |= {n: state.answered_to for n, state in states.items() if n not in known}
         ahead_us = 0 if query.window is None else query.window.size_us - query.window.slide_us
         return max(known.values(), default=-ahead_us) + ahead_us
 
     def _reached(self, query: QuerySpec, child: int, replica: int) -> int:
-        """The event time that a replica has reached, in us; -1 while it is not ready."""
+        """The event time (us) that a replica has reached; -1 if it is suppressed or not ready."""
         process = OrdererName(query.name, child, replica).process
         beat = self._listener.latest(process)
         if beat is None or not self._listener.ready(process) or beat.detail.get("mute", 1):

@@ -4,11 +4,11 @@
     python -m slackwater.runtime.local.secured_stack grant FOLDER --deployment FILE \
         --brokers HOST:PORT
 
-``make`` writes what is missing, once: below FOLDER a directory for the brokers, one for each role,
-and ``outside`` for programs on the host. Each is a volume that only its role mounts. The
+``make`` creates what is missing: below FOLDER a directory for the brokers, one for each role, and
+``outside`` for programs on the host. Each is a volume that is mounted only for its role. The
 authority's key is never written. ``grant`` authenticates with the broker's certificate, and creates
-the users in Kafka with the rules of ``slackwater acl``; deny is the default. Both are idempotent,
-so each `docker compose up` runs them; rules of a new deployment file are added, old ones stay.
+the users in Kafka with the rules of ``slackwater acl``; all else is denied. Both are idempotent, so
+each `docker compose up` runs them: rules of a new deployment file are added, old ones stay.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from slackwater.runtime.security.security_file import read_kafka_file
 BROKER: Final = "broker"
 OUTSIDE: Final = "outside"
 PRODUCER: Final = "producer"
-"""The user that writes readings to the input topics of streams."""
+"""User and name of the program that writes readings to the input topics of streams."""
 AUTHORITIES: Final = Path("ca.pem")
 GROUPS: Final = "client-"
 """Prefix of the client's consumer groups."""

@@ -1,11 +1,11 @@
 """The stack: a whole deployment on this machine, started in the right order.
 
-There are two ways to start. `up` is for live data: the event clock is published at once, the
+There are two ways to start. `up` is for live data: the event clock is published at once. The
 proxies start first and read the data in their inputs, then the queries are registered with the E0
 of that data (trace-24), and the other processes start. In a *rehearsal* the data is given: the
-queries are registered first, all processes start and become ready, and then the clock is published,
-anchored a second ahead, so that all begin together. Processes wait for their entries in the
-registry, so every order is correct; this one is the fastest.
+queries are registered first, and all processes start and become ready. Then the clock is published,
+anchored one second ahead, so that all processes begin together. Processes wait for their entries in
+the registry, so every order is correct; these are the fastest.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ from slackwater.runtime.service.truncation import Truncation
 _log = logging.getLogger(__name__)
 
 PROXIES_READY_S_MAX = 5.0
-"""Maximum wait for proxies to read their inputs to the end before queries are registered."""
+"""Longest wait for proxies to read their inputs to the end before queries are registered."""
 READY_S_MAX = 600.0
 BROKER_S_MAX = 10.0
-"""Maximum wait for the response of an external broker."""
+"""Longest wait for the response of an external broker."""
 ANCHOR_AHEAD_US = 1_000_000
 AGGREGATORS = "aggregator/"
 _LOOK_S = 0.2
@@ -88,7 +88,10 @@ class StackOptions:
 
 
 class Stack:
-    """A deployment's processes on this machine. For one event loop; ``stop`` in every case."""
+    """A deployment's processes on this machine. For one event loop.
+
+    ``stop`` must be called in every case, also after a start that has failed.
+    """
 
     def __init__(
         self,
@@ -157,10 +160,10 @@ class Stack:
     @property
     def process_names(self) -> tuple[str, ...]:
         """Names of its processes and parts, with the broker if it is embedded."""
-        return process_names(self.running, broker=not self._is_elsewhere)
+        return process_names(self.running, broker=not self._has_external_broker)
 
     async def open(self) -> str:
-        """First phase of both ways: directory, broker, topics; returns the broker's address."""
+        """First phase of both starts: directory, broker, topics; returns the broker's address."""
         self._directory.acquire()
         keep_prefix(self._directory.path, self._deployment.names)
         self._deployment = self._as_in_last_run()
@@ -176,7 +179,7 @@ class Stack:
         self._deployment = await asyncio.to_thread(self.registration.share)
         self._launch = self._launch_at(cluster)
         self._write_run()
-        # Users cannot create topics on a broker that only runs while this stack does.
+        # A user cannot create topics in advance on a broker that runs only with this stack.
         inputs = 1 if self._options.bootstrap is None else None
         await asyncio.to_thread(self.registration.make_topics, input_partitions=inputs)
         self._listener = HeartbeatListener(self._transport).start()
@@ -187,10 +190,10 @@ class Stack:
         return cluster.bootstrap
 
     async def start_up(self) -> None:
-        """Start it for live data; returns when all processes have been started once.
+        """Start the processes for live data; returns when all have been started once.
 
-        Queries are registered in the background where their beginning is not known yet
-        (``clock: data`` and no data).
+        A query whose start time is not known yet (``clock: data`` and no data) is registered in the
+        background.
         """
         event_clock = await asyncio.to_thread(self.registration.publish_clock)
         missing = await asyncio.to_thread(self.registration.missing)
@@ -198,11 +201,11 @@ class Stack:
         for proxy in proxies:
             await self.supervisor.start(proxy)
         if missing:
-            with contextlib.suppress(EnvironmentProblem):  # not all in time; the log has it
+            with contextlib.suppress(EnvironmentProblem):  # not all are ready in time
                 parts = [part for proxy in proxies for part in proxy.parts]
                 await self.wait_ready(parts, PROXIES_READY_S_MAX)
             missing = await asyncio.to_thread(self.registration.register, missing, event_clock)
-            # Another program may have registered one of them first, with other children.
+            # Another program may have registered one of the queries first, with other children.
             self._deployment = await asyncio.to_thread(self.registration.share)
             self._write_run()
         await self._start_fragments()
@@ -218,7 +221,7 @@ class Stack:
         self._write_run()
 
     def retire(self, registered: Mapping[str, QueryDefinition]) -> None:
-        """Delete, after a while, topics that only deleted queries have used."""
+        """Delete the topics that only deleted queries have used, after a grace period."""
         if self._retired is None:
             self._retired = RetiredTopics(self.transport, self.listener)
             self._in_background(self._retired.run())
@@ -230,7 +233,7 @@ class Stack:
         return without_queries(self._deployment, self._paused)
 
     def registration_of(self, deployment: Deployment) -> Registration:
-        """Return what registers a deployment in the Kafka cluster of this stack."""
+        """Return the registration of a deployment in the Kafka cluster of this stack."""
         embedded = self._options.bootstrap is None
         return Registration(
             self.transport,
@@ -248,7 +251,7 @@ class Stack:
         ]
         registry = Registry(self.transport)
         await asyncio.to_thread(registry.publish_queries, *definitions)
-        # The slow ones first; readiness is awaited for all of them together.
+        # The slowest processes start first; then the stack waits until all are ready.
         fragments = fragment_specs(self._deployment, self.launch)
         proxies = proxy_specs(self._deployment, self.launch)
         await self._start_rest([*fragments, *proxies])
@@ -269,8 +272,8 @@ class Stack:
     async def wait_ready(self, names: Iterable[str], within_s: float) -> None:
         """Wait until these processes report ready.
 
-        Exit code 2 or 3 before a process is ready means a problem that no restart repairs; its last
-        message is raised here as the corresponding error.
+        A process that ends with exit code 2 or 3 before it is ready has a problem that no restart
+        repairs. Its last message is raised here as the corresponding error.
         """
         waiting = list(names)
         loop = asyncio.get_running_loop()
@@ -308,18 +311,19 @@ class Stack:
         self._directory.release()
 
     def _as_in_last_run(self) -> Deployment:
-        with contextlib.suppress(EnvironmentProblem):  # a damaged file only costs a restart
+        # With a damaged file the process that starts early may have to be restarted.
+        with contextlib.suppress(EnvironmentProblem):
             if (run := read_run(self._directory.path)) is not None:
                 return as_in_last_run(self._options.deployment, run.children_of)
         return self._deployment
 
     @property
-    def _is_elsewhere(self) -> bool:
+    def _has_external_broker(self) -> bool:
         """Whether the broker is external."""
         return (self._options.bootstrap, self._options.kafka_config) != (None, None)
 
     async def _find_broker(self) -> Cluster:
-        if not self._is_elsewhere:
+        if not self._has_external_broker:
             return await self._start_broker()
         options = self._options
         given = find_cluster(options.bootstrap, options.kafka_config, Role.ADMIN)
@@ -357,10 +361,11 @@ class Stack:
     async def _start_early(self, launch: Launch) -> None:
         """Start the slowest process, the first aggregator, while the broker starts.
 
-        It waits for the broker and for its queries. A killed broker can register again only after
-        three idle seconds, and half of a restart is the start of Spark's JVM, which needs no broker
-        for most of it. The other replicas' aggregators follow once the broker responds: on two
-        cores they would delay both, and one replica suffices for an answer.
+        The aggregator waits for the broker and for its queries. A killed broker can register again
+        only after three seconds without work. The start of Spark's JVM takes half of a restart, and
+        for most of it needs no broker. The aggregators of other replicas start once the broker
+        responds: on two cores they would delay the broker and the first aggregator, and one replica
+        suffices for an answer.
         """
         for spec in fragment_specs(self._deployment, launch):
             if spec.name.startswith(AGGREGATORS):
@@ -397,7 +402,7 @@ class Stack:
         for spec in specs:
             early = self._early.pop(spec.name, None)
             if early is not None and early.command != spec.command:
-                # What is registered differs from what the file alone leads to.
+                # The registered queries differ from those of the file.
                 if differ_in_fragments(early, spec):
                     self.supervisor.serve(spec)
                     continue
@@ -412,7 +417,7 @@ class Stack:
 
     @property
     def launch(self) -> Launch:
-        """How its processes are started; once it is open."""
+        """The parameters of its processes' command lines; after ``open``."""
         assert self._launch is not None, "open the stack first"
         return self._launch
 
@@ -433,7 +438,7 @@ class Stack:
 
 
 def _raise_what_ended(supervisor: Supervisor, listener: HeartbeatListener, name: str) -> None:
-    """Raise the error with which a process ended, if a restart cannot resolve it."""
+    """Raise the error with which a process ended, if no restart repairs it."""
     code, beat = supervisor.last_exit(name), listener.latest(name)
     if beat is not None and not beat.ready:
         code = beat.detail.get(FAILED_CODE, code)

@@ -1,7 +1,6 @@
-"""A stack on an event loop in a thread of its own, for programs without a loop.
+"""A stack on an event loop in a thread of its own, for programs without an event loop.
 
-``stop`` interrupts a start that waits for a broker: no call in another thread may delay the end of
-the program.
+``stop`` also interrupts a start that waits for a broker, so that the program can always end soon.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _T = TypeVar("_T")
 
 
 class StackThread:
-    """A stack on an event loop in a thread of its own, for programs without a loop."""
+    """The stack and its thread. The methods may be called from any thread; they block."""
 
     def __init__(self, options: StackOptions, *, clock: SystemClock | None = None) -> None:
         self._loop = asyncio.new_event_loop()
@@ -82,10 +81,10 @@ class StackThread:
             begun = [work for work in self._work if not work.done()]
         try:
             self._wait(self.stack.stop())
-            # Ctrl-C may interrupt a start. The supervisor refuses further starts; remaining work is
-            # cancelled here, and processes that it has still started are stopped.
+            # Ctrl-C may interrupt a start. The supervisor refuses further starts. The start is
+            # cancelled here, and the processes that it has started meanwhile are stopped.
             if begun:
-                self._wait(_cancelled())
+                self._wait(_cancel_all())
                 self._wait(self.stack.stop())
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -134,7 +133,7 @@ class _Threads(ThreadPoolExecutor):
         return future
 
 
-async def _cancelled() -> None:
+async def _cancel_all() -> None:
     """Cancel all tasks of this loop, and wait for their end."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:

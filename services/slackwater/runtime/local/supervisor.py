@@ -1,15 +1,14 @@
 """The supervisor: starts the processes of a deployment and keeps them running.
 
-The supervisor replaces node agents and a controller on one machine. It restarts a process at once
-when it has died (restart is the normal path of recovery), backs off only if a process dies
-repeatedly, and ends all processes when it ends, also when it is killed (see
-``runtime.local.process``). Missing heartbeats cause no restart: the protocols handle a silent
+A process that has ended is restarted at once, since a restart is the normal recovery. There is a
+back-off only if a process ends repeatedly. When the supervisor ends, or is killed, all processes
+end (``runtime.local.process``). Missing heartbeats cause no restart: the protocols handle a silent
 process without ending it.
 
-Each process has a task that starts it, waits for its end, and decides what follows. A process may
-serve several *parts* (a proxy its streams, a host its fragments). A part has a name like a process
-and can be killed and paused alone: by a line on its process's standard input, where a process gets
-a signal (``runtime.service.parts``).
+Each process has a task that starts it, waits for its end, and decides whether and when it is
+restarted. A process may serve several *parts*: a proxy its streams, a host its fragments. A part
+has a name as a process has, and can be killed and paused alone. A process is killed or paused by a
+signal, a part by a line on the standard input of its process (``runtime.service.parts``).
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ EVENTS_MAX = 10_000
 LOG_BYTES_MAX = 10 * 1024 * 1024
 LOG_CHECK_S = 5.0
 STOP_S_MAX = 4.0
-"""A process is killed this long after SIGTERM; it stops within 2 s, the rest allows for load."""
+"""A process is killed this long after SIGTERM. It stops within 2 s; the rest allows for load."""
 
 BROKER_STOP_S_MAX = 15.0
 """Time for a broker to close its logs; a killed broker must check them at its next start."""
@@ -100,9 +99,9 @@ class Supervisor:
     ) -> None:
         """Move a part: start process ``to``, and reduce its present process to ``kept``.
 
-        ``kept`` makes the specification of the present process with the given parts: those that it
-        has once ``to`` runs, since they may be moved meanwhile. The part is unavailable until the
-        new process has started it. If the new process cannot be started, nothing changes.
+        ``kept`` makes the specification of the present process for given parts. It is called when
+        ``to`` runs, since other parts may be moved meanwhile. The part is unavailable until the new
+        process has started it. If the new process cannot be started, nothing changes.
         """
         was = self._parts[part]
         try:
@@ -115,7 +114,7 @@ class Supervisor:
         self.record(part, f"moved from {was} to {to.name}")
 
     def serve(self, spec: ProcessSpec) -> None:
-        """Change the parts of a running process; parts in both sets are not interrupted."""
+        """Change the parts of a running process; those that it keeps are not interrupted."""
         for part in self.parts(spec.name):
             if part not in spec.parts:
                 self._parts.pop(part, None)
@@ -126,7 +125,7 @@ class Supervisor:
         self._changed()
 
     async def end(self, name: str) -> None:
-        """Stop a process for good."""
+        """Stop a process; it is not restarted."""
         await self._children[name].stop()
         del self._children[name]
         self._parts = {part: process for part, process in self._parts.items() if process != name}
@@ -151,7 +150,7 @@ class Supervisor:
         return self._logs_dir / f"{self._process(name).replace('/', '-')}.log"
 
     def names(self) -> list[str]:
-        """Names of all processes kept running; of the parts for a process that has parts."""
+        """Names of all processes kept running; a process with parts is replaced by its parts."""
         parts = [part for part, process in self._parts.items() if process in self._children]
         with_parts = {self._parts[part] for part in parts}
         return sorted([*(self._children.keys() - with_parts), *parts])
@@ -191,7 +190,7 @@ class Supervisor:
         return {name: self._children[self._process(name)].life for name in self.names()}
 
     def matching(self, target: str) -> list[str]:
-        """The targets of a name: a process or part, all with this prefix, or all of a kind."""
+        """The processes and parts that a name matches; see ``placement.matching``."""
         return matching(target, {*self._children, *self._parts})
 
     def kill(self, target: str) -> list[str]:
@@ -390,7 +389,7 @@ class _Child:
 
     def _reaped(self) -> None:
         if self.pid is not None:
-            # Its children must not outlive it: they would be zombies beside the restarted process.
+            # Its children must not outlive it: they would write beside the restarted process.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
         self.pid = None
@@ -448,7 +447,7 @@ def _exit_name(code: int | None) -> str:
         return "unknown"
     if code >= 0:
         return f"code {code}"
-    named = -code in set(signal.Signals)  # most real-time signals are not
+    named = -code in set(signal.Signals)  # most real-time signals have no name
     return signal.Signals(-code).name if named else f"signal {-code}"
 
 
@@ -461,9 +460,9 @@ def _own_line(process: str, message: str) -> bytes:
 def rotate(log: Path, bytes_max: int = LOG_BYTES_MAX) -> bool:
     """Rotate a log above its bound, keeping one older log; returns whether it was rotated.
 
-    The log is copied and truncated, not renamed: the process holds the file open, and appends
-    (O_APPEND) at the new beginning. A line written between copy and truncation is lost; a full disk
-    would lose more.
+    The log is copied and truncated, not renamed: the process keeps the file open (O_APPEND), and
+    continues at the new beginning. A line written between copy and truncation is lost, which is
+    accepted: without rotation the disk would fill up.
     """
     try:
         if log.stat().st_size <= bytes_max:

@@ -2,8 +2,8 @@
 
     python -m slackwater.runtime.local.warm
 
-``make setup`` runs it once. A broker starts on an empty directory, answers, and ends. At its end
-the JVM writes the classes that were loaded to an archive (dynamic class data sharing).
+``make setup`` runs this program once. A broker starts on an empty directory, answers, and ends. At
+its end the JVM writes the classes that were loaded to an archive (dynamic class data sharing).
 """
 
 import tempfile
@@ -16,7 +16,7 @@ from slackwater.runtime.local.broker import EmbeddedBroker
 def make_archive(target: Path) -> None:
     """Write the archive to ``target``."""
     part = target.with_suffix(".part")
-    target.unlink(missing_ok=True)  # it must not be used while it is made
+    target.unlink(missing_ok=True)  # no broker may use it while it is made
     part.unlink(missing_ok=True)
     with (
         tempfile.TemporaryDirectory(prefix="slackwater-warm-") as folder,
