@@ -60,7 +60,7 @@ HOSTING_MUTANTS: Final = (
     ),
     Mutant(
         "fragments that begin together begin one after the other", "trace-14",
-        (Edit(f"{_host}:Host.join", "await self._all_here.wait()", "pass"),),
+        (Edit(f"{_host}:Host.join", "await self._none_starting.wait()", "pass"),),
         f"{_of_host}:test_those_who_begin_together_have_nothing_to_catch_up",
     ),
     Mutant(
@@ -149,7 +149,8 @@ HOSTING_MUTANTS: Final = (
     ),
     Mutant(
         "kept bytes of a fragment are not reported", "trace-5",
-        (Edit(f"{_host}:Hosted._noted", "if isinstance(error, HeldTooMuchError):", "if False:"),),
+        (Edit(f"{_host}:Hosted._count_failure", "if isinstance(error, HeldTooMuchError):",
+              "if False:"),),
         f"{_of_host}:test_one_that_keeps_too_much_is_built_anew_alone_and_tells_how_much_it_was",
     ),
     Mutant(
@@ -183,7 +184,7 @@ HOSTING_MUTANTS: Final = (
     ),
     Mutant(
         "a dropped fragment takes turns", "trace-2",
-        (Edit(f"{_host}:Host.part", "self.driver.remove(driven)", "pass"),),
+        (Edit(f"{_host}:Host.detach", "self.driver.remove(driven)", "pass"),),
         f"{_of_host}:test_each_life_has_a_session_and_an_incarnation_of_its_own",
     ),
     Mutant(

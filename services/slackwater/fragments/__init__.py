@@ -1,1 +1,1 @@
-"""The shell of a fragment's session on Kafka: its logs, its writer, a root's transactions."""
+"""Builds the session of an orderer or a root, with its codecs, logs and transactions."""

@@ -1,8 +1,9 @@
 """Commits of a root: fenced Kafka transactions through aiokafka's producer.
 
-The part's transactional id is the fence: starting a producer aborts the open transaction of an
-older copy, and the next commit of that copy fails. aiokafka is used because its fencing takes
-15 ms, against a second in librdkafka (rule-27).
+All copies of a root's part have one transactional id. When a producer with this id starts, the
+broker aborts the open transaction of an older copy, and the next commit of that copy fails: the
+older copy is *fenced* (rule-27). aiokafka is used because fencing takes 15 ms with it, and a second
+with librdkafka (decision 4).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from slackwater.fragments.results import ResultsWriter
-from slackwater.fragments.transactions import Transactions, follow_closely
+from slackwater.fragments.transactions import Transactions, shorten_marker_wait
 from slackwater.model.names import Names, base_of, generation_of
 from slackwater.model.records import RootState
 from slackwater.protocols.dpc.soutput.config import Commit
@@ -27,19 +28,19 @@ from slackwater.runtime.logs.transport import LogError, NoAnswerError
 from slackwater.sessions.root import RootSession
 
 BROKER_S_MAX: Final = 30.0
-"""Time limit for a batch of a transaction, and for a producer's start. A killed broker is back
-sooner. A longer wait is a hang in the client (observed under tenfold overload); a restart ends it.
-"""
+"""Time limit for a batch of a transaction, and for a producer's start. A killed broker responds
+again sooner. A longer wait means that the client hangs (observed under tenfold overload), which a
+restart of the fragment ends."""
 TRANSACTION_S_MAX: Final = 600
-"""Time-out of a complete transaction, enforced by the broker, which allows 900 s by default. Rows
+"""Time-out of a complete transaction, enforced by the broker, whose limit is 900 s by default. Rows
 of ten figures are written at 100,000 a second, and a part has at most 5,000,000 keys
-(``KeyTable``). If a copy dies and none replaces it, its open transaction blocks the part's readers
-for this long. A restarted copy fences it at once."""
+(``KeyTable``). If a copy dies and is not restarted, its open transaction blocks the part's readers
+for this long. A restarted copy aborts it at once."""
 BATCH_BYTES_MAX: Final = 1 << 20
 
 
 class PartCommitter:
-    """Committer of one copy of a part; ``aggregate`` names the figures in its results."""
+    """Commits the transactions of one copy of a part; ``aggregate`` names the figures of a row."""
 
     def __init__(
         self, cluster: Cluster, names: Names, session: RootSession, aggregate: tuple[str, ...]
@@ -63,7 +64,7 @@ class PartCommitter:
 
     async def open(self) -> None:
         """Start the committing producer in the event loop that uses it."""
-        follow_closely()
+        shorten_marker_wait()
         producer = self._producer()
         async with self._within_bound("a producer does not start"):
             await producer.start()
@@ -79,7 +80,11 @@ class PartCommitter:
         self._transactions = Transactions(producer, results, config.fragment, self._names)
 
     async def commit(self, commit: Commit, emitted_at: int) -> None:
-        """Commit one transaction; each batch has a time limit."""
+        """Commit one transaction; each of its batches has the time limit ``BROKER_S_MAX``.
+
+        Raises:
+            LogError: the transaction was not committed, or its outcome is unknown.
+        """
         assert self._transactions is not None, "transactions have not been opened"
         transaction = commit.transaction
         records = transaction.after.next_seq - transaction.before.next_seq
@@ -103,7 +108,8 @@ class PartCommitter:
         """Close the remaining producers within a time limit; never raises.
 
         A stopping producer waits for its batches, and a root often ends because these cannot be
-        written. No caller may therefore wait for this; the next copy fences records in flight.
+        written. Callers should therefore not wait for this; the next copy aborts the records in
+        flight.
         """
         for producer in self._started:
             with contextlib.suppress(KafkaError, TimeoutError):

@@ -1,4 +1,4 @@
-"""Builds the session of one orderer replica from its fragment name."""
+"""Builds the session of an orderer, one replica of a child, from its fragment name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ from slackwater.sessions.requests import Log
 
 
 def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
-    """Make the orderer ``name`` (QUERY.CHILD.REPLICA); waits for its query and inputs."""
+    """Make the orderer ``name`` (QUERY.CHILD.REPLICA); waits until its query is registered.
+
+    Raises:
+        UsageError: there is no such orderer.
+    """
     of = OrdererName.parse(name)
     definition = known.query(of.query)
     if not definition.spec.has_children:
@@ -57,7 +61,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
 def bucket_contents_key(
     deployment: Deployment, spec: QuerySpec, logs: Sequence[SourceInput]
 ) -> Hashable:
-    """Key of bucket contents: orderers with equal keys make equal buckets from equal readings."""
+    """Key of bucket contents: orderers with equal keys make the same buckets of their logs."""
     return (
         tuple(log.name for log in logs),
         deployment.input_fields(spec),
@@ -103,10 +107,10 @@ def make_session(
 
 
 def lag_us(spec: QuerySpec, replica: int) -> int:
-    """Delay of a replica's buckets: replicas take turns, spread over one bucket interval.
+    """Delay (us) of a replica's buckets, so that replicas do not work at the same time.
 
-    The delay is at most a tenth of the bound, so that the other replicas' buckets are still in time
-    if the first replica has failed.
+    The delays are spread over the length of a bucket. They are at most a tenth of the bound, so
+    that buckets of the other replicas are in time if the first replica has failed.
     """
     return min(replica * spec.bucket_us() // spec.replicas, spec.bound_us // 10)
 
@@ -142,10 +146,11 @@ def config_of(
 
 
 def event_us(wall_us: int, definition: QueryDefinition) -> int:
-    """Convert a duration to event time (us), at least ``wall_us``.
+    """Convert a duration of wall time (us) to event time (us); at least ``wall_us``.
 
-    The event clock may be unknown yet. But w is the event time of a fixed duration of wall time
-    (a shorter one in definitions of an earlier version).
+    The event clock may not be published yet. The speed of a replay follows from w, which is the
+    event time of a fixed duration of wall time (a shorter one in definitions of an earlier
+    version).
     """
     return max(wall_us, wall_us * definition.w_us // definition.spec.bucket_us())
 
@@ -183,8 +188,8 @@ def sjoin(deployment: Deployment, spec: QuerySpec, names: Sequence[str]) -> SJoi
 class SourceInput:
     """One log that the orderer reads; ``source`` is the name of its input in the deployment file.
 
-    Each part of a query as an input has two: the stable topic, with ``watermark``, and the
-    tentative topic.
+    If the input is a query, each of its parts has two logs: one of the stable topic, with
+    ``watermark`` (event time before which there is no row), and one of the tentative topic.
     """
 
     name: str
@@ -218,13 +223,16 @@ def inputs(
 
 
 def result_logs(deployment: Deployment, definition: QueryDefinition) -> Iterator[SourceInput]:
-    """Yield a query's result logs, per part the stable topic, then the tentative (trace-20)."""
+    """Yield a query's result logs: for each part that of the stable topic, then the tentative one.
+
+    See trace-20.
+    """
     spec, grid = definition.spec, definition.grid
     window = spec.window
     if window is None:
         watermark = grid.bucket_start(definition.e0_us)
     else:
-        # The first row is that of the first window, at the window's last instant.
+        # The first row is that of the first window; its event time is the window's end - 1 us.
         watermark = grid.window_end(grid.first_window_holding(definition.e0_us)) - 1
     for part in range(spec.parts):
         stream = ResultStream(

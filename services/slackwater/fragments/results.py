@@ -1,7 +1,8 @@
-"""A transaction of the root as records of the three topics and the state topic.
+"""Encodes the results of a root's transaction as records of the three result topics.
 
-The order is that of the core's effects (rule-23). Rows are encoded in slices, since a window may
-have a hundred thousand keys and the event loop also has to read the deltas.
+The order is that of the core's effects (rule-23). Rows are encoded in portions, since a window may
+have a hundred thousand keys and the event loop also has to read the deltas. The state record that
+completes a transaction is added by ``transactions``.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ Lines = list[tuple[bytes | None, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class ResultsWriter:
-    """Writer of a part's result records, with the fields common to all of them."""
+    """Encodes a part's result records, with the fields common to all of them."""
 
     query: str
     part: int
@@ -57,7 +58,7 @@ class ResultsWriter:
     def lines(
         self, transaction: Transaction[PaneShare[Any]], emitted_at: int
     ) -> Iterator[tuple[ResultKind, Lines]]:
-        """Yield topic and records, in order, one slice at a time."""
+        """Yield topic and records, in order, at most ``ROWS_PER_SLICE`` rows at a time."""
         for effect in transaction.effects:
             yield from self._lines_of(effect, emitted_at)
 
@@ -99,7 +100,7 @@ class ResultsWriter:
                 aggregate=self.aggregate,
                 missing=missing,
                 lost=_by_stream(window.gap),
-                due_at=_or(window.due_at, emitted_at),
+                due_at=_due_at(window.due_at, emitted_at),
                 emitted_at=emitted_at,
             )
             for start in range(0, window.rows, ROWS_PER_SLICE):
@@ -116,7 +117,7 @@ class ResultsWriter:
             keys=window.rows,
             missing=missing,
             lost=_by_stream(window.gap),
-            due_at=_or(window.due_at, emitted_at),
+            due_at=_due_at(window.due_at, emitted_at),
             emitted_at=emitted_at,
         )
         yield label, [(None, boundary)]
@@ -124,7 +125,7 @@ class ResultsWriter:
     def _content(
         self, content: Slice | Rows
     ) -> tuple[list[str], AggregateColumns | ReadingColumns]:
-        """Return keys and numbers of the rows: figures in key order, readings in theirs."""
+        """Return keys and numbers of the rows: aggregates in key order, readings as ordered."""
         if isinstance(content, Rows):
             return self.keys.names(content.index), ReadingColumns(content.stimes, content.values)
         names, figures = content.sorted(self.keys)
@@ -145,7 +146,7 @@ class ResultsWriter:
             keys=0,
             missing=run.missing,
             skipped=run.skipped,
-            due_at=_or(run.due_at, emitted_at),
+            due_at=_due_at(run.due_at, emitted_at),
             emitted_at=emitted_at,
         )
         return label, [(None, boundary)]
@@ -194,6 +195,6 @@ def _by_stream(gaps: Iterable[Gap]) -> dict[str, int]:
     return dict(lost)
 
 
-def _or(due_at: int | None, emitted_at: int) -> int:
-    """With ``clock: data`` the normal time may be unknown; the answer then counts as in time."""
+def _due_at(due_at: int | None, emitted_at: int) -> int:
+    """Return the normal time; with ``clock: data`` it may be unknown, and the answer is in time."""
     return emitted_at if due_at is None else due_at

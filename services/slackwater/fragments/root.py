@@ -1,7 +1,7 @@
-"""Builds the session of one copy of a root part from its fragment name.
+"""Builds the session of a root, one copy of a query's part, from its fragment name.
 
 Each start takes a placement number from the registry's log, greater than all earlier ones on any
-machine (decision 32). On a node it has the number of the replicated record.
+machine (decision 32). On a node a root has the number of the replicated record (decision 151).
 """
 
 from __future__ import annotations
@@ -24,15 +24,20 @@ from slackwater.runtime.service.state import read_root_state
 from slackwater.sessions.root import RootSession
 
 LIVE_BUCKETS_MAX: Final = 640
-"""Limit without a window, where each bucket of 10 ms is answered as a window is: as much event time
-in one transaction as with windows."""
+"""Tentative answers in one transaction of a query without a window (64 with windows). Each of its
+buckets of 10 ms is answered like a window, so the same event time has more answers."""
 HEARTBEAT_PERIOD_US: Final = 50_000
 EMPTY_WAIT_US_MAX: Final = 100_000
-"""How long empty buckets are collected: an idle query writes 10 boundaries a second, not 100."""
+"""How long empty buckets are collected into one boundary: without readings a query writes 10
+boundaries a second instead of 100."""
 
 
 def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
-    """Make the root ``name`` (QUERY.PART) under a new placement number; waits for its query."""
+    """Make the root ``name`` (QUERY.PART) with its placement number; waits for its query.
+
+    Raises:
+        UsageError: the query has been deleted.
+    """
     of = RootName.parse(name)
     deployment, definition = known.deployment_of(of.query), known.query(of.query)
     if definition.state == "deleted":
@@ -72,7 +77,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
 
 
 def _of_rows(deployment: Deployment, spec: QuerySpec, part: int) -> dict[str, Any]:
-    """Settings without a window: rows, and boundaries for runs of the short empty buckets."""
+    """Settings of a root without a window: contents are rows, and empty buckets are collected."""
     wait_us = min(EMPTY_WAIT_US_MAX, deployment.deadline_us(spec, 2) // 2)
     contents = partial(RowContents, part=part, parts=spec.parts)
     return {

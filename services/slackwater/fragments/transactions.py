@@ -3,15 +3,15 @@
 Each producer batch is a produce request of its own, and the requests of a transaction are sent one
 after the other. One batch per topic therefore stays open until it is full or the transaction ends:
 a hundred corrected windows take three requests. The alternative, one ``send`` for each record,
-awaits a future for each of up to 20,000 rows.
+would await a future for each of up to 20,000 rows.
 
 The broker rejects a transaction that starts before the markers of the previous one are written,
-which takes it one or two milliseconds. aiokafka then waits for 20 ms by default, so a transaction
-would take 25 ms instead of 5. Short windows become due in that time, and the next transaction would
-again start at once. ``follow_closely`` shortens this wait.
+which takes one or two milliseconds. aiokafka then waits for 20 ms by default, so a transaction
+would take 25 ms instead of 5. If windows are short, some become due in that time, so every
+transaction would follow the previous one at once and wait. ``shorten_marker_wait`` reduces it.
 
-The transaction is committed only after every record has been acknowledged. A batch that the broker
-rejects permanently fails only its own future, and aiokafka would commit the rest.
+The transaction is committed only after every record has been acknowledged. If the broker rejects a
+batch permanently, only the future of that batch fails, and aiokafka would commit the rest.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Delivery = asyncio.Future[Any]
 """Completes when the broker has acknowledged or rejected a batch."""
 
 
-def follow_closely() -> None:
+def shorten_marker_wait() -> None:
     """Set aiokafka's retry interval for transactions; a constant of the library, not a setting."""
     aiokafka_sender.BACKOFF_OVERRIDE = MARKERS_S
 
@@ -59,7 +59,7 @@ class Transactions:
         Args:
             commit: the transaction and the root's state record.
             emitted_at: wall time (us) written to the results.
-            progress: called whenever the producer has taken a batch.
+            progress: called whenever the producer has accepted a batch.
         """
         producer = self.producer
         await producer.begin_transaction()

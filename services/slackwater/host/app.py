@@ -1,4 +1,4 @@
-"""Starts a host: the process that runs orderers and roots.
+"""Starts a host: the process that runs orderers and roots, its fragments.
 
     python -m slackwater.host N --fragments FRAGMENT[,FRAGMENT...] --deployment F --bootstrap B
         --data-dir D [--commands] [--own] [--placements FILE]
@@ -7,8 +7,8 @@
 (``orderer/climate.0.a``, ``root/climate.0``). The caller decides which of them share a host:
 replicas of one child and copies of one part never do (``runtime.local.layout``).
 
-A host may start without fragments (``--fragments ''``); it then sends a heartbeat of its own until
-it has one.
+A host may start without fragments (``--fragments ''``). It then sends a heartbeat of its own until
+it has a fragment.
 
 With ``--commands`` each line of standard input is a command: ``kill``, ``pause``, ``resume`` or
 ``remove FRAGMENT`` for a fragment of this host, ``add FRAGMENT`` for another one. ``--own`` marks a
@@ -17,12 +17,12 @@ fragment's heartbeat reports this.
 
 ``--placements`` names a node's file of placement numbers (``runtime.host.placements``).
 
-The objects loaded before the first fragment starts, some 100,000, stay for the life of the process,
-so they are exempt from garbage collection. A full collection that includes them takes 50 ms, in
-which no fragment takes a turn.
+The objects loaded before the first fragment starts, some 100,000, stay until the process ends, so
+they are exempt from garbage collection. A full collection that includes them takes 50 ms, in which
+no fragment takes a turn.
 
-The host ends at once on a stop request, and when its consumer fails. The failure of a single
-fragment is reported in the fragment's heartbeat.
+The host ends at once on a stop request, and when its live consumer fails. The failure of a single
+fragment is reported in the fragment's heartbeat, and the fragment is restarted alone.
 """
 
 from __future__ import annotations
@@ -137,19 +137,19 @@ async def _run(
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="requests"))
     deployment, transport, turns = context.deployment, context.transport(), WakeSignal()
-    are_replicas = _chooses(deployment, names)
+    has_replicas = _has_replicas(deployment, names)
     sender = HeartbeatSender(
         context.cluster,
         context.process,
         names=deployment.names,
-        interval_s=REPLICA_INTERVAL_S if are_replicas else INTERVAL_S,
+        interval_s=REPLICA_INTERVAL_S if has_replicas else INTERVAL_S,
         carries=True,
         before=lambda: host.look(),  # noqa: PLW0108 -- the host is created later
     )
     listener = HeartbeatListener(
         transport,
         lambda: host.wake_listeners(),  # noqa: PLW0108 -- the host is created later
-        gather_ms=REPLICAS_GATHER_MS if are_replicas else GATHER_MS,
+        gather_ms=REPLICAS_GATHER_MS if has_replicas else GATHER_MS,
     )
     given = context.arguments.placements
     placements = None if given is None else Placements(given)
@@ -208,7 +208,7 @@ def _soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
         loop.call_soon_threadsafe(act)
 
 
-def _chooses(deployment: Deployment, names: Sequence[str]) -> bool:
+def _has_replicas(deployment: Deployment, names: Sequence[str]) -> bool:
     """Return whether the query of any fragment has replicas; without names: of any query."""
     of = [full.partition("/") for full in names]
     queries = {NAMES[kind](name).query for kind, _, name in of} & deployment.queries.keys()

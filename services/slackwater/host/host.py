@@ -1,16 +1,15 @@
 """Runs any number of fragments in one event loop; fragments are added and removed at run time.
 
-A fragment runs a session (``slackwater.sessions``) and has several *lives*. When the session raises
-or ends itself, the host rebuilds this fragment alone from its logs, with the supervisor's back-off.
-The fragment's heartbeat reports the number of failures and the exit code that a process of its own
-would have had.
+A fragment runs a session (``slackwater.sessions``). A *life* of a fragment lasts from a start of
+its session to the session's end. When the session raises an error or ends itself, the host rebuilds
+this fragment alone from its logs, with the supervisor's back-off, and a new life begins. The
+fragment's heartbeat reports the number of failures and the exit code that a process of its own
+would have had. A life also ends when its session keeps more in memory than rule-12 allows; the
+heartbeat then reports the amount.
 
 A rehearsal kills one of several fragments by *dropping* it: the fragment takes no further turn and
 nothing is flushed. Records that it has passed to the producer may still be written. The next life
 uses the same producer, so its START follows these records (rule-6 and rule-7).
-
-A life also ends when its session keeps more in memory than rule-12 allows; the heartbeat reports
-the amount.
 
 A fragment whose turns are too long (``runtime.host.longturns``) is delayed, so that the others have
 nearly all of the time. Its heartbeat reports this, and the supervisor may move it to a host of its
@@ -18,7 +17,7 @@ own.
 
 The fragments share the live consumer and its logs, the producer, requests for end offsets, the
 sender and the listener of heartbeats, and the registry's contents. A request that waits for the
-broker or the registry runs in a thread or task of the requesting fragment.
+broker or the registry runs in a thread or task of the fragment that makes it.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ PREFETCH_KIB_MAX: Final = 64 * 1024
 READER_PREFETCH_KIB_MIN: Final = 512
 READER_PREFETCH_KIB_MAX: Final = 8 * 1024
 JOIN_S: Final = 1.0
-"""How long a fragment that is ready to read waits for others that are starting."""
+"""How long a fragment that is ready to read live records waits for others that are starting."""
 REMOVE_AGAIN_S: Final = 1.0
 """Retry interval for removing an unused log whose removal failed."""
 
@@ -89,7 +88,7 @@ class HostShared:
     sender: Callable[[str], PartBeat]
     """Returns the started heartbeat of the fragment of this name."""
     make: Callable[[str], Fragment]
-    """Makes the fragment of this name for one life; called in a thread, may wait long."""
+    """Makes the fragment of this name for one life. Called in a thread, since it may wait long."""
     clock: SystemClock = field(default_factory=SystemClock)
 
 
@@ -108,14 +107,14 @@ class Host:
         self.decode = Decoded()
         self.logs = SharedLogs(consumer, self.decode)
         self.ends = SharedEnds(shared.transport)
-        self.driver = Driver(turns, shared.clock, self._failed, self._took)
+        self.driver = Driver(turns, shared.clock, self._failed, self._on_turn)
         self._hosted: dict[str, Hosted] = {}
         self._leaving: dict[str, asyncio.Task[None]] = {}
         self._endless = EndlessTurn()
-        self._coming = 0
-        """Lives that have started and do not read yet, except those in ``_joining``."""
+        self._starting = 0
+        """Lives that have begun and do not read live records yet, except those in ``_joining``."""
         self._joining: list[Driven] = []
-        self._all_here = asyncio.Event()
+        self._none_starting = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -124,13 +123,13 @@ class Host:
         return tuple(self._hosted)
 
     def take_on(self, name: str) -> None:
-        """Start a fragment; if it is being removed, this waits until it is gone."""
+        """Start a fragment; if one of this name is being removed, after that has ended."""
         assert name not in self._hosted, f"{name} already runs in this host"
         hosted = self._hosted[name] = Hosted(name, self)
         hosted.start(self._leaving.get(name))
 
     def remove(self, name: str) -> asyncio.Task[None]:
-        """Stop a fragment; the others continue. The task ends when it is gone."""
+        """Stop a fragment; the others continue. The returned task ends when it has stopped."""
         leaving = asyncio.get_running_loop().create_task(self._hosted.pop(name).stop())
         self._leaving[name] = leaving
         leaving.add_done_callback(partial(self._has_left, name))
@@ -145,7 +144,7 @@ class Host:
         self._hosted[name].drop()
 
     def pause(self, name: str) -> None:
-        """Suspend a fragment, as SIGSTOP does a process."""
+        """Suspend a fragment, as SIGSTOP suspends a process."""
         self._hosted[name].hold()
 
     def resume(self, name: str) -> None:
@@ -168,7 +167,7 @@ class Host:
         if self._endless.look(number) and driven is not None:
             hosted = self._hosted.get(driven.session.fragment)
             if hosted is not None:
-                hosted.is_stuck()
+                hosted.report_endless_turn()
 
     # Used by ``Hosted``.
 
@@ -184,28 +183,28 @@ class Host:
         share = PREFETCH_KIB_MAX // (2 * max(len(self._hosted), 1))
         return max(READER_PREFETCH_KIB_MIN, min(share, READER_PREFETCH_KIB_MAX))
 
-    def comes(self) -> None:
-        """Register a life that starts; other lives wait for it in ``join``, at most ``JOIN_S``."""
-        self._coming += 1
-        self._all_here.clear()
+    def add_starting(self) -> None:
+        """Register a life that begins; other lives wait for it in ``join``, at most ``JOIN_S``."""
+        self._starting += 1
+        self._none_starting.clear()
 
-    def is_here(self) -> None:
-        """Note that a starting life joins now or has failed; the others stop waiting for it."""
-        self._coming -= 1
-        if not self._coming:
-            self._all_here.set()
+    def end_starting(self) -> None:
+        """Note that a life joins now, or has ended before; the others stop waiting for it."""
+        self._starting -= 1
+        if not self._starting:
+            self._none_starting.set()
 
     async def join(self, driven: Driven) -> None:
         """Pass live records to a session, together with the sessions that start at the same time.
 
-        A log that is not read yet is then read from the smallest position needed, and no session
-        has to read with a reader of its own what the others have received.
+        A log that is not read yet is then read from the smallest position that one of them needs,
+        so none has to read with its own catch-up readers what the others have received.
         """
         self._joining.append(driven)
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(JOIN_S):
-                    await self._all_here.wait()
+                    await self._none_starting.wait()
         except asyncio.CancelledError:
             if driven in self._joining:
                 self._joining.remove(driven)
@@ -216,7 +215,7 @@ class Host:
             self.driver.add(each)
         await self.logs.settle()
 
-    def part(self, driven: Driven) -> None:
+    def detach(self, driven: Driven) -> None:
         """Stop scheduling a session and passing records to it."""
         self.driver.remove(driven)
         self.stop_reading(driven)
@@ -227,7 +226,7 @@ class Host:
         self.background(self._settle())
 
     def read_on(self, driven: Driven) -> None:
-        """Pass live records to a session again; its own readers read what it has missed."""
+        """Pass live records to a session again; its catch-up readers read what it has missed."""
         self.logs.join([driven])
         self.background(self._settle())
 
@@ -245,9 +244,9 @@ class Host:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _took(self, driven: Driven, lasted_us: int) -> None:
+    def _on_turn(self, driven: Driven, lasted_us: int) -> None:
         if lasted_us >= LONG_US and (hosted := self._hosted.get(driven.session.fragment)):
-            hosted.took(driven, lasted_us)
+            hosted.on_long_turn(driven, lasted_us)
 
     def _failed(self, driven: Driven, error: BaseException) -> None:
         hosted = self._hosted.get(driven.session.fragment)
@@ -263,7 +262,7 @@ class Hosted:
         self._host = host
         self._failures = 0
         self._long = LongTurns()
-        """Counts over all lives."""
+        """Long turns of all lives together."""
         self._driven: Driven | None = None
         self._reads_later = False
         """Whether the fragment reads again when it is resumed."""
@@ -273,12 +272,12 @@ class Hosted:
         self._beat: PartBeat | None = None
         self._running: asyncio.Task[None] | None = None
 
-    def start(self, behind: asyncio.Task[None] | None = None) -> None:
-        """Start the first life, after ``behind`` (the removal of a namesake) has ended."""
-        self._running = asyncio.get_running_loop().create_task(self._run(behind))
+    def start(self, after: asyncio.Task[None] | None = None) -> None:
+        """Start the first life when ``after``, a removal of a fragment of this name, has ended."""
+        self._running = asyncio.get_running_loop().create_task(self._run(after))
 
     async def stop(self) -> None:
-        """End the fragment for good; no further life begins."""
+        """End the fragment; no further life begins."""
         assert self._running is not None, f"{self.name} has not been started"
         self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
@@ -291,7 +290,7 @@ class Hosted:
         if self._ended is not None and not self._ended.done():
             self._ended.set_exception(DroppedFragment())
         elif self._beat is not None:
-            # Between two lives: the next one counts as the restart after this kill.
+            # Between two lives: the next life counts as the restart after this kill.
             self._beat.begin_again()
 
     def hold(self) -> None:
@@ -321,8 +320,8 @@ class Hosted:
         if driven is self._driven and self._ended is not None and not self._ended.done():
             self._ended.set_exception(error)
 
-    def took(self, driven: Driven, lasted_us: int) -> None:
-        """Record that a long turn has ended."""
+    def on_long_turn(self, driven: Driven, lasted_us: int) -> None:
+        """Record a long turn that has ended; delay the next one if the fragment is too slow."""
         clock, long = self._host.shared.clock, self._long
         if long.note(lasted_us, clock.monotonic_us()):
             _log.warning("%s: turns are too long; one took %d ms", self.name, lasted_us // 1000)
@@ -333,7 +332,7 @@ class Hosted:
         if len(self._host.fragments) > 1:
             driven.not_before = clock.now_us() + HELD_BACK_FACTOR * lasted_us
 
-    def is_stuck(self) -> None:
+    def report_endless_turn(self) -> None:
         """Report that a turn of the fragment does not end; from any thread."""
         _log.error("%s: a turn does not end", self.name)
         if self._beat is not None:
@@ -345,10 +344,10 @@ class Hosted:
         if driven is not None and driven.reads_heartbeats_at_once:
             driven.make_due_soon()
 
-    async def _run(self, behind: asyncio.Task[None] | None) -> None:
+    async def _run(self, after: asyncio.Task[None] | None) -> None:
         with named(self.name):
-            if behind is not None:
-                await asyncio.wait({behind})
+            if after is not None:
+                await asyncio.wait({after})
             self._beat = self._host.shared.sender(self.name)
             try:
                 await self._live_on(self._beat)
@@ -364,13 +363,13 @@ class Hosted:
                 _log.warning("dropped, as if it had been killed")
                 beat.begin_again()
             except Exception as error:  # noqa: BLE001 -- the other fragments must continue
-                beat.begin_again(self._noted(error))
+                beat.begin_again(self._count_failure(error))
             wait_s = back_off.after_death(clock.monotonic_us() / 1e6)
             if wait_s:
                 _log.warning("restarts in %g s", wait_s)
                 await asyncio.sleep(wait_s)
 
-    def _noted(self, error: BaseException) -> Mapping[str, int]:
+    def _count_failure(self, error: BaseException) -> Mapping[str, int]:
         """Count a failure; return the counters for the heartbeat."""
         self._failures += 1
         reported = {
@@ -403,11 +402,11 @@ class Hosted:
             life.close()
 
     async def _begin(self, beat: PartBeat, life: contextlib.ExitStack) -> None:
-        """Start a life up to its first turn; ``life`` collects what its end must release."""
+        """Start a life up to its first turn; ``life`` collects what its end is to release."""
         host = self._host
-        host.comes()
-        with contextlib.ExitStack() as coming:
-            coming.callback(host.is_here)
+        host.add_starting()
+        with contextlib.ExitStack() as starting:
+            starting.callback(host.end_starting)
             await self._released.wait()
             fragment = await in_thread(
                 lambda: host.shared.make(self.name), lambda unused: unused.close()
@@ -419,11 +418,11 @@ class Hosted:
             life.callback(driven.drop)
             await driven.start()
             await self._released.wait()
-            life.callback(host.part, driven)
-            coming.close()
+            life.callback(host.detach, driven)
+            starting.close()
             await host.join(driven)
             if not host.logs.reads(driven) and not self._reads_later:
-                # It was suspended when the others joined.
+                # The fragment was suspended when the others joined.
                 if driven.is_held:
                     self._reads_later = True
                 else:
@@ -456,10 +455,10 @@ class Hosted:
 
 
 async def in_thread(function: Callable[[], T], give_back: Callable[[T], None]) -> T:
-    """Call a function in a new thread and return its result, however long it takes.
+    """Call a function in a new thread, wait for its end without a limit, and return its result.
 
-    A thread pool could be exhausted by calls that wait for queries not registered yet. A result
-    that arrives after the caller was cancelled is passed to ``give_back``.
+    A thread pool could be exhausted by calls that wait for queries that are not registered yet. If
+    the caller has been cancelled, the result is passed to ``give_back``.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()

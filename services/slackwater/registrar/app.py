@@ -1,10 +1,11 @@
 """``python -m slackwater.registrar NAME``: the duties of `slackwater up` except starting processes.
 
-Where a container engine starts the containers, this process publishes the event clock, registers
+Where a container engine starts the processes, this process publishes the event clock, registers
 the queries and truncates the logs. All other processes wait for its registry entries, so it may
-start at any time. Existing entries are kept: a second start finds the E0 and w of the first
-(trace-24). The process is stateless, and once the queries are registered its absence only lets the
-logs grow. It ends when there is a controller.
+start at any time. Existing entries are kept: a second start uses the E0 and w of the first
+(trace-24). The process is stateless. Once the queries are registered, the logs grow while it does
+not run, and nothing else depends on it. On nodes it is not used: a node registers the queries
+(``slackwater.node.registering``).
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ async def register(
             event_clock = await asyncio.to_thread(registration.publish_clock)
             missing = await asyncio.to_thread(registration.missing)
             if missing:
-                # The proxies read their inputs to the end first, since E0 depends on these.
+                # E0 depends on the readings, so proxies must first read their inputs to the end.
                 await asyncio.to_thread(_wait_ready, listener, proxies)
                 missing = await asyncio.to_thread(registration.register, missing, event_clock)
             if not missing:
@@ -81,9 +82,10 @@ async def register(
 async def _truncate(
     registration: Registration, registering: asyncio.Task[None], context: ProcessContext
 ) -> None:
-    """Truncate the logs; queries that read the same children are in the registry (trace-39).
+    """Truncate the logs of the registered queries, first of some and then of all.
 
-    A query whose start is unknown, for hours or for ever, delays no other query.
+    A query may not be registered for hours, while its start is unknown; the logs of the others are
+    truncated meanwhile. The registry has all queries that read the same children (trace-39).
     """
     while True:
         are_all = registering.done()

@@ -17,7 +17,7 @@ from aiokafka.producer.sender import AddPartitionsToTxnHandler
 
 from slackwater.codec.state_records import decode_root_state
 from slackwater.fragments.results import ResultsWriter
-from slackwater.fragments.transactions import MARKERS_S, Transactions, follow_closely
+from slackwater.fragments.transactions import MARKERS_S, Transactions, shorten_marker_wait
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.names import Names
 from slackwater.model.records import Position, RootState
@@ -169,7 +169,7 @@ def test_nothing_is_committed_of_what_the_broker_refused_in_part(topic: str) -> 
 
 def test_a_transaction_that_follows_closely_waits_for_markers_and_not_for_the_library() -> None:
     """23 ms each, back to back, instead of 5: the constant is read by aiokafka's own code."""
-    follow_closely()
+    shorten_marker_wait()
     manager = SimpleNamespace(txn_partitions=set())
     sender = SimpleNamespace(_txn_manager=manager, _retry_backoff=0.2)
     handler = AddPartitionsToTxnHandler(sender, {TopicPartition("sw.results.climate.stable", 1)})
