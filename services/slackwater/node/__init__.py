@@ -1,1 +1,1 @@
-"""A machine's part of the control plane: it runs what the replicated record has placed on it."""
+"""The control plane on one machine: it runs what the replicated record has placed there."""

@@ -1,7 +1,7 @@
 """Checks of an operation before it is recorded. Pure.
 
-A refused operation changes nothing, and the reason names a remedy. An admitted one may still fail
-to start (a full disk, a missing topic); it is then retried.
+A refused operation changes nothing, and the reason names a remedy. Carrying out an admitted
+operation may still fail (a full disk, a missing topic); it is then retried.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from slackwater.runtime.local.changes import with_query
 
 @dataclass(frozen=True, slots=True)
 class RunningQueries:
-    """What this machine runs, or is about to run.
+    """The queries that run, or are about to run, on this machine or on all nodes.
 
     Attributes:
         deployment: its queries, paused ones too, and their streams.
-        deadlines_us: the first deadline with which each query is registered (after normal time).
-        deleted: names of deleted queries, which are not used again.
-        takes_streams: a query may bring streams that are new.
+        deadlines_us: the first deadline with which each query is registered, us after normal time.
+        deleted: names of deleted queries; these names are not used again.
+        takes_streams: a query may have streams that no other query has.
         paused: names of its paused queries.
     """
 
@@ -69,7 +69,7 @@ def why_refused(operation: Operation, known: RunningQueries) -> str:
 def why_refused_on_nodes(operation: Operation, state: ControlState) -> str:
     """Return why controllers of nodes refuse an operation; empty if they admit it.
 
-    The object itself refuses what names an unknown query or node.
+    The replicated object itself refuses operations on unknown queries and nodes.
     """
     if not isinstance(operation, ApplyQuery | DeleteQuery | PauseQuery | ResumeQuery):
         return ""
@@ -160,4 +160,4 @@ def _brought_forward(added: Deployment, name: str, known: RunningQueries) -> Ite
         both = with_query(known.deployment, added, name)
         yield from brought_forward(both, known.deadlines_us)
     except KeyError:
-        return  # it reads what is not there, which has been said
+        return  # the query reads one that is not there, which has been reported

@@ -1,10 +1,12 @@
 """The agent of `slackwater up`: makes the running queries equal to those of the replicated record.
 
-That of `slackwater node`, which runs what controllers place on it, is in ``app.py``.
+An *agent* carries out the record on one machine. The agent of `slackwater node`, which runs what
+controllers place on its machine, is in ``app.py``. (Faust's agents are something else.)
 
-The record has the wanted state of each query, the registry in Kafka the state that it has. An empty
-record, as in a data directory of an earlier version, is filled from the registry. Recording an
-operation does not need Kafka: while Kafka is unavailable, operations wait in the record.
+The record has the wanted state of each query, the registry in Kafka its present state. An empty
+record, as in a data directory of an earlier version, is filled with the queries of the stack.
+Recording an operation does not need Kafka: while Kafka is unavailable, operations wait in the
+record.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ RETRY_S: Final = 1.0
 
 
 class QueryRunner(Protocol):
-    """A stack, as the agent uses it."""
+    """The interface of a stack that the agent uses."""
 
     @property
     def deployment(self) -> Deployment:
@@ -39,7 +41,7 @@ class QueryRunner(Protocol):
         ...
 
     def registered(self) -> Mapping[str, QueryDefinition]:
-        """All registered queries, deleted ones too; asks Kafka."""
+        """All registered queries, deleted ones too, read from Kafka; blocks."""
         ...
 
     async def apply(self, added: Deployment, name: str, start: Start) -> bool:
@@ -55,16 +57,16 @@ class QueryRunner(Protocol):
         ...
 
     def retire(self, registered: Mapping[str, QueryDefinition]) -> None:
-        """Delete, after a while, topics that only deleted queries have used."""
+        """Delete the topics that only deleted queries have used, after a grace period."""
         ...
 
     async def settle(self) -> None:
-        """Do what is left of a change that was registered and then failed."""
+        """Complete a change that was registered and then failed."""
         ...
 
 
 class Agent:
-    """Carries out a record on one machine; for one event loop."""
+    """Carries out the record on one machine; for one event loop."""
 
     def __init__(self, machine: QueryRunner) -> None:
         self._machine = machine
@@ -75,13 +77,13 @@ class Agent:
         self._are_replaced = True
 
     async def begin(self) -> None:
-        """Read what is registered; before the first request is admitted."""
+        """Read the registered queries; to be called before the first request is admitted."""
         self._registered = await asyncio.to_thread(self._machine.registered)
 
     def imports(self, recorded: ControlState) -> list[Operation]:
-        """Return the operations that record what runs, and is not recorded.
+        """Return the operations that add to the record the running queries that it lacks.
 
-        What is recorded as deleted, and still runs, will be ended.
+        A query that is recorded as deleted and still runs is not added: it will be ended.
         """
         running = self._machine.deployment
         found: list[Operation] = []
@@ -95,7 +97,8 @@ class Agent:
     def may_forget(self, recorded: ControlState) -> bool:
         """Return whether all deletions of the record have been carried out.
 
-        Else a deleted query would be imported as one that runs.
+        Before that the record must keep its tombstones: ``imports`` would add a deleted query that
+        still runs.
         """
         return not any(
             query.state != "deleted" and recorded.queries[name].wanted == Wanted.DELETED.value
@@ -109,7 +112,7 @@ class Agent:
         queries = dict(deployment.queries)
         for name, applied in self._recorded().items():
             if name not in queries and name not in self._registered:
-                queries[name] = applied.deployment.queries[name]  # recorded, and not running yet
+                queries[name] = applied.deployment.queries[name]  # recorded and not running yet
         known = RunningQueries(
             Deployment(deployment.clock, deployment.streams, queries, deployment.names),
             {name: q.first_deadline_us for name, q in self._registered.items() if name in queries},
@@ -119,12 +122,12 @@ class Agent:
         return why_refused(operation, known)
 
     def record(self, state: ControlState) -> None:
-        """Take over the newest state of the record."""
+        """Set the newest state of the record; ``run`` carries it out."""
         self._state = state
         self._changed.set()
 
     async def run(self, request: Callable[[Operation], None]) -> None:
-        """Carry out the record, until cancelled; ``request`` requests an operation."""
+        """Carry out the record until cancelled; ``request`` requests an operation on it."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -133,7 +136,7 @@ class Agent:
                 self._changed.set()
 
     async def _carry_out(self, request: Callable[[Operation], None]) -> bool:
-        """Make all changes; False if something is left to be done."""
+        """Make all changes; False if some could not be made."""
         try:
             await self._machine.settle()
             self._are_replaced = await self._end_replaced(request)
@@ -145,7 +148,7 @@ class Agent:
                 if not found or waiting:
                     self._machine.retire(self._registered)
                     return not waiting and self._are_replaced
-        except Exception as error:  # noqa: BLE001 -- it is tried again, and the queries go on
+        except Exception as error:  # noqa: BLE001 -- it is tried again; the queries continue
             is_foreseen = isinstance(error, SlackwaterError | OSError)
             if str(error) != self._reported:
                 self._reported = str(error)
@@ -185,9 +188,10 @@ class Agent:
         return found
 
     def _wanted(self) -> dict[str, State]:
-        """The wanted state of each recorded query.
+        """The wanted state of each recorded query that concerns this machine.
 
-        Without live ones that were registered from the deployment file and are no longer in it.
+        Live queries that were registered from the deployment file, and are no longer in the file,
+        are omitted.
         """
         here = self._machine.deployment.queries
         names: dict[str, State] = {"running": "running", "paused": "paused", "deleted": "deleted"}

@@ -1,9 +1,9 @@
 """The process ``slackwater node``: runs what the controllers place on this machine.
 
-It is connected to every controller that it reaches, sends each of them heartbeats, and receives the
-record from each. While the network is split the records differ, and the node follows their join:
-of two placements of a fragment the one with the greater number. Without a controller it goes on
-with what it runs; results do not depend on controllers.
+A node is connected to every controller that it reaches. It sends heartbeats to each of them, and
+receives the replicated record from each. While the network is split the records differ, and the
+node follows their *join*: of two placements of a fragment, the one with the greater number counts.
+Without a controller it continues to run what it runs; results do not depend on controllers.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 RETRY_S_MIN: Final = 0.5
 RETRY_S_MAX: Final = 4.0
-"""Pause before what is left is tried again, such as queries that another node registers."""
+"""Pause before incomplete work is repeated, for example while another node registers queries."""
 DIAL_S_MIN: Final = 0.1
 DIAL_S_MAX: Final = 2.0
 PROBLEM_CHARS_MAX: Final = 500
@@ -61,7 +61,7 @@ PROBLEM_CHARS_MAX: Final = 500
 
 @dataclass(frozen=True)
 class NodeConfig:
-    """``room`` is the number of fragments that the node can take."""
+    """Options of a node; ``room`` is the number of fragments that it can take."""
 
     name: str
     controllers: Sequence[Address]
@@ -99,8 +99,8 @@ class Node:
         self._registering: Registering | None = None
         self._registered: frozenset[str] = frozenset()
         self._known: set[str] = set()
-        """Registered queries, of which the proxies here have been notified; aggregators may get
-        their fragments."""
+        """Queries that are known to be registered. The proxies here have been notified of them, and
+        aggregators may get their fragments."""
         self._problem = self._clock_problem = ""
         self._clocks: dict[str, ClockOffset] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -188,7 +188,7 @@ class Node:
     async def _compare_clocks(self, client: ControlClient) -> None:
         """Measure this machine's clock against a controller's until the connection breaks."""
         while True:
-            with suppress(LinkError):  # the connection ends, or the controller stands still
+            with suppress(LinkError):  # the connection ends, or the controller is paused
                 self._clocks[client.controller] = measured(await _exchanges(client))
             queries = {
                 name: query.deployment.queries[name]
@@ -201,9 +201,10 @@ class Node:
             await asyncio.sleep(CLOCK_PERIOD_S)
 
     def _must_join(self, state: ControlState) -> bool:
-        """Whether this node is to join: at its start, and if a controller does not know it.
+        """Whether this node is to join: at its start, or if a controller's record lacks it.
 
-        After an operator has removed it, it joins again only when it is started again.
+        It also joins again if its room or labels differ from the recorded ones. If an operator has
+        removed it, it joins again only after a restart.
         """
         entry, config = state.nodes.get(self._config.name), self._config
         if not self._is_joined:
@@ -257,7 +258,7 @@ class Node:
             str(self._clocks.get(controller, "")),
         )
 
-    # What is placed here. Registering waits for Kafka, and processes start and end meanwhile.
+    # What is placed here. Registration waits for Kafka; processes start and end meanwhile.
 
     async def _settle(self) -> None:
         """Run what is placed here."""
@@ -269,7 +270,7 @@ class Node:
         self._assigned = assigned
 
     async def _register(self) -> bool:
-        """Register queries, and look which are registered; False if some are not yet."""
+        """Register the queries placed here, and end replaced ones; False if some work remains."""
         transport, assigned = self._machine.transport, self._assigned
         listener = self._machine.listener
         if transport is None or listener is None:
@@ -300,10 +301,10 @@ class Node:
     async def _end_replaced(
         self, registering: Registering, applied: Mapping[str, AppliedQuery]
     ) -> tuple[bool, str]:
-        """End generations whose successors are registered here and ready.
+        """Request the deletion of generations whose successors are registered here and ready.
 
         Returns:
-            Whether all have been ended, and why the controllers refused it.
+            Whether all successors are ready, and why the controllers refuse a deletion.
         """
         running = applied.keys() & self._state.queries_wanted(Wanted.RUNNING)
         changes = [c for c in replacements(running) if c[1] in self._registered]
@@ -333,14 +334,14 @@ class Node:
         await self._repeat(self._duties_changed, self._register)
 
     async def _repeat(self, due: asyncio.Event, work: Callable[[], Awaitable[bool]]) -> None:
-        """Work after each change, and again later while something is left to be done."""
+        """Work after each change, and again with a growing pause while the work is incomplete."""
         retry_s, has_failed = RETRY_S_MIN, False
         while True:
             await due.wait()
             due.clear()
             try:
                 is_done = await work()
-                if has_failed:  # Kafka is back: what others do now is soon done
+                if has_failed:  # Kafka is available again, so other nodes will soon be done
                     retry_s, has_failed = RETRY_S_MIN, False
             except (SlackwaterError, OSError) as error:
                 is_done, has_failed = False, True
@@ -363,7 +364,7 @@ class Node:
 
 
 async def _exchanges(client: ControlClient) -> list[ClockExchange]:
-    """Ask for a controller's time, some times in a row."""
+    """Request a controller's time, ``EXCHANGES`` times in a row."""
     found = []
     for _ in range(EXCHANGES):
         # A clock that has run for longer would still slew towards the machine's time.

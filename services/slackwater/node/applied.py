@@ -1,7 +1,7 @@
 """The text of a query in the replicated record: the query with all that its fragments need.
 
-No process reads a deployment file for it. The text is JSON of the typed values, so equal queries
-have equal texts.
+No user's deployment file is needed to run it. The text is JSON of the typed values, so equal
+queries have equal texts.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Start = int | Literal["now", "beginning"]
 
 @dataclass(frozen=True, slots=True)
 class AppliedQuery:
-    """A query, and a deployment that has it and all that it reads.
+    """A query, and a deployment that has the query and all that it reads.
 
-    ``start`` is the start of its event time: us since the epoch, the next window, or the first
-    reading that the source logs hold.
+    ``start`` determines its start time: us since the epoch (event time), ``now`` for the next
+    window, or ``beginning`` for the first reading that the source logs hold.
     """
 
     query: str
@@ -34,9 +34,9 @@ _APPLIED: Final = TypeAdapter(AppliedQuery)
 
 
 def to_text(applied: AppliedQuery) -> str:
-    """The text of a query."""
-    part = applied.deployment.connected(applied.query)
-    return _APPLIED.dump_json(AppliedQuery(applied.query, part, applied.start)).decode()
+    """The text of a query, without streams and queries that it does not need."""
+    needed = applied.deployment.connected(applied.query)
+    return _APPLIED.dump_json(AppliedQuery(applied.query, needed, applied.start)).decode()
 
 
 def from_text(name: str, text: str) -> AppliedQuery:

@@ -1,11 +1,11 @@
-"""A node's wall clock against that of a controller.
+"""The difference between a node's wall clock and that of a controller.
 
-Deadlines and the times of sources are wall time. On one machine they have one clock; on several, a
-clock that is ahead or behind takes its offset from the margin of each stage. The offset is measured
-as NTP does: the controller's time is taken to be that of the middle of the exchange, with half the
-round trip as the error. Of several exchanges the shortest counts.
+Deadlines and the times of sources are wall time. On one machine they come from one clock. On
+several machines the offset of a clock that is ahead or behind reduces the margin of each stage. The
+offset is measured as in NTP: the controller's time is assumed to be that of the middle of the
+exchange, with half the round trip as the error. Of several exchanges the shortest counts.
 
-Nothing is corrected by it. Synchronising clocks is the task of the operating system.
+The offset is only reported. Synchronising clocks is the task of the operating system.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ EXCHANGES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """Own clock less the controller's, and the largest error of it, in us."""
+    """Own clock less the controller's, and the largest possible error of that, in us."""
 
     offset_us: int
     error_us: int
 
     @property
     def least_us(self) -> int:
-        """The offset's size without the error; 0 if it may be none."""
+        """The smallest possible size of the offset; 0 if the clocks may be equal."""
         return max(0, abs(self.offset_us) - self.error_us)
 
     def __str__(self) -> str:
@@ -55,24 +55,24 @@ class ClockExchange:
     round_trip_us: int
 
     def offset(self) -> ClockOffset:
-        """What this exchange shows."""
+        """The offset that this exchange shows, with its error."""
         half_us = (self.round_trip_us + 1) // 2
         return ClockOffset(self.sent_us + half_us - self.answered_us, half_us)
 
 
 def measured(exchanges: Iterable[ClockExchange]) -> ClockOffset:
-    """What the shortest of the exchanges shows; there is at least one."""
+    """The offset that the shortest of the exchanges shows; there must be one."""
     return min(exchanges, key=lambda exchange: exchange.round_trip_us).offset()
 
 
 def why_too_far(clocks: Mapping[str, ClockOffset], queries: Mapping[str, QuerySpec]) -> str:
     """Why a clock endangers a query's bound; empty if it does not.
 
-    Half a margin is what a clock may take: the other half is for the stage's own work.
+    An offset of up to half a margin is allowed: the other half is for the stage's own work.
 
     Args:
-        clocks: offset by controller.
-        queries: what the controllers have recorded.
+        clocks: this machine's offset, by controller.
+        queries: the recorded queries, by name.
     """
     query = min(queries, key=lambda name: (queries[name].margin_us, name), default=None)
     if query is None:

@@ -1,8 +1,9 @@
 """Changes of a query's definition, as generations. Pure.
 
-A changed query is applied as its next generation, ``climate.g1``, beside the earlier one. When it
-is ready the earlier one is deleted, and the roots of the new one take its place (rule-29). So a
-change needs no operation of its own, and it can be cancelled before, by deleting the new one.
+A changed query is applied as its next generation, ``climate.g1``, beside the earlier one. When the
+new generation is ready, the earlier one is deleted, and the roots of the new one start. A change
+therefore needs no operation of its own. Until then it can be cancelled: the new generation is
+deleted (rule-29).
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ def as_generation(
 ) -> tuple[Deployment, str]:
     """A deployment in which a query has the name of its next generation, and that name.
 
-    The number is greater than those of all generations before it, also of deleted ones whose
-    tombstones have been dropped, since their topics may still be there. Numbers may be left out.
+    The number is greater than those of all earlier generations, also of deleted ones whose
+    tombstones have been dropped, since their topics may still exist. Numbers need not be
+    contiguous.
     """
     latest = latest_generation(query, recorded.queries)
     number = max(generation_of(latest or query) + 1, recorded.generation_unused, 1)

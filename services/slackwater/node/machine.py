@@ -1,8 +1,8 @@
-"""The processes of a node: hosts, aggregators and proxies of what the record places on it.
+"""The processes of a node: hosts, aggregators and proxies of the fragments placed on it.
 
 The processes and their supervision are those of `slackwater up`, without the broker. They read a
 deployment file that the node writes from the record. If any query has a window, the aggregator runs
-even without a fragment: a JVM takes seconds to start, which would delay a takeover.
+even without a fragment: a JVM takes seconds to start, which would delay a take-over.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ PLACEMENTS_FILE: Final = "node-placements.json"
 
 @dataclass(slots=True)
 class _Processes:
-    """Created with the first query, whose definition has the prefix of topics."""
+    """The supervisor of a node and its connections.
+
+    They need the prefix of topics, which the first recorded query has, so they are created with it.
+    """
 
     supervisor: Supervisor
     transport: KafkaTransport
@@ -86,7 +89,7 @@ class NodeMachine:
         return None if self._processes is None else self._processes.listener
 
     def numbers_seen(self) -> dict[str, int]:
-        """The placement numbers that this node has been given last, by name."""
+        """The placement numbers that this node was given last, by the names of fragments."""
         return Placements(self._directory.path / PLACEMENTS_FILE).read()
 
     def events(self) -> list[ProcessEvent]:
@@ -96,13 +99,14 @@ class NodeMachine:
     async def settle(
         self, assigned: Assignment, deployment: Deployment, registered: Collection[str]
     ) -> None:
-        """Start what is assigned, and end what is not; idempotent.
+        """Start the assigned fragments and proxies, and end all others; idempotent.
 
         Args:
             assigned: what this node is to run.
             deployment: all recorded queries.
-            registered: those that are known to be registered. An aggregator gets fragments of these
-                only: one of another query would keep it, and its other fragments, waiting.
+            registered: the queries that are known to be registered. An aggregator gets only their
+                fragments: it would wait for the registration of another query, and its other
+                fragments with it.
         """
         if self._processes is None:
             if not deployment.queries:
@@ -143,7 +147,7 @@ class NodeMachine:
                     self._processes.supervisor.command(part, LEARN)
 
     def ready(self) -> frozenset[str]:
-        """The names of fragments and proxies that run here and follow their input."""
+        """The names of fragments and proxies that run here and report ready."""
         return frozenset(
             name
             for name in (*self._assigned.fragments, *self._assigned.proxies)

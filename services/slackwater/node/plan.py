@@ -1,8 +1,8 @@
 """The changes that lead from the registered queries to the recorded ones. Pure.
 
-The record has the wanted state of a query, the registry its present state. Each query needs at most
-two changes (applied, then paused). The changes are computed from both states alone, so an agent
-that restarts between two of them continues with the second.
+The record has the wanted state of a query, the registry in Kafka its present state. Each query
+needs at most two changes (applied, then paused). The changes are computed from these two states
+alone, so an agent that restarts between two changes continues with the second.
 """
 
 from __future__ import annotations
@@ -50,6 +50,6 @@ def changes(
     for name in by_stage:
         want, has = wanted[name], registered.get(name)
         if want == "deleted" or has in {want, "deleted"}:
-            continue  # a deleted query does not come back: its name is used up
+            continue  # the name of a deleted query is not used again
         found.append(Apply(name) if has is None else SetState(name, want))
     return found

@@ -1,12 +1,12 @@
 """The replicated record in terms of fragments. Pure.
 
 The record's placement is keyed by query and by the rest of a fragment's name: ``orderer.0.a`` and
-``root.0`` of a query. Two kinds of fragments are there beside them. ``registration`` of a query
-stands for the duty to create its topics and to register it in Kafka. The proxies of streams serve
-all queries, so they have a name of their own in place of the query (``STREAMS``).
+``root.0`` of a query. Two other things are placed like fragments. ``registration`` of a query is
+the task to create its topics and to register it in Kafka. The proxies of streams serve all queries,
+so they have a name of their own in place of the query (``STREAMS``).
 
-The aggregator's part of a child's replica runs where its orderer runs, and has no placement of its
-own: the orderer's log would otherwise cross the network twice.
+A replica of a child is aggregated on the node of its orderer, and this has no placement of its own:
+the orderer's log would otherwise cross the network twice.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REGISTRATION: Final = "registration"
 SITE: Final = "site"
 """The label of nodes that a stream's ``site`` refers to."""
 PARSED_MAX: Final = 2_048
-"""Definitions that are kept parsed."""
+"""Number of definitions that are kept in parsed form."""
 
 
 @lru_cache(PARSED_MAX)
@@ -55,7 +55,7 @@ def _parsed(name: str, text: str) -> AppliedQuery | str:
         deployment.deadline_us(name, 1)
         list(_of_query(deployment, name))
         list(_proxies(deployment, {}))
-    except Exception as error:  # noqa: BLE001 -- whatever a client has made of it
+    except Exception as error:  # noqa: BLE001 -- clients may send anything
         return f"it is inconsistent: {type(error).__name__} {error}".rstrip()
     return query
 
@@ -67,21 +67,21 @@ def why_unreadable(operation: ApplyQuery) -> str:
 
 
 def applied_queries(state: ControlState) -> dict[str, AppliedQuery]:
-    """The recorded queries that this version can read and that fit together, by name.
+    """The recorded queries that this version can read and that are consistent, by name.
 
-    Two halves of a split network may have recorded queries that differ in a stream of one name, or
-    a query and the deletion of what it reads. The first by name keeps the stream; the others, and
-    those whose source is not there, are left out.
+    Two halves of a split network may have recorded queries that define a stream differently, or a
+    query and the deletion of another one that it reads. The first query by name keeps its stream.
+    The others, and queries whose source is not there, are left out.
     """
-    return _sorted_out(state)[0]
+    return _split_by_consistency(state)[0]
 
 
 def not_applied(state: ControlState) -> dict[str, str]:
     """Why recorded queries do not run, by name."""
-    return _sorted_out(state)[1]
+    return _split_by_consistency(state)[1]
 
 
-def _sorted_out(state: ControlState) -> tuple[dict[str, AppliedQuery], dict[str, str]]:
+def _split_by_consistency(state: ControlState) -> tuple[dict[str, AppliedQuery], dict[str, str]]:
     found: dict[str, AppliedQuery] = {}
     reasons: dict[str, str] = {}
     streams: dict[str, StreamSpec] = {}
@@ -108,7 +108,7 @@ def _sorted_out(state: ControlState) -> tuple[dict[str, AppliedQuery], dict[str,
 
 
 def _lacks(query: AppliedQuery, found: Mapping[str, AppliedQuery]) -> bool:
-    """Whether it reads a query that is not there, or is there with another definition."""
+    """Whether the query reads one that is not there, or is there with another definition."""
     queries = query.deployment.queries
     read = [name for name in queries[query.query].sources if name in queries]
     return any(
@@ -122,22 +122,22 @@ def deployment_of(applied: Mapping[str, AppliedQuery]) -> Deployment:
     """All recorded queries with their streams; ``clock: wall`` if there are none."""
     deployment = Deployment("wall", {}, {})
     for name, query in applied.items():
-        part = query.deployment
+        added = query.deployment
         deployment = replace(
             deployment,
-            clock=part.clock,
-            names=part.names,
-            http=part.http,
-            streams={**deployment.streams, **part.streams},
-            queries={**deployment.queries, name: part.queries[name]},
+            clock=added.clock,
+            names=added.names,
+            http=added.http,
+            streams={**deployment.streams, **added.streams},
+            queries={**deployment.queries, name: added.queries[name]},
         )
     return deployment
 
 
 def fragment_specs(state: ControlState) -> list[FragmentSpec]:
-    """What is to run, for the planner; nothing of a paused query.
+    """What is to run, for the planner; for a paused query only its registration.
 
-    The roots of a changed query follow when its earlier generation has ended (rule-29).
+    The roots of a new generation follow when the earlier generation has ended (rule-29).
     """
     applied = applied_queries(state)
     specs = [
@@ -162,7 +162,7 @@ def _sites(deployment: Deployment, sources: Iterable[str]) -> tuple[tuple[str, s
 def _of_query(
     deployment: Deployment, name: str, *, has_roots: bool = True
 ) -> Iterator[FragmentSpec]:
-    """Its orderers, which prefer the sites of their streams, and its roots."""
+    """A query's orderers, which prefer the sites of their streams, and its roots."""
     query = deployment.queries[name]
     for child in range(query.children):
         sites = _sites(deployment, deployment.child_streams(name, child))
@@ -177,7 +177,7 @@ def _of_query(
 def _proxies(
     deployment: Deployment, placement: Mapping[tuple[str, str], PlacementEntry]
 ) -> Iterator[FragmentSpec]:
-    """The proxies; one with a spool stays where it was placed first, since its data are there."""
+    """The proxies; a proxy with a spool stays on its first node, since its data are there."""
     for stream in deployment.streams.values():
         for name in stream.proxy_names:
             entry = placement.get((STREAMS, str(name)))
@@ -193,7 +193,7 @@ def _rest(process: str, query: str) -> str:
 
 
 def process_of(query: str, fragment: str) -> str:
-    """The name that ``status`` prints of a placed fragment: ``root/climate.0``."""
+    """The name under which ``status`` shows a placed fragment: ``root/climate.0``."""
     if query == STREAMS:
         return ProxyName.parse(fragment).process
     if fragment == REGISTRATION:
@@ -206,7 +206,7 @@ def key_of(process: str) -> tuple[str, str]:
     """The key of a fragment in the record; the inverse of ``process_of``.
 
     Raises:
-        UsageError: it is no name of a fragment.
+        UsageError: it is not the name of a fragment.
     """
     kind, name = kind_of(process), own_name(process)
     if kind == "proxy":
@@ -223,8 +223,8 @@ def key_of(process: str) -> tuple[str, str]:
 class Assignment:
     """What one node is to run: placement numbers, by the names of fragments (``process_of``).
 
-    ``registered`` has the queries that the node registers, deleted ones too, with the state that is
-    wanted.
+    ``registered`` has the wanted state of each query that the node registers, deleted ones too;
+    ``registrations`` has the placement numbers of this task, by query.
     """
 
     fragments: Mapping[str, int] = field(default_factory=dict)
@@ -233,13 +233,13 @@ class Assignment:
     registrations: Mapping[str, int] = field(default_factory=dict)
 
     def numbers(self) -> dict[str, int]:
-        """The placement number of everything, by name."""
+        """All placement numbers, by name."""
         named = {f"{REGISTRATION}/{query}": n for query, n in self.registrations.items()}
         return {**self.fragments, **self.proxies, **named}
 
 
 def assignment(state: ControlState, node: str) -> Assignment:
-    """What a node is to run by a state of the record."""
+    """What a node is to run according to a state of the record."""
     applied = applied_queries(state)
     wanted = {process_of(s.query, s.fragment) for s in fragment_specs(state)}
     fragments: dict[str, int] = {}

@@ -1,8 +1,8 @@
 """Registers queries: creates their topics, and their entries in the registry in Kafka.
 
-Registration of a query is placed on one node, as a fragment is. It is idempotent and is repeated
-after each change of the record, so another node can take it over at any point. While Kafka is
-unavailable it waits.
+The registration of a query is placed on one node, as a fragment is. It is idempotent and is
+repeated after each change of the record, so another node can take it over at any point. It waits
+while Kafka is unavailable.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ def _is_deleted(name: str, registered: Mapping[str, QueryDefinition]) -> bool:
 
 
 class Registering:
-    """Registers queries in Kafka, and truncates their internal logs. ``path`` is for messages."""
+    """Registers queries in Kafka, and truncates their internal logs.
+
+    ``path`` is the name of the deployment file in error messages.
+    """
 
     def __init__(self, transport: KafkaTransport, listener: HeartbeatListener, path: Path) -> None:
         self._transport, self._path = transport, path
@@ -54,7 +57,7 @@ class Registering:
     async def carry_out(
         self, wanted: Mapping[str, Wanted], applied: Mapping[str, AppliedQuery], all_: Deployment
     ) -> tuple[frozenset[str], str]:
-        """Bring the registry to what is wanted.
+        """Register queries, and change the state of registered ones, as wanted.
 
         Args:
             wanted: the state of each query that this node registers.
@@ -62,8 +65,8 @@ class Registering:
             all_: all recorded queries.
 
         Returns:
-            The queries that are registered as they are wanted, and why others are not. A query
-            whose start follows from its first reading is in neither until there is one.
+            The queries that are registered in their wanted state, and why others are not. A query
+            whose start depends on a first reading is in neither until the reading has arrived.
 
         Raises:
             SlackwaterError: Kafka does not answer.
@@ -76,7 +79,7 @@ class Registering:
     async def are_ready(
         self, changes: Collection[tuple[str, str]], queries: Mapping[str, QuerySpec]
     ) -> list[str]:
-        """The queries of which a new generation can take the place (rule-29).
+        """The generations that can be replaced now, since their successors are ready (rule-29).
 
         Args:
             changes: changes in progress: the generation that is to end, and its successor.
@@ -105,7 +108,7 @@ class Registering:
         return self._all_queries().keys()
 
     def _all_queries(self) -> Mapping[str, QueryDefinition]:
-        """All registered queries; none before the first one, when there is no registry yet."""
+        """All registered queries; empty while there is no registry yet."""
         topic = self._transport.names.registry
         if not partition_counts(self._transport.cluster, {topic}):
             return {}
@@ -134,7 +137,7 @@ class Registering:
                 waiting.add(change.query)
                 try:
                     definition = self._define(applied[change.query], all_)
-                except SlackwaterError as error:  # the other queries do not wait
+                except SlackwaterError as error:  # does not delay the other queries
                     problems.append(str(error))
                     continue
                 if definition is not None:
