@@ -1,4 +1,4 @@
-"""``slackwater controller``: options are checked, the file is opened, and the controller runs."""
+"""``slackwater controller``: checks the options, opens the file, and runs the controller."""
 
 from __future__ import annotations
 
@@ -38,7 +38,12 @@ def run_controller(
     admit: Admission,
     specs_of: Specs,
 ) -> None:
-    """Run until SIGTERM or SIGINT; ``specs_of`` returns what is to run on nodes."""
+    """Run until SIGTERM or SIGINT; ``specs_of`` returns what is to run on nodes.
+
+    Raises:
+        UsageError: an option is wrong.
+        EnvironmentProblem: the port is taken, or the data directory cannot be used.
+    """
     config = make_config(name, listen, peers, secret_file, tls_dir)
     logging.getLogger("slackwater.controller").setLevel(logging.INFO)
     asyncio.run(_run(config, data, admit, specs_of))
@@ -64,7 +69,7 @@ async def _run(config: ControllerConfig, data: Path, admit: Admission, specs_of:
 def make_config(
     name: str, listen: str, peers: str, secret_file: Path | None, tls_dir: Path | None = None
 ) -> ControllerConfig:
-    """The checked options.
+    """The configuration from checked options.
 
     Raises:
         UsageError: an option is wrong, or a port that others can reach has neither secret nor TLS.
@@ -96,7 +101,7 @@ def make_config(
 
 
 def parse_address(option: str, text: str) -> Address:
-    """HOST:PORT; an IPv6 address is in brackets."""
+    """The address HOST:PORT; an IPv6 address is in brackets. ``option`` is for error messages."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
@@ -105,7 +110,7 @@ def parse_address(option: str, text: str) -> Address:
 
 
 def is_loopback(host: str) -> bool:
-    """True if only this machine can reach it."""
+    """Whether only this machine can reach the address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

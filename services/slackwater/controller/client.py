@@ -1,8 +1,8 @@
-"""A client of the controllers: requests operations of any of them, and receives refreshes.
+"""A client of the controllers: requests operations from one of them, and receives refreshes.
 
-An operation whose connection breaks before the response may or may not have been applied:
-``LinkError`` says so, and requesting it again at another controller is safe, since an operation
-that has been applied changes nothing when it is applied again, or is refused.
+If the connection breaks before the response (``LinkError``), the operation may or may not have been
+applied. It can safely be requested again from another controller: an operation that has been
+applied before changes nothing, or is refused.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ControlClient:
         self.controller: Final = controller
         self._on_state = on_state
         self.refreshes: deque[RefreshFrame] = deque(maxlen=REFRESHES_MAX)
-        """The newest is last; ``overridden`` has the stamps of responses."""
+        """Refreshes received, the newest last; ``overridden`` has stamps of earlier responses."""
         self._link = link
         self._waiting: dict[int, asyncio.Future[_Answer]] = {}
         self._count = 0
@@ -64,7 +64,7 @@ class ControlClient:
         """The response to an operation.
 
         Raises:
-            LinkError: none came; whether the operation was applied is unknown.
+            LinkError: no response; whether the operation was applied is unknown.
         """
         self._count += 1
         frame = await self._exchange(RequestFrame(self._count, operation), within_s)
@@ -75,7 +75,7 @@ class ControlClient:
         """The view and the state of this controller.
 
         Raises:
-            LinkError: none came.
+            LinkError: no response.
         """
         self._count += 1
         frame = await self._exchange(StateRequest(self._count), within_s)
@@ -86,7 +86,7 @@ class ControlClient:
         """The controller's wall clock, us since 1970.
 
         Raises:
-            LinkError: no answer came.
+            LinkError: no response.
         """
         self._count += 1
         frame = await self._exchange(TimeRequest(self._count), within_s)
@@ -94,7 +94,7 @@ class ControlClient:
         return frame.wall_us
 
     def beat(self, beat: NodeBeat) -> None:
-        """Send a node's heartbeat; states arrive at ``on_state`` from then on.
+        """Send a node's heartbeat; from the first one on, ``on_state`` is called with states.
 
         Raises:
             LinkError: the connection is gone.
@@ -148,10 +148,10 @@ async def connect(
 ) -> AsyncIterator[ControlClient]:
     """A connection to the first of these controllers that accepts it.
 
-    ``on_state`` receives the states that a node is sent.
+    ``on_state`` is called with the states that the controller sends to a node.
 
     Raises:
-        LinkError: none does; the reason of each is named.
+        LinkError: none accepts it; the message has the reason of each.
     """
     link, controller = await _first(addresses, secret, name, tls)
     client = ControlClient(link, controller, on_state)

@@ -1,11 +1,11 @@
 """TCP connections of controllers: frames with a bounded length, and a mutual challenge.
 
-A frame is four bytes of length and a value (``wire``). Whoever accepts a connection sends a
-``Challenge`` first; the other end answers with ``Hello``, which has its version, its role and an
-HMAC over both nonces, and receives ``Welcome`` with an HMAC of the other direction. A wrong
-version, secret or roster is refused with a ``RefusedFrame`` frame that has the reason, and the
-connection is closed. Without a secret the HMAC uses an empty key, which is allowed on loopback and
-with TLS.
+A frame is four bytes of length and a value (``wire``). The end that accepts a connection first
+sends a ``Challenge``. The other end answers with ``Hello``, which has its version, its name and an
+HMAC over both nonces; a controller's also has its *roster*, the names of all controllers. It
+receives ``Welcome`` with an HMAC of the other direction. A wrong version, secret or roster is
+refused with a ``RefusedFrame``, which has the reason, and the connection is closed. Without a
+secret the HMAC uses an empty key, which is allowed on loopback and with TLS.
 
 The challenge authenticates the ends of a connection. It does not encrypt, and it does not protect
 the bytes that follow on a network that alters them; TLS (``tls``) does.
@@ -32,7 +32,7 @@ PROTOCOL_VERSION: Final = 3
 FRAME_BYTES_MAX: Final = MEMBERS_MAX * CONTROL_STATE_BYTES_MAX
 """The state after a merge is at most the sum of what the members had."""
 HELLO_BYTES_MAX: Final = 4096
-"""A frame before the other end is authenticated."""
+"""Limit of a frame before the other end is authenticated."""
 HELLO_S_MAX: Final = 5.0
 UNSENT_BYTES_MAX: Final = 2 * FRAME_BYTES_MAX
 _LENGTH_BYTES: Final = 4
@@ -49,7 +49,7 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The answer. ``incarnation`` is 0 and ``roster`` empty for a client."""
+    """The answer to a challenge. For a client ``incarnation`` is 0 and ``roster`` is empty."""
 
     version: int
     name: str
@@ -76,14 +76,14 @@ class RefusedFrame:
 
 @dataclass(frozen=True, slots=True)
 class PeerFrame:
-    """A message of the group."""
+    """A message of the protocol between controllers."""
 
     message: GroupMessage
 
 
 @dataclass(frozen=True, slots=True)
 class RequestFrame:
-    """A client's operation; ``id`` comes back in the response."""
+    """A client's operation; ``id`` is repeated in the response."""
 
     id: int
     operation: Operation
@@ -122,10 +122,11 @@ class TimeFrame:
 
 @dataclass(frozen=True, slots=True)
 class NodeBeat:
-    """A node's heartbeat, with the placements that are ready there and those that were fenced.
+    """A node's heartbeat, with the placement numbers that are ready there and those fenced.
 
-    ``problem`` is why the node cannot carry out what is recorded, or endangers its bounds; empty if
-    there is none. ``clock`` is the node's wall clock against this controller's, as text.
+    ``problem`` is why the node cannot carry out the record, or endangers the bounds of queries;
+    empty if there is none. ``clock`` is the offset of the node's wall clock from the receiver's, as
+    text.
     """
 
     node: str
@@ -137,10 +138,11 @@ class NodeBeat:
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """Nodes as seen by one controller: (name, standing), and placement numbers.
+    """The nodes from the view of one controller.
 
-    ``unplaced`` has query, fragment and reason; only the controller that plans has them.
-    ``problems`` has (node, reason); ``refusal`` is why this controller could not place a fragment.
+    ``standings`` has (node, standing); ``ready`` and ``fenced`` have placement numbers.
+    ``unplaced`` has (query, fragment, reason); it is empty except at the controller that plans.
+    ``problems`` has (node, reason). ``refusal`` is why this controller could not place a fragment.
     ``clocks`` has (node, offset from this controller's clock).
     """
 
@@ -155,9 +157,9 @@ class NodeReport:
 
 @dataclass(frozen=True, slots=True)
 class StateFrame:
-    """The state of one controller; others may have another while the network is split.
+    """The state of one controller; while the network is split, others may have another one.
 
-    A node receives them after each change, with 0 as ``id``.
+    A node receives the state after each change, with 0 as ``id``.
     """
 
     id: int
@@ -184,7 +186,7 @@ Frame = (
 
 
 class LinkError(Exception):
-    """The other end sent what is not of this protocol, refused, or is gone."""
+    """The connection failed or was refused, or the other end violated the protocol."""
 
 
 class LinkClosedError(LinkError):
@@ -192,7 +194,7 @@ class LinkClosedError(LinkError):
 
 
 class FrameLink:
-    """One connection."""
+    """One connection, which carries frames in both directions."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -219,7 +221,7 @@ class FrameLink:
         """The next frame.
 
         Raises:
-            LinkError: the connection ended, or its bytes are no frame.
+            LinkError: the connection ended, or the bytes received are not a frame.
         """
         try:
             length = int.from_bytes(await self._reader.readexactly(_LENGTH_BYTES))
@@ -239,7 +241,7 @@ class FrameLink:
         self.close()
 
     def close(self) -> None:
-        """What is queued is still sent."""
+        """Close the connection; queued frames are still sent."""
         self._writer.close()
 
 
@@ -261,7 +263,7 @@ async def accept(link: FrameLink, name: str, roster: tuple[str, ...], secret: by
     """Authenticate the end that connected.
 
     Raises:
-        LinkError: it is refused, with the reason; the caller sends it.
+        LinkError: that end is to be refused; the caller sends it the reason.
     """
     challenge = Challenge(PROTOCOL_VERSION, secrets.token_hex(16))
     link.send(challenge)
@@ -284,10 +286,10 @@ async def accept(link: FrameLink, name: str, roster: tuple[str, ...], secret: by
 async def introduce(
     link: FrameLink, name: str, incarnation: int, roster: tuple[str, ...], secret: bytes
 ) -> str:
-    """Authenticate to the end that accepted; returns its name.
+    """Authenticate to the end that accepted the connection; returns its name.
 
     Raises:
-        LinkError: it refuses, or it does not know the secret.
+        LinkError: the other end refuses, or it does not have the secret.
     """
     try:
         challenge = await _within(link.receive(HELLO_BYTES_MAX))

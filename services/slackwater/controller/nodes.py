@@ -1,7 +1,7 @@
 """The nodes that are connected to a controller: they report, and receive the record.
 
-A node's connection is that of a client which sends heartbeats. While it does, the controller sends
-it the state after each change, at most one in ``GATHER_S``.
+A client that sends heartbeats is a node. As long as the connection lasts, the controller sends it
+the state after each change, at most once in ``GATHER_S``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 GATHER_S: Final = 0.02
 PLAN_S_MIN: Final = 0.1
-"""Pause between two plans: what was requested is in the record by then."""
+"""Pause between two plans, after which the requested moves are in the record."""
 
 
 class ConnectedNodes:
@@ -30,9 +30,9 @@ class ConnectedNodes:
 
     Args:
         name: the controller's name.
-        specs_of: what is to run by a state of the record.
+        specs_of: returns what is to run according to a state of the record.
         state: returns the record's present state.
-        frame: returns the frame that has it.
+        frame: returns a frame with this state.
         request: requests a move.
     """
 
@@ -68,7 +68,7 @@ class ConnectedNodes:
         )
 
     def beat(self, link: FrameLink, beat: NodeBeat) -> None:
-        """A node sends a heartbeat.
+        """Handle a node's heartbeat.
 
         Raises:
             LinkError: a node of this name is connected already.
@@ -88,7 +88,7 @@ class ConnectedNodes:
             self._wake.set()
 
     def closed(self, link: FrameLink) -> None:
-        """A connection has been closed."""
+        """Handle the end of a connection."""
         for node, of in list(self._links.items()):
             if of is link:
                 del self._links[node]
@@ -97,23 +97,23 @@ class ConnectedNodes:
                 self._wake.set()
 
     def refused(self, reason: str) -> None:
-        """A move that this controller has requested was refused, as one that another one has made.
+        """Handle the refusal of a requested move, for example since another controller made it.
 
-        The next plan is made with what is recorded then.
+        The next plan is made with the record of that time.
         """
         if reason != self._refusal:
             self._refusal = reason
             _log.info("a move is refused: %s", reason)
 
     def changed(self) -> None:
-        """The record has changed."""
+        """Handle a change of the record."""
         self._refusal = ""
         self._wake.set()
         if self._sending is None and self._links:
             self._sending = self._loop.call_later(GATHER_S, self._send)
 
     def view(self, number: int, members: frozenset[str]) -> None:
-        """The controllers have a new view."""
+        """Handle a new view of the controllers."""
         self._placing.view(number, members, self._now())
         self.changed()
 
@@ -133,7 +133,7 @@ class ConnectedNodes:
                     await self._wake.wait()
 
     def _plan(self, now: int) -> tuple[MoveFragment, ...]:
-        """The next moves; none if they cannot be computed, since a controller has other tasks."""
+        """The next moves; none after an error, which must not end the controller."""
         try:
             return self._placing.moves(self._state(), now)
         except Exception as error:  # noqa: BLE001 -- it is logged, and tried again

@@ -1,12 +1,13 @@
 """The shell of a controller: it runs the protocol's core over TCP and a store.
 
-Each controller dials every peer and sends on that connection alone; what it accepts it reads. So
-each direction fails by itself, as the core assumes. The core repeats what is lost, so a message
-without a connection is dropped. Time is the event loop's monotonic clock. The only timers are the
-core's deadline and the pause before a peer is dialled again.
+Each controller dials every peer, and sends to a peer only on the connection that it has dialled.
+From connections that peers have dialled it only reads. Each direction therefore fails by itself, as
+the core assumes. The core repeats lost messages, so a message without a connection is dropped. Time
+is the event loop's monotonic clock. The only timers are the core's deadline and the pause before a
+peer is dialled again.
 
-Effects are carried out in order on the event loop, the synchronisation of the file too: nothing
-that follows may overtake it. If it fails, the controller ends.
+Effects are carried out in order on the event loop, including the synchronisation of the file, since
+no later effect may come before it. If it fails, the controller ends.
 """
 
 from __future__ import annotations
@@ -75,19 +76,22 @@ _log = logging.getLogger(__name__)
 
 
 class Address(NamedTuple):
-    """Of a TCP port."""
+    """The address of a TCP port."""
 
     host: str
     port: int
 
     def __str__(self) -> str:
-        """As on the command line."""
+        """The address as on the command line."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerConfig:
-    """``peers`` are the other controllers; all controllers have the same names."""
+    """Options of a controller; ``peers`` has the addresses of the others, by name.
+
+    All controllers must be configured with the same names.
+    """
 
     name: str
     listen: Address
@@ -119,12 +123,12 @@ class Controller:
 
         Args:
             config: its name, its port and the other controllers.
-            store: what it saved.
+            store: its file.
             admit: returns why a client's operation is refused; empty if it is not.
             on_state: called with the object's state after each change.
             may_forget: returns whether tombstones of a state may be dropped.
-            specs_of: what is to run on nodes by a state; None: no node may connect.
-            clock: returns a clock with the machine's present time, with which nodes compare theirs.
+            specs_of: returns what is to run on nodes in a state; None: no node may connect.
+            clock: makes a clock with the machine's present time, with which nodes compare theirs.
         """
         self._config: Final = config
         self._admit, self._on_state, self._may_forget = admit, on_state, may_forget
@@ -156,7 +160,10 @@ class Controller:
         return self._object.state
 
     def request(self, operation: Operation) -> None:
-        """Request an operation of one's own, whose response is not needed; it is not refused."""
+        """Request an operation of this process itself, without a check by ``admit``.
+
+        There is no response. If the operation is refused, ``ConnectedNodes`` gets the reason.
+        """
         self._step(self._member.request(_OWN, operation, self._now()))
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -269,7 +276,7 @@ class Controller:
         return int(asyncio.get_running_loop().time() * 1e6)
 
     async def _guard(self, running: Coroutine[Any, Any, None]) -> None:
-        """An unexpected error ends the controller."""
+        """Run a coroutine; an error of it ends the controller."""
         assert self._failure is not None
         try:
             await running
@@ -300,7 +307,11 @@ class Controller:
                 pause_s = min(2 * pause_s, DIAL_PAUSE_S_MAX)
 
     async def _hold(self, peer: str) -> None:
-        """Keep a connection to a peer until it breaks; returns if it was good."""
+        """Keep a connection to a peer, and return when it breaks.
+
+        Raises:
+            LinkError: no connection could be established.
+        """
         config, address = self._config, self._config.peers[peer]
         try:
             link = await dial(address.host, address.port, config.tls, DIAL_S_MAX)
@@ -332,7 +343,7 @@ class Controller:
             else:
                 await self._serve_client(link)
         except LinkClosedError:
-            pass  # a client has what it wanted
+            pass  # the other end has closed the connection
         except LinkError as error:
             _log.info("a connection ends: %s", error)
             link.refuse(str(error))
@@ -342,7 +353,7 @@ class Controller:
     async def _serve_peer(self, link: FrameLink, hello: Hello) -> None:
         name, incarnation = hello.name, hello.incarnation
         if name not in self._config.peers:
-            raise LinkError(f"{name!r} is this controller or none of {', '.join(hello.roster)}")
+            raise LinkError(f"{name!r} is not one of the other controllers")
         newest, older = self._inbound.get(name, (0, None))
         if incarnation < newest:
             raise LinkError(f"controller {name!r} has a newer incarnation, {newest}")

@@ -1,9 +1,9 @@
-"""What a controller keeps on disk: the object's state, the greatest view number, the incarnation.
+"""The file of a controller: the object's state, the greatest view number, the incarnation.
 
-One file of two lines, a header and the content. It is replaced atomically and synchronised before
-anything that depends on it is sent. A controller that restarts goes on with greater numbers and the
-same state. A file that cannot be read is never replaced: its loss would let the controller use
-numbers again.
+The file has two lines, a header and the content. It is replaced atomically, and synchronised before
+anything that depends on it is sent. A controller that restarts continues with greater numbers and
+the same state. A file that cannot be read is never replaced: without it the controller would use
+the same numbers again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Content:
 
 
 class Store:
-    """The file of one controller, opened by ``open_store``; one process has it at a time."""
+    """The file of one controller, opened and locked by ``open_store``."""
 
     def __init__(self, path: Path, name: str, content: _Content, lock: BinaryIO) -> None:
         self._path = path
@@ -47,7 +47,7 @@ class Store:
 
     @property
     def saved(self) -> SavedMembership:
-        """The membership, above every view number in the state."""
+        """The saved membership; its view number is at least the greatest of the state."""
         saved = self._content.saved
         used = view_of_number(self._content.state.number_greatest)
         return saved._replace(view_number=max(saved.view_number, used))
@@ -58,16 +58,16 @@ class Store:
         return self._content.state
 
     def save_membership(self, saved: SavedMembership) -> None:
-        """Durable when it returns."""
+        """Save the membership; it is durable when the call returns."""
         self._save(replace(self._content, saved=saved))
 
     def save_state(self, state: ControlState) -> None:
-        """Durable when it returns."""
+        """Save the object's state; it is durable when the call returns."""
         if state is not self._content.state:
             self._save(replace(self._content, state=state))
 
     def close(self) -> None:
-        """Let another process have the directory."""
+        """Unlock the directory."""
         self._lock.close()
 
     def _save(self, content: _Content) -> None:
@@ -77,11 +77,11 @@ class Store:
 
 
 def open_store(directory: Path, name: str) -> Store:
-    """Read what this controller saved; empty if it never ran.
+    """Lock the directory and read the controller's file; without a file the store is empty.
 
     Raises:
-        EnvironmentProblem: another process has the directory, or the file is damaged, of another
-            version or of another controller.
+        EnvironmentProblem: another process has locked the directory, or the file is damaged, of
+            another version or of another controller.
     """
     make_private(directory)
     lock = append_to(directory / "lock")

@@ -1,9 +1,10 @@
 """TLS of controllers' connections: both ends present a certificate of one authority.
 
 Controllers, nodes and commands each have a directory with ``ca.pem``, ``cert.pem`` and ``key.pem``.
-An end that connects checks the name in the other's certificate; an end that accepts checks that the
-certificate is the authority's, which stands for a shared secret. So the authority must sign for
-controllers, nodes and operators only. Certificates are read at the start of a process.
+An end that connects checks the name in the other's certificate. An end that accepts only checks
+that the authority has signed the certificate, which takes the place of a shared secret. The
+authority must therefore sign for controllers, nodes and operators only. Certificates are read at
+the start of a process.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ OPTION: Final = "--tls-dir"
 
 @dataclass(frozen=True)
 class LinkTls:
-    """Contexts for connections that are accepted, and for those that are made."""
+    """The TLS contexts of the end that accepts a connection, and of the end that connects."""
 
     accepting: ssl.SSLContext = field(repr=False)
     connecting: ssl.SSLContext = field(repr=False)
@@ -64,7 +65,7 @@ def read_tls(directory: Path) -> LinkTls:
 
 
 def why_failed(error: OSError) -> str:
-    """The reason of a connection that failed, in words if it is one of TLS."""
+    """Why a connection failed, as a phrase; errors of TLS are explained."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is refused: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

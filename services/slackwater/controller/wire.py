@@ -1,12 +1,12 @@
-"""Values of the controllers as JSON: on the wire and in the file, by one codec.
+"""Values of the controllers as JSON: one codec for frames and for the file.
 
-A value is encoded by its declared type: a class becomes the list of its fields in order, a choice
-of classes becomes a list that begins with the name of the class, a map becomes a list of pairs in
-ascending order. So equal values give equal bytes. Decoding checks every type: what does not fit
-raises ``WireError`` and no value is made of it.
+A value is encoded by its declared type. A class becomes the list of its fields in order, a union of
+classes a list that begins with the name of the class, and a map a list of pairs in ascending order.
+Equal values therefore have equal bytes. Decoding checks every type, and raises ``WireError`` for a
+value of another one.
 
-Rejected: Avro with a schema file. The values are small and few, the peers have one version, which
-``links`` checks, and a second description of each class would have to be kept equal to it.
+Rejected: Avro with a schema file. The values are small and few, and all peers have one version,
+which ``links`` checks. A second description of each class would have to be kept equal to the class.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from slackwater.protocols.iads.control_state import ControlState
 from slackwater.protocols.iads.messages import OpMsg, StMsg
 
 _OPAQUE: Final = {(OpMsg, "operation"): Operation, (StMsg, "state"): ControlState}
-"""What is opaque to the protocol and known here."""
+"""Types of the fields that the protocol treats as opaque."""
 
 
 class WireError(ValueError):
-    """Bytes that are no value of the expected type."""
+    """The bytes are not a value of the expected type."""
 
 
 def to_bytes(kind: Any, value: Any) -> bytes:
@@ -39,7 +39,7 @@ def from_bytes(kind: Any, data: bytes) -> Any:
     """The value of this type.
 
     Raises:
-        WireError: the bytes are no such value.
+        WireError: the bytes are not such a value.
     """
     try:
         return _value(kind, orjson.loads(data))
