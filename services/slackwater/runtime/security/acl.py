@@ -1,8 +1,9 @@
 """Access control lists: the minimal Kafka rights of each role, derived from a deployment.
 
 Pure: rules are values, which are printed as command lines of Kafka's own tool. All names come from
-``Names``, so they contain the prefix. A rule names one topic where the name is known, otherwise a
-prefix: the number of source logs depends on the partitions of the user's topic in Kafka.
+``Names``, so they contain the prefix of the deployment. A rule has the name of one topic if it is
+known, and a prefix of names otherwise: the number of source logs depends on the partitions of the
+user's topic in Kafka.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ def _aggregator(deployment: Deployment, names: Names) -> list[Rule]:
 
 
 def _client(deployment: Deployment, names: Names) -> list[Rule]:
-    """Results, and the quarantine with the readings that are in no result."""
+    """Rules for results, and for the quarantine with the readings that are in no result."""
     quarantine = [Rule("topic", names.quarantine(stream), READ) for stream in deployment.streams]
     return _results(deployment, names) + quarantine
 
@@ -160,7 +161,7 @@ _OF_ROLE: Final[dict[Role, Callable[[Deployment, Names], list[Rule]]]] = {
 
 
 def _source(stream: str, deployment: Deployment, operations: tuple[str, ...]) -> list[Rule]:
-    """A stream's source log; a stream read from a topic has one for each partition."""
+    """Rules for a stream's source logs: one, or one for each partition of the stream's topic."""
     names = deployment.names
     if deployment.streams[stream].topic is None:
         return [Rule("topic", names.source(stream), operations)]
@@ -201,7 +202,7 @@ def _states(query: QuerySpec, names: Names) -> Sequence[str]:
 
 
 def _merged(found: Iterable[Rule]) -> list[Rule]:
-    """One rule for each resource, sorted."""
+    """Merge the rules into one for each resource and pattern, sorted."""
     merged: dict[tuple[Resource, str, Pattern], set[str]] = {}
     for rule in found:
         merged.setdefault((rule.resource, rule.name, rule.pattern), set()).update(rule.operations)

@@ -1,7 +1,7 @@
 """A certificate authority for one machine: signs certificates of its brokers and their clients.
 
-The authority's key exists only in memory. All certificates are issued in one run; afterwards none
-can be issued, even with access to the disk.
+The authority's key exists only in memory. All certificates are issued in one run of the program;
+afterwards no more can be issued, even with access to the disk.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Three client libraries need three forms: librdkafka takes PEM as text, Python's TLS takes text for
 authorities and only files for a chain with its key, Java takes either kind of file. All input is
-therefore read once into PEM and passed on from there; nothing is written to disk.
+therefore read once into PEM and passed on from there. Nothing is written to disk, except for
+temporary files on kernels without files in memory.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ def tls_context(
 
 @contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """Provide a temporary path to the text; in memory only if the kernel supports it."""
+    """Provide a temporary path to the text: a file in memory if the kernel has such files."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("slackwater")
         try:

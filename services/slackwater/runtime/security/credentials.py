@@ -1,9 +1,9 @@
 """Mutual authentication of clients and Kafka, defined once for all client libraries.
 
-``Security`` holds the content of a security file (``security_file.py``) and converts it to the
-options of librdkafka, aiokafka and Spark. Its secrets appear in no ``repr``. Spark's plans, logs
-and checkpoints contain their options, so these refer to the file; Kafka's own client reads the
-values from it, in the JVM that connects.
+``Security`` has the content of a security file (``security_file.py``) and converts it to the
+options of librdkafka, aiokafka and Spark. Its secrets appear in no ``repr``. Spark writes the
+options of its Kafka source and sink into plans, logs and checkpoints, so these options only refer
+to the file. Kafka's own client reads the values from it, in the JVM that connects.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Security:
     check_names: bool = True
     spark_options: Mapping[str, str] = field(default_factory=dict)
     given: Path | None = None
-    """The file that this was read from, or the folder with the files of all roles."""
+    """The security file, or the folder with the files of all roles."""
 
     def confluent(self) -> dict[str, Any]:
         """Return the options of librdkafka: producers, consumers and admin clients."""
@@ -74,7 +74,7 @@ class Security:
         return config
 
     def aiokafka(self) -> dict[str, Any]:
-        """Return the options of aiokafka's clients; Faust uses its credentials."""
+        """Return the options of aiokafka's clients, which Faust's consumer also uses."""
         if self.protocol == "PLAINTEXT":
             return {}
         config: dict[str, Any] = {"security_protocol": self.protocol}

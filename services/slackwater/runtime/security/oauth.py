@@ -1,7 +1,7 @@
 """Tokens for aiokafka: OAuth 2.0 client credentials (RFC 6749, section 4.4).
 
-librdkafka and Java's client fetch tokens themselves; aiokafka requests one from its owner at each
-connection. A token is reused for four fifths of its lifetime, as in the other two.
+librdkafka and Java's client fetch tokens themselves; aiokafka requests a token from the program at
+each connection. A token is reused for four fifths of its lifetime, as in the other two clients.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ def fetch_token(client: OAuthClient) -> tuple[str, float]:
         with urllib.request.urlopen(request, timeout=ANSWER_S_MAX) as answer:
             found: Any = json.loads(answer.read(ANSWER_BYTES_MAX))
     except urllib.error.HTTPError as error:
-        raise EnvironmentProblem(f"{client.token_url} gives no token: {error.code}") from None
+        raise EnvironmentProblem(f"{client.token_url} returned no token: {error.code}") from None
     except (OSError, ValueError) as error:
-        raise EnvironmentProblem(f"{client.token_url} gives no token: {error}") from None
+        raise EnvironmentProblem(f"{client.token_url} returned no token: {error}") from None
     token = found.get("access_token") if isinstance(found, dict) else None
     if not isinstance(token, str):
-        raise EnvironmentProblem(f"{client.token_url} gives no token: access_token is missing")
+        raise EnvironmentProblem(f"{client.token_url} returned no token: access_token is missing")
     life_s = found.get("expires_in")
     return token, float(life_s) if isinstance(life_s, int | float) else LIFE_S_DEFAULT

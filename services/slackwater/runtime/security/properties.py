@@ -1,8 +1,8 @@
 """Java's .properties files, with the syntax of ``java.util.Properties``.
 
 Kafka's own tools read their settings from such a file, so a file must have the same meaning here,
-including escapes, continuation lines and trailing blanks of a value. One difference: a duplicate
-key is an error here, while Java uses its last value.
+including escapes, continuation lines and trailing blanks of a value. There is one difference: a
+duplicate key is an error here, while Java uses its last value.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The security file: address and credentials of a Kafka cluster, as Kafka client properties.
 
-Property names are those of Java's clients; librdkafka's names are accepted too, so that a file for
-the tools of either can be used. Unknown properties are errors, since an ignored property might be
-the one that secures the connection. Instead of the file a folder may be given: each process then
-reads the file of its role, ``proxy.properties`` and so on.
+Property names are those of Java's clients. Those of librdkafka are accepted, too, so that a file
+for the tools of either library can be used. Unknown properties are errors, since an ignored
+property might be the one that secures the connection. Instead of the file a folder may be given:
+each process then reads the file of its role, ``proxy.properties`` and so on.
 
 Errors contain no values, which may be secrets.
 """
