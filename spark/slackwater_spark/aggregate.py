@@ -1,12 +1,12 @@
 """The aggregator's streaming query, which serves any number of fragments.
 
 The source is *assigned* the partitions of its fragments (each replica's stable and live log) at
-given offsets; each row carries the topic and partition of its sink. Starting a query costs 1.5 CPU
-seconds whatever the number of fragments, so fragments that begin together share one
+given offsets; each row has the topic and partition that it is written to. The start of a query
+costs 1.5 CPU seconds for any number of fragments, so fragments that begin together share a query
 (``queries.py``). The start offsets come from the roots (rule-26), never from a Spark checkpoint:
 Spark uses ``startingOffsets`` only without a checkpoint, so each start gets a new one, which is
-never read. For the same reason an at-least-once sink suffices: a delta is identified by (child,
-replica, log, seq), and the root takes each one once.
+never read. An at-least-once sink suffices: a delta is identified by (child, replica, log, seq), and
+the root takes each one once.
 
 There are two modes:
 
@@ -116,7 +116,7 @@ def _triggered(session: SparkSession, writer: DataStreamWriter, job: Job) -> Dat
             .option("asyncProgressTrackingCheckpointIntervalMs", "10000")
             .trigger(processingTime="0 seconds")
         )
-    # Only mode "update" is allowed; without state the mode makes no difference.
+    # Real-time mode allows only "update"; without state the output modes do not differ.
     writer = writer.outputMode("update")
     jvm = session._jvm
     assert jvm is not None, "a running session has its JVM"
@@ -126,7 +126,7 @@ def _triggered(session: SparkSession, writer: DataStreamWriter, job: Job) -> Dat
 
 
 def running_tasks(session: SparkSession, run_id: UUID | str) -> int:
-    """Return the number of the query's running tasks; its job group is named by the run id."""
+    """Return the number of running tasks of the query with this run id, its Spark job group."""
     tracker = session.sparkContext.statusTracker()
     tasks = 0
     for job_id in tracker.getJobIdsForGroup(str(run_id)):

@@ -7,8 +7,8 @@
 With ``--commands`` each line of standard input is ``add FRAGMENT`` or ``remove FRAGMENT``. Without
 fragments the process waits for the first one.
 
-The process is stateless: the roots' state records determine where each query begins
-(``queries.py``). If the JVM ends, the process ends too (exit code 1), and the supervisor restarts
+The process is stateless: the roots' state records determine where each Spark query begins
+(``queries.py``). If the JVM ends, the process ends, too (exit code 1), and the supervisor restarts
 both.
 """
 
@@ -93,7 +93,10 @@ def _command(
     verb: str,
     fragment: str,
 ) -> Callable[[], None] | None:
-    """Return what puts a command into the queue of the main thread, which alone calls Spark."""
+    """Return an action that queues a command for the main thread, the only one that calls Spark.
+
+    None if it is not a command.
+    """
     try:
         name = OrdererName.parse(fragment)
     except UsageError:

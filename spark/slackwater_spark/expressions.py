@@ -1,9 +1,9 @@
 """Translates expressions of ``where`` and ``select`` into Spark columns.
 
-Spark differs from the pipeline in two ways. ``floor`` and ``ceil`` return a long, so they are not
-applied above 2^52, where a double has no fraction. An undefined result, or one that exceeds a
-double, must be NULL, which Spark ensures for division only; a lambda over an array of one element
-expresses "x if it is finite" with a single evaluation of x.
+Spark differs from the pipeline in two ways. ``floor`` and ``ceil`` return a long in Spark, so they
+are not applied above 2^52, where a double has no fraction. And a result that is undefined, or
+exceeds the range of a double, must be NULL, which Spark ensures for division only. "x if it is
+finite" is expressed by a lambda over an array of one element, which evaluates x only once.
 """
 
 from __future__ import annotations

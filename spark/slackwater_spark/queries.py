@@ -1,20 +1,22 @@
 """Keeps the streaming queries of an aggregator's fragments running.
 
-Fragments added at the same time share a query: starting one costs 1.5 CPU seconds for one fragment
-and for twenty. A fragment added later gets a separate query, without effect on the others (a
-running query cannot be assigned further partitions).
+"Query" here is a streaming query of Spark, unless it is a query of the deployment by the context.
+Fragments added at the same time share a query: its start costs 1.5 CPU seconds for one fragment and
+for twenty. A fragment added later gets a query of its own, since a running query cannot be assigned
+further partitions, and the other queries are not affected.
 
-A fragment continues at the smallest ``contiguous_seq`` in the roots' state records, over all parts
-of all queries that read its deltas, else at the beginning of the ordered logs, also where retention
-has deleted that position (rule-26). Deltas written twice are dropped by the roots by seq. So a
-restart, a take-over and a false alarm are handled alike, and a failed query is restarted from the
-roots' current states. A query that fails twice in a row is restarted as two halves: a fragment
-whose logs cannot be read ends up alone, and the others run.
+A fragment starts at the smallest ``contiguous_seq`` in the roots' state records, over all parts of
+all queries of the deployment that read its deltas. If a root has no state record, or retention has
+deleted that position, it starts at the beginning of the ordered logs (rule-26). Roots drop deltas
+that are written twice, by seq. A failed query is therefore simply restarted from the roots' current
+states, and so is one after a take-over or a false alarm. A query that fails twice in a row is
+restarted as two halves: in the end a fragment whose logs cannot be read is alone, and the others
+run.
 
-A reader that misses a record gets it from a *replay* (rule-11): a second query over the fragments
-concerned, from their roots' positions, which runs as long as records are missing and some time
-longer. The first query continues meanwhile. If a replay also fails (a cluster may lack slots for
-its tasks), the fragments' own query is restarted.
+A reader that misses a record gets it from a *replay*: a second query over the fragments concerned,
+from their roots' positions. It runs as long as records are missing and some time longer. The first
+query continues meanwhile. If a replay fails twice in a row (a cluster may lack slots for its
+tasks), the fragments' own query is restarted (rule-11).
 """
 
 from __future__ import annotations
@@ -53,11 +55,13 @@ _log = logging.getLogger(__name__)
 
 LINES: Final = (0, 1)
 """Stable log, live log."""
-_ASK_EVERY_US: Final = 1_000_000
-"""Polling interval: a call to the JVM takes 0.3 ms per query. A query's end is signalled."""
+_CHECK_EVERY_US: Final = 1_000_000
+"""Interval at which queries are checked, since a call to the JVM takes 0.3 ms per query. The end of
+a query is signalled in addition."""
 _BACK_OFF_S_MIN: Final = 0.1
 _BACK_OFF_S_MAX: Final = 5.0
 _RAN_WELL_US: Final = 10_000_000
+"""A query that ran this long resets the back-off."""
 _HOLE_REPEAT_US: Final = 2_000_000
 """A hole reported this long after a query's start is not one that the query is filling."""
 _REPLAY_QUIET_US: Final = 10_000_000
@@ -76,16 +80,16 @@ def start_offsets(
 ) -> dict[int, int]:
     """Return the start offset in each line's ordered log (rule-26).
 
-    ``states`` has the state record of each root that reads the deltas, None before its first;
-    ``begins`` and ``ends`` are the first and end offsets of the two logs.
+    ``states`` has the state record of each root that reads the deltas, None for a root without one;
+    ``begins`` and ``ends`` are the beginning and end offsets of the two logs.
     """
     starts = {}
     for line in LINES:
         contiguous_seq = min(
             (_contiguous_seq(state, fragment, line) for state in states), default=0
         )
-        # Below the beginning: retention has deleted records, and the root skips them too (rule-28).
-        # Beyond the end: the log is not the one the root has read; its records are written anew.
+        # Below the beginning: retention has deleted records, which the root also skips (rule-28).
+        # Beyond the end: it is not the log that the root has read, so all of it is read.
         starts[line] = (
             begins[line] if contiguous_seq > ends[line] else max(contiguous_seq, begins[line])
         )
@@ -128,7 +132,11 @@ class SparkFragment:
 def fragment_of(
     name: OrdererName, deployment: Deployment, registry: Registry, names: Names
 ) -> SparkFragment:
-    """Wait until the query is registered; reject a child or replica that it does not have."""
+    """Return a fragment; waits until its query is registered.
+
+    Raises:
+        UsageError: the query has no such child or replica.
+    """
     from slackwater_spark.transforms import Route
 
     spec = registry.wait_for_query(name.query).spec
@@ -142,8 +150,9 @@ def fragment_of(
             f" there is no {name}"
         )
     readers = registry.wait_for_readers(spec.name, deployment.queries.values())
-    # If a query returns to the file, its root reads the deltas written in its absence.
-    registered = registry.registered_readers(spec.name) or (spec,)  # deleted: it ends soon
+    # Also for queries that are not in the file: if one returns to the file, its root reads the
+    # deltas written meanwhile. If all have been deleted there is none; the fragment ends soon.
+    registered = registry.registered_readers(spec.name) or (spec,)
     needed = {figure for reader in registered for figure in figures_of(reader.aggregate)}
     figures = tuple(figure for figure in FIGURES if figure in needed)
     deltas = tuple(names.deltas(name.query, part) for part in range(spec.parts))
@@ -216,12 +225,13 @@ class Aggregator:
         self._starts = count()
         self._restarts = 0
         self._some_ended = threading.Event()
-        self._ask_at_us = 0
+        self._check_at_us = 0
 
     def add(self, fragment: SparkFragment) -> None:
         """Add a fragment; fragments added before the next ``look`` share a query.
 
-        A removed fragment, whose logs a query still reads, belongs to that query again.
+        A fragment that was removed, and whose logs a query still reads, belongs to that query
+        again.
         """
         for group in self._groups:
             if group.query is not None and fragment in group.reads:
@@ -255,18 +265,18 @@ class Aggregator:
             self._groups.append(_Group(tuple(self._newcomers)))
             self._newcomers.clear()
         self._end_replays(now_us)
-        asks = self._some_ended.is_set() or now_us >= self._ask_at_us
-        if asks:
+        is_checked = self._some_ended.is_set() or now_us >= self._check_at_us
+        if is_checked:
             self._some_ended.clear()  # cleared first: a query that ends now signals again
-            self._ask_at_us = now_us + _ASK_EVERY_US
+            self._check_at_us = now_us + _CHECK_EVERY_US
         for group in (*self._groups, *self._replays):
             if group.query is None:
                 if now_us >= group.not_before_us:
                     self._start(group, now_us)
-            elif asks and not group.query.isActive:
+            elif is_checked and not group.query.isActive:
                 self._ended(group, now_us, _reason(group.query))
             elif not group.running:
-                group.running = self._at_work(group)
+                group.running = self._is_running(group)
 
     def send_again(self, holes: frozenset[Log]) -> None:
         """Replay logs in which a reader misses a record, from the roots' positions (rule-11)."""
@@ -312,7 +322,7 @@ class Aggregator:
         try:
             query.stop()
         except Py4JError as error:
-            # Its threads outlived Spark's time-out; what they still write is a duplicate.
+            # Its threads run longer than Spark's time-out. What they write are duplicates.
             _log.warning("%s has not stopped yet: %s", query.name, str(error).splitlines()[0])
 
     @property
@@ -352,7 +362,7 @@ class Aggregator:
         _log.info("%s: %s", job.name, job.starts)
 
     def _watch(self, query: StreamingQuery) -> None:
-        """Wait for the query's end in its own thread; waiting for any query makes Spark poll."""
+        """Wait for the query's end in a thread; Spark polls if one waits for any of its queries."""
         threading.Thread(target=self._await_end, args=[query], name="end", daemon=True).start()
 
     def _await_end(self, query: StreamingQuery) -> None:
@@ -371,19 +381,19 @@ class Aggregator:
         self._restarts += 1
         if again and group in self._replays:
             self._replays.remove(group)
-            self._begin_anew(group.fragments, now_us)
+            self._restart_queries_of(group.fragments, now_us)
         elif again and len(group.fragments) > 1:
             self._groups.remove(group)
             self._groups += group.halves()
 
-    def _begin_anew(self, fragments: Sequence[SparkFragment], now_us: int) -> None:
+    def _restart_queries_of(self, fragments: Sequence[SparkFragment], now_us: int) -> None:
         """Restart the fragments' own queries after a replay failed twice in a row."""
         for group in [*self._groups]:
             if group.query is not None and not set(fragments).isdisjoint(group.fragments):
                 self._stop(group.query)
                 self._ended(group, now_us, "a reader misses a record, and a replay has failed")
 
-    def _at_work(self, group: _Group) -> bool:
+    def _is_running(self, group: _Group) -> bool:
         assert group.query is not None, "it has been started"
         if self._of_all.mode == "micro-batch":
             return group.query.lastProgress is not None
@@ -410,8 +420,8 @@ class Aggregator:
         )
 
     def _begin_at(self, fragments: Sequence[SparkFragment]) -> dict[Log, int]:
-        # States are read first: another process that runs a fragment continues meanwhile, and a
-        # ``contiguous_seq`` read after the ends could exceed them as if the log were another one.
+        # States are read before the ends. The fragment may still run in another process, so a
+        # ``contiguous_seq`` that is read later could exceed the ends, as if it were another log's.
         states = {fragment: self._root_states(fragment) for fragment in fragments}
         logs = [log for fragment in fragments for log in fragment.ordered_logs]
         begins = self._transport.beginning_offsets(logs)

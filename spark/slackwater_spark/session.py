@@ -2,19 +2,19 @@
 
 PySpark's launcher runs two shell scripts and a JVM that only prints the command line of a second
 JVM. This module starts the second JVM directly, which saves half a second and makes the JVM a child
-process. It is bound to this process (``PR_SET_PDEATHSIG``: a killed aggregator must not leave a JVM
-that continues to write, although its duplicates would be harmless), watched (when the JVM ends, so
-does the process, and the supervisor restarts it) and stopped at once. PySpark connects to a running
-gateway that is named by two environment variables, a mechanism of PySpark itself.
+process. The kernel ends the JVM with this process (``PR_SET_PDEATHSIG``): a killed aggregator must
+not leave a JVM that continues to write, although its duplicates would be harmless. When the JVM
+ends, this process ends, and the supervisor restarts it. A stop kills the JVM at once. PySpark
+connects to the running JVM, its *gateway*, through two environment variables of PySpark itself.
 
-On a cluster, access to the driver's or a worker's port allows running code. Spark's protection is a
-secret shared by all processes of the cluster (``secret_file``), which authenticates them and
-encrypts their messages. The secret is passed to the JVM through the gateway and never on a command
-line; a worker passes it to its executors by environment.
+On a cluster, any program that reaches the port of the driver or of a worker can run code there.
+Spark's protection is a secret shared by all processes of the cluster (``secret_file``), which
+authenticates them and encrypts their messages. The secret is passed to the JVM through the gateway
+and never on a command line; a worker passes it to its executors in their environment.
 
 The settings below reduce the aggregator's latency and background work on one machine; comments give
 the reasons where they are not obvious. ``--master`` may name a cluster; the connector jars are then
-shipped with the application.
+sent to it with the application.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ _JVM = (
     "-XX:+ExitOnOutOfMemoryError",  # a JVM in an undefined state is worse than a restart
     "-XX:+IgnoreUnrecognizedVMOptions",
     # The start runs a hundred thousand methods a few hundred times each; the data path runs a
-    # hundred methods permanently. By default the optimising compiler compiles the former too,
-    # which on two cores costs as much as the rest of the start. A hot method reaches these
-    # thresholds within a second.
+    # hundred methods permanently. By default the optimising compiler also compiles the methods of
+    # the start, which on two cores costs as much as the rest of the start. A method of the data
+    # path reaches these thresholds within a second.
     "-XX:Tier4InvocationThreshold=200000",
     "-XX:Tier4MinInvocationThreshold=100000",
     "-XX:Tier4CompileThreshold=400000",
     "-XX:Tier4BackEdgeThreshold=2000000",
 )
 
-# Code compiled with profiling, which only the optimising compiler needs, takes a quarter of the CPU
-# of a start: 6.6 s without this option, 4.7 s with it. At a million readings per second the
-# aggregator uses 0.54 of a core with it and 0.27 without.
+# Only the optimising compiler needs code with profiling, which takes a quarter of the CPU of a
+# start: 6.6 s without this option, 4.7 s with it. At a million readings per second the aggregator
+# uses 0.54 of a core with this option and 0.27 without it.
 _SHORT_RUN = ("-XX:TieredStopAtLevel=1",)
 
 # Options that Spark's launcher passes to a Java 17 JVM (JavaModuleOptions): without them
@@ -123,7 +123,7 @@ class SessionSettings:
     archive_to: Path | None = None
     workers_alike: bool = False
     secret_file: Path | None = None
-    """Secret shared by the cluster's processes; not needed within this process alone."""
+    """File of the secret that the cluster's processes share; not needed with a local master."""
     conf: Mapping[str, str] = field(default_factory=dict)
     runs_long: bool = True
     """Whether to use the optimising compiler: its cost is too high for a rehearsal or a demo."""
@@ -145,11 +145,11 @@ def connector_jars() -> list[Path]:
 
 
 def find_java() -> str:
-    """Return the java of JAVA_HOME, else of the path."""
+    """Return the Java executable: that of JAVA_HOME, else the one on the path."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(str(Path(home) / "bin" / "java") if home else "java")
     if java is None:
-        raise EnvironmentProblem("no java found: install Java 17 or set JAVA_HOME")
+        raise EnvironmentProblem("Java is missing: install Java 17, or set JAVA_HOME")
     return java
 
 
@@ -180,7 +180,9 @@ class SparkApplication:
 
 
 def start_spark(settings: SessionSettings, log: IO[bytes] | None = None) -> SparkApplication:
-    """Start the JVM and create the session. The JVM ends with the calling thread: call from main.
+    """Start the JVM and create the session; to be called in the main thread.
+
+    The JVM ends with the thread that starts it.
 
     ``log`` receives the JVM's output; by default it goes to this process's output.
     """

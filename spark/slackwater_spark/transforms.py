@@ -1,26 +1,27 @@
 """From ordered records to deltas: the aggregator as a function of DataFrames.
 
-Fargo's child node sends at each cut the delta group of its share of the sensors (section 3.4.4).
-Here a cut is a bucket, its readings are one columnar record grouped by key, and the delta group is
-again one columnar record: per field and key the count, the sum, the sum of squared deviations from
-the mean, the minimum and the maximum. **Every input record gives exactly one record to every part,
-with its offset as seq** (rule-19), so that a reader detects missing records by the next seq. A
-record that does not decode gives VOID, which takes its seq and changes nothing (trace-9). START and
-BOUNDARY pass with empty columns.
+At each cut a child node of Fargo sends the delta group of its share of the sensors (section 3.4.4).
+Here a bucket takes the place of a cut. Its readings are a columnar record grouped by key, and the
+delta group is again a columnar record: for each field and key the count, the sum, the sum of
+squared deviations from the mean, the minimum and the maximum. **Every input record yields exactly
+one record in every part, with its offset as seq** (rule-19), so a reader detects missing records by
+their seqs. A record that does not decode yields VOID, which has its seq and changes nothing
+(trace-9). START and BOUNDARY pass with empty columns.
 
-The transform is a pure function of one record in native expressions, which real-time mode requires;
-a second run, by a zombie or after a take-over, is therefore harmless. The alternative, Spark's
-grouped aggregation, needs state, a shuffle and micro-batches; it suits sketches and very many keys
-(the merger), but not the last 50 ms.
+The transform is a pure function of one record in native expressions, which real-time mode requires.
+A second run, by a zombie or after a take-over, is therefore harmless. The alternative, Spark's
+grouped aggregation, needs state, a shuffle and micro-batches, whose latency is too high.
 
-Three properties are essential for speed or correctness, and none is obvious:
+Three properties are essential for speed or correctness:
 
-* *Figures are folds in slice order*, in double precision, so that replicas agree bit for bit
-  (trace-28). A value is read by index: ``slice`` costs ten times as much per reading.
+* *Figures are folds over the values in their order in the record*, in double precision, so that
+  replicas agree bit for bit (trace-28). A value is read by index: Spark's ``slice`` costs ten times
+  as much per reading.
 * *NaN is detected by the sum*: a sum without missing values is not NaN, so only keys with missing
   values need ``filter``. (Infinities that cancel also take this path; they are kept unchanged.)
-* *Stages are selected one after the other and must not be collapsed*, or a lambda would decode the
-  record once per key; the session disables that optimisation, and a test checks it by a count.
+* *Stages are selected one after the other and must not be collapsed*. Otherwise a lambda would
+  decode the record once per key. The session disables that optimisation, and a test counts the
+  evaluations.
 
 One DataFrame serves the ordered topics of many queries. Their differences (target topics of the
 deltas, required figures) are a table of literals, looked up once per record by topic.
@@ -28,9 +29,9 @@ deltas, required figures) are a table of literals, looked up once per record by 
 A figure that no aggregate of the query needs is not computed: its place in the record is empty, and
 readers of the delta treat it as absent.
 
-Four of these figures are wrong in the thesis' listings: a maximum that starts from 0, sums that
-skip zeros, and merges that mix positive with negative parts. Here the extremes start from no value
-(NaN where count is 0), and every number counts.
+The listings of Fargo's thesis compute four of these figures wrongly: a maximum starts from 0, sums
+skip zeros, and merges mix positive with negative parts. Here minimum and maximum start without a
+value (NaN if the count is 0), and every number counts.
 """
 
 from __future__ import annotations
@@ -171,10 +172,10 @@ def _decode(records: DataFrame, routes: Collection[Route]) -> DataFrame:
 
 
 def _ok() -> Column:
-    """Whether a record may be sliced, checked once and first.
+    """Whether a record is consistent, which is checked once and before it is used.
 
     The conditions are those of the codec, so no delta is made from a record that its readers would
-    refuse. They run as compiled code over whole arrays, not per key.
+    refuse. They are evaluated by compiled code over whole arrays, not per key.
     """
     conditions = (
         "r.kind is not null",
@@ -187,8 +188,8 @@ def _ok() -> Column:
         # Integers below 2^31 survive a cast to int and back; NaN does not.
         "cast(cast(r.offsets as array<int>) as array<double>) = r.offsets",
         "forall(r.columns, c -> size(c) = r.offsets[size(r.keys)])",
-        # Invalid UTF-8 decodes here but would stop the delta's reader. The separator prevents two
-        # partial characters from forming a valid one.
+        # Invalid UTF-8 decodes here, but a reader of the delta would refuse it. The separator
+        # prevents that two partial characters form a valid one.
         "is_valid_utf8(array_join(r.keys, ','))",
         "is_valid_utf8(array_join(r.fields, ','))",
         "is_valid_utf8(array_join(r.missing, ','))",
@@ -242,9 +243,9 @@ def _of_values(values: str, total: str) -> str:
 
 
 def _parted(figured: DataFrame) -> DataFrame:
-    """Return each record once per part, with only that part's keys, even if there are none.
+    """Return each record once for every part, with the keys of that part, even if there are none.
 
-    The exploded array is never empty: a record without a part would be lost.
+    The exploded array, the parts' topics, is never empty: otherwise the record would be lost.
     """
     one = "size(to.topics) = 1"
     placed = figured.select(

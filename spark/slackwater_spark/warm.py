@@ -2,11 +2,11 @@
 
     python -m slackwater_spark.warm
 
-Run once, by ``make setup``. The program runs the aggregator's whole path, from a record to its
-delta, on a broker of its own, which loads the classes needed by a start and the first windows. At
-its end the JVM writes them to the archive (dynamic class data sharing). In an image without a
-broker the clients connect to a closed port, and the transforms run on rows that are not valid
-records; classes loaded only for a broker's responses are then missing.
+``make setup`` runs this program once. It runs all of the aggregator, from a record to its delta, on
+a broker of its own, so that the JVM loads the classes of a start and of the first windows. At its
+end the JVM writes them to the archive (dynamic class data sharing). In an image without a broker
+the clients connect to a closed port, and the transforms run on rows that are not valid records.
+Classes that are loaded only for a broker's responses are then missing in the archive.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def make_archive(target: Path) -> None:
             start_spark(settings, log) as spark,
         ):
             with contextlib.suppress(Exception):  # only the loaded classes matter
-                _go_the_way(spark, Path(folder), bootstrap)
+                _run_aggregator(spark, Path(folder), bootstrap)
             spark.process.terminate()
             spark.process.wait(_EXIT_S_MAX)
         part.replace(target)
@@ -78,7 +78,7 @@ def _broker(folder: Path) -> Iterator[str | None]:
         broker.stop()
 
 
-def _go_the_way(spark: SparkApplication, folder: Path, bootstrap: str | None) -> None:
+def _run_aggregator(spark: SparkApplication, folder: Path, bootstrap: str | None) -> None:
     from slackwater_spark.aggregate import Job, running_tasks, start_query
     from slackwater_spark.transforms import Route
 

@@ -20,12 +20,13 @@ FINDINGS_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """Scope and findings of an audit. Times in us since the epoch.
+    """Scope and findings of an audit. Times are in us since the epoch.
 
-    ``lost``: expected rows that are absent. ``doubled``: rows given more than once. ``wrong``: rows
-    with other figures, unexpected rows, and windows answered more than once. ``gapped``: rows that
-    record readings deleted by retention. ``truncated``: source logs whose beginning was deleted;
-    windows before ``start_us`` were excluded.
+    ``lost``: expected rows that are absent, and windows without an answer. ``doubled``: rows given
+    more than once. ``wrong``: rows with other figures, unexpected rows, and windows answered more
+    than once. ``gapped``: rows that report readings deleted by retention; they are not compared.
+    ``truncated``: source logs whose beginning was deleted; windows before ``start_us`` were
+    excluded.
     """
 
     query: str
@@ -52,7 +53,7 @@ def compare_rows(
 ) -> DataFrame:
     """Join expected and actual results, one row for each window and key."""
     assert spec.window is not None
-    # ``end`` is where the next answer will begin.
+    # ``end`` is the start of the first window that is not compared.
     within = f"window_start >= {start} and window_start < {end}"
     given = results.where("kind = 'stable'").where(within)
     given = given.groupBy("window_start", KEY_COLUMN).agg(
@@ -94,7 +95,7 @@ def make_report(
         windows=max(0, (end - start) // spec.window.slide_us),
         rows=counts["rows"],
         readings=log.readings,
-        lost=counts["lost"] + answers.skipped,
+        lost=counts["lost"] + answers.unanswered,
         doubled=counts["doubled"],
         wrong=counts["wrong"] + answers.twice,
         gapped=counts["gapped"],

@@ -1,19 +1,19 @@
 """The audit: recomputes a query's stable results as a Spark batch job and compares.
 
 The pipeline guarantees that its stable answers equal a batch computation over the readings in the
-source logs (guarantee-1). This is that computation: it reads the same logs, but uses no orderer,
-bucket, delta or root. Shared with the pipeline are the wire schema, the acceptance rule of readers
-(rule-10; ``distinct`` by id would include a zombie's readings), the deployment's values and the
-parser of expressions. ``where`` and ``select`` are computed by Spark SQL, windows by an explode,
-aggregates by ``groupBy``, all of them code independent of the pipeline. Fields are columns by
-position, ``c0``, ``c1``, ..., since Spark does not distinguish ``T`` from ``t``, nor a field
-``stime`` from the event time.
+source logs (guarantee-1). The audit is such a computation: it reads the same logs, but uses no
+orderer, bucket, delta or root. It shares with the pipeline the wire schema, the acceptance rule of
+readers (rule-10; ``distinct`` by id would include a zombie's readings), the deployment's values and
+the parser of expressions. All other code is independent: ``where`` and ``select`` are computed by
+Spark SQL, windows by an explode, aggregates by ``groupBy``. Fields are columns by position, ``c0``,
+``c1``, ..., since Spark does not distinguish ``T`` from ``t``, nor a field ``stime`` from the event
+time.
 
-The results are read before the source logs, so every reading of a stable answer is included.
-Compared are the windows up to the last that *every* part has answered, from the first that contains
-E0 (trace-24). Sums may differ by rounding, because Spark adds in another order; counts and extremes
-may not. If retention has truncated a source log, windows that may have had deleted readings are
-excluded, and the report names the log.
+The results are read before the source logs, so every reading of a stable answer is included. The
+audit compares the windows from the first that contains E0 to the last that *every* part has
+answered (trace-24). Sums may differ by rounding, because Spark adds in another order; counts and
+extremes may not. If retention has truncated a source log, windows that may have had deleted
+readings are excluded, and the report names the log.
 """
 
 from __future__ import annotations
@@ -48,7 +48,17 @@ def run_audit(
     work_dir: Path | None = None,
     heap_mib: int = 2048,
 ) -> AuditReport:
-    """Run the audit in a JVM of its own."""
+    """Run the audit in a JVM of its own.
+
+    Args:
+        bootstrap: address of the broker.
+        deployment: the deployment of the query.
+        query: the query or its name; it must have a window.
+        start_time_us: E0 of the query, us (event time).
+        security: Spark's options for the connection to Kafka.
+        work_dir: directory for temporary files.
+        heap_mib: heap of the JVM.
+    """
     spec = deployment.queries[query] if isinstance(query, str) else query
     with tempfile.TemporaryDirectory(prefix="slackwater-audit-", dir=work_dir) as folder:
         settings = SessionSettings("audit", Path(folder) / "spark", "local[*]", heap_mib)

@@ -13,7 +13,7 @@ from slackwater.primitives.expressions import compile_predicate, compile_project
 from slackwater_spark.audit.source_logs import source_topics
 from slackwater_spark.expressions import with_columns
 
-# Named as in the results; each is computed over one column of a window's and key's cells.
+# Aggregates by their names in the results, computed over a column of the rows of a window and key.
 _AGGREGATES = {
     "count": "cast(count(v) as double)",
     "sum": "sum(v)",
@@ -84,7 +84,8 @@ def _readings(
 def aggregated(readings: DataFrame, deployment: Deployment, spec: QuerySpec) -> DataFrame:
     """Return a row per window and key, with a column ``f0``, ``f1``, ... per output field.
 
-    Each column has the figures, and the magnitude to which rounding is relative.
+    Each column is a struct of the aggregates, with the values from which the allowed rounding error
+    is computed.
     """
     assert spec.window is not None
     readings = _selected(readings, deployment.input_fields(spec), spec)

@@ -44,19 +44,23 @@ def read_results(
 
 
 class AuditedAnswers(NamedTuple):
-    """The windows that the parts have answered, [start, end) each, and sentences on errors."""
+    """The windows that the parts have answered, [start, end) by part, and the errors found.
+
+    ``twice`` and ``unanswered`` count windows; ``findings`` has a sentence for each error.
+    """
 
     starts: dict[int, int]
     ends: dict[int, int]
     twice: int
-    skipped: int
+    unanswered: int
     findings: list[str]
 
 
 def answers_of(results: DataFrame, spec: QuerySpec, first_us: int) -> AuditedAnswers:
-    """Follow each part's boundaries, which list its answered windows in order.
+    """Read the answered windows from each part's boundary records, which have them in order.
 
-    A new generation of a query begins at the window after those of the earlier one (rule-29).
+    ``first_us`` is the start of the query's first window. A new generation of a query begins at the
+    window after those of the earlier one (rule-29).
     """
     assert spec.window is not None
     slide, generation = spec.window.slide_us, generation_of(spec.name)
@@ -74,7 +78,7 @@ def answers_of(results: DataFrame, spec: QuerySpec, first_us: int) -> AuditedAns
     ends: dict[int, int] = {}
     answered: dict[int, int] = {}
     """The end of what each part has answered in any generation."""
-    twice = skipped = 0
+    twice = unanswered = 0
     findings = []
     for part, window, windows, of in rows:
         is_first = part in complete and not generation
@@ -86,11 +90,11 @@ def answers_of(results: DataFrame, spec: QuerySpec, first_us: int) -> AuditedAns
             twice += 1
             findings.append(f"part {part}: {format_time(window)} is answered twice")
         elif window > due:
-            skipped += (window - due) // slide
+            unanswered += (window - due) // slide
             findings.append(
                 f"part {part}: no answers from {format_time(due)} to {format_time(window)}"
             )
         answered[part] = max(due, window + windows * slide)
         if of == generation:
             ends[part] = answered[part]
-    return AuditedAnswers(starts, ends, twice, skipped, findings)
+    return AuditedAnswers(starts, ends, twice, unanswered, findings)

@@ -1,7 +1,6 @@
-"""Selects the readings of the source logs that count, by the acceptance rule of readers.
+"""Selects the valid readings of the source logs by the acceptance rule of readers (rule-10).
 
-The rule is applied to the headers of all records, in Python; the columns stay in Spark. See
-rule-10.
+The rule is applied to the headers of all records, in Python; the columns stay in Spark.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _HEADER_BYTES = 10
 
 
 class Header(NamedTuple):
-    """The parts of a source record that determine its acceptance."""
+    """The fields of a source record that determine its acceptance."""
 
     offset: int
     kind: str
@@ -33,16 +32,16 @@ class Header(NamedTuple):
     last_id: int
     boundary: int
     anew: bool = False
-    """Of a START: whether ids begin again."""
+    """For a START: whether the ids begin anew."""
 
 
 def accepted(headers: Iterable[Header]) -> Iterator[tuple[int, int]]:
     """Yield the offsets of accepted records, each with the watermark in effect before it.
 
-    The rule is applied from the log's beginning: records below the highest START are dropped, and
-    only the record with the next expected id is accepted, with its boundary. A reading below the
-    watermark in effect is skipped by all readers (trace-23). After damage a later record is
-    accepted, and the ids in between are lost (rule-10, rule-28).
+    The rule is applied from the log's beginning: records of an incarnation smaller than the
+    greatest so far are dropped, and only the record with the next id is accepted, with its
+    boundary. All readers ignore a reading below the watermark in effect (trace-23). After a damaged
+    record a later record is accepted, and the ids in between are lost (rule-10, rule-28).
     """
     inc, next_id, boundary = -1, -1, NEVER
     pending_gap = has_hole = False
@@ -118,7 +117,7 @@ def source_topics(stream: str, deployment: Deployment) -> str:
 
 
 def read_headers(session: SparkSession, records: DataFrame, deployment: Deployment) -> AcceptedLogs:
-    """Decide per source log which records count, and where retention has truncated it."""
+    """Determine per source log the accepted records, and where retention has truncated it."""
     names = ("inc", "first_id", "last_id", "boundary")
     headers = (
         records.select(
