@@ -39,7 +39,7 @@ from slackwater.protocols.dpc.soutput.answers import (
     Undo,
 )
 
-ROWS_PER_SLICE = 2_000
+ROWS_PER_PORTION = 2_000
 
 Lines = list[tuple[bytes | None, bytes]]
 
@@ -58,7 +58,7 @@ class ResultsWriter:
     def lines(
         self, transaction: Transaction[PaneShare[Any]], emitted_at: int
     ) -> Iterator[tuple[ResultKind, Lines]]:
-        """Yield topic and records, in order, at most ``ROWS_PER_SLICE`` rows at a time."""
+        """Yield topic and records, in order, at most ``ROWS_PER_PORTION`` rows at a time."""
         for effect in transaction.effects:
             yield from self._lines_of(effect, emitted_at)
 
@@ -103,8 +103,8 @@ class ResultsWriter:
                 due_at=_due_at(window.due_at, emitted_at),
                 emitted_at=emitted_at,
             )
-            for start in range(0, window.rows, ROWS_PER_SLICE):
-                yield label, list(encode_rows(answer, start, start + ROWS_PER_SLICE))
+            for start in range(0, window.rows, ROWS_PER_PORTION):
+                yield label, list(encode_rows(answer, start, start + ROWS_PER_PORTION))
         boundary = encode_boundary(
             query=self.query,
             generation=self.generation,

@@ -135,9 +135,10 @@ def deployment_of(applied: Mapping[str, AppliedQuery]) -> Deployment:
 
 
 def fragment_specs(state: ControlState) -> list[FragmentSpec]:
-    """What is to run, for the planner; for a paused query only its registration.
+    """What is to run, for the planner.
 
-    The roots of a new generation follow when the earlier generation has ended (rule-29).
+    For a paused query these are its registration and the proxies of its streams. The roots of a new
+    generation follow when the earlier generation has ended (rule-29).
     """
     applied = applied_queries(state)
     specs = [

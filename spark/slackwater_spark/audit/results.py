@@ -28,7 +28,6 @@ def read_results(
     parsed = raw.select(
         "partition", "offset", sf.from_json(raw.value.cast("string"), _RESULT).alias("r")
     )
-    # Seconds and fraction are separate: a timestamp parser drops what it does not expect.
     return parsed.select(
         "partition",
         "offset",

@@ -33,7 +33,8 @@ class Driver:
         clock: the current time.
         on_failure: called with a session that has ended and its error; without it the loop raises
             the error.
-        on_turn: called after each turn with its duration in us, less the wait for a core.
+        on_turn: called after each turn with its duration in us, which for a long turn is less the
+            wait for a core.
         choose: selects the next session from those that are due.
     """
 

@@ -1,4 +1,4 @@
-"""Child processes that die with their parent.
+"""Child processes that end with their parent.
 
 A broker or another child that outlives a killed supervisor holds ports and locks, which the next
 run needs. Linux can send a signal to a child when its parent ends (prctl, PR_SET_PDEATHSIG), but

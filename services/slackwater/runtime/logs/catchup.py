@@ -40,7 +40,11 @@ class Gone:
 
 
 class CatchUpReader:
-    """Reads logs from requested positions. For one thread; never blocks long."""
+    """Reads logs from requested positions. For one thread.
+
+    ``read`` does not wait for records. It blocks only to request a log's beginning, after retention
+    has deleted a position.
+    """
 
     def __init__(
         self,
