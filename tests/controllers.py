@@ -1,4 +1,4 @@
-"""Controller processes, with a relay in each direction between any two, which can be cut."""
+"""Controller processes; relays between them, and from nodes to them, can be cut."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,6 +78,10 @@ class Cluster:
     def address(self, name: str) -> Address:
         return Address("127.0.0.1", self.ports[name])
 
+    def addresses_for(self, node: str) -> str:
+        """The value of ``--controllers`` of a node."""
+        return ",".join(f"127.0.0.1:{self._port(node, name)}" for name in self.ports)
+
     def start(self, name: str) -> None:
         peers = ",".join(
             f"{other}=127.0.0.1:{self._port(name, other)}" for other in self.ports if other != name
@@ -105,6 +109,12 @@ class Cluster:
     def cut(self, one: str, other: str) -> None:
         for pair in ((one, other), (other, one)):
             self.relays[pair].cut()
+
+    def split(self, *half: str) -> None:
+        """Cut these controllers and nodes off from all others."""
+        for (one, other), relay in self.relays.items():
+            if (one in half) != (other in half):
+                relay.cut()
 
     def heal(self) -> None:
         for relay in self.relays.values():
@@ -136,12 +146,19 @@ class Cluster:
 
 @asynccontextmanager
 async def controllers(
-    folder: Path, *names: str, relayed: bool = True, delay_s: float = 0.0
+    folder: Path,
+    *names: str,
+    relayed: bool = True,
+    delay_s: float = 0.0,
+    nodes: Sequence[str] = (),
 ) -> AsyncIterator[Cluster]:
-    """Start controllers in one view; without relays no connection can be cut or delayed."""
+    """Start controllers in one view; without relays no connection can be cut or delayed.
+
+    ``nodes`` are connected to the controllers by relays, too.
+    """
     assert relayed or not delay_s
     ports = {name: free_port() for name in names}
-    pairs = [(a, b) for a in names for b in names if relayed and a != b]
+    pairs = [(a, b) for a in (*names, *nodes) for b in names if relayed and a != b]
     relays = {(a, b): Relay(ports[b], delay_s) for a, b in pairs}
     servers = [await asyncio.start_server(r.accept, "127.0.0.1", r.port) for r in relays.values()]
     cluster = Cluster(folder, ports, relays)

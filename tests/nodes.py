@@ -34,7 +34,7 @@ class Nodes:
     def start(self, name: str) -> None:
         command = [
             *(sys.executable, "-m", "slackwater.cli.app", "node", "--name", name),
-            *("--controllers", self.controllers, "--bootstrap", self._bootstrap),
+            *("--controllers", self.cluster.addresses_for(name), "--bootstrap", self._bootstrap),
             *("--data-dir", str(self._folder / name)),
         ]
         with (self._folder / f"{name}.log").open("ab") as log:

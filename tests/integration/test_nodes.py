@@ -7,11 +7,14 @@ query without a window every reading is compared. The first test is short, since
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.controllers import controllers
+from tests.controllers import Cluster, controllers
 from tests.counted import TOPIC, Sender, check_sums
 from tests.making import make_topics
 from tests.nodes import Nodes
@@ -46,6 +49,11 @@ ABSENT = """\
     expect_every: 1s
 queries:
 """
+ANSWERS = 200
+"""Readings that are answered while the network is split: a sender sends 50 a second."""
+ENDED = re.compile(
+    r"(orderer/\S+) runs elsewhere with|another writer appends to the log of (orderer/[^;]+);"
+)
 ROWS = "  rows: {from: [lab], where: x > 0, bound: 2s}\n"
 
 
@@ -117,6 +125,66 @@ async def test_the_fragments_of_a_killed_node_run_on_the_other_one(
             sender.stop()
         found = [int(x) for x in readings(nodes.transport, "rows")]
         assert found == [*range(found[0], found[-1] + 1)]
+
+
+async def test_each_half_of_a_split_network_answers_on(tmp_path: Path, broker: str) -> None:
+    """Controllers and nodes are split in two halves for 10 s, and both reach Kafka (trace-41).
+
+    Each half places everything on its own node. Of two copies the one that was placed later runs,
+    the other one stays down, and neither is started again and again.
+    """
+    names = ("n1", "n2")
+    async with controllers(tmp_path, "a", "b", "c", nodes=names) as cluster:
+        nodes, sender = Nodes(tmp_path, broker, cluster), Sender(broker)
+
+        def count() -> int:
+            return len(readings(nodes.transport, "rows"))
+
+        try:
+            file = tmp_path / "d.yaml"
+            file.write_text(FILE[: FILE.index("  each")] + ROWS)
+            for name in names:
+                nodes.start(name)
+            await nodes.command("query", "apply", str(file))
+            await nodes.run_on(*names)
+            await eventually_async(lambda: count() > 50, "it answers")
+            cluster.split("a", "n1")
+            for half in (("a",), ("b", "c")):
+                await eventually_async(partial(_is_alone, cluster, half), f"{half} is alone", 60)
+            before = count()
+            await eventually_async(
+                lambda: count() > before + ANSWERS, "it answers while the network is split", 60
+            )
+            for name in names:
+                ended = _ended_by_another(tmp_path / name)
+                assert all(times <= 1 for times in ended.values()), f"{name}: {ended}"
+            cluster.heal()
+            await cluster.agreed("a", "b", "c")
+            await nodes.run_on(*names)
+            before = count()
+            await eventually_async(lambda: count() > before + 50, "it answers on")
+        finally:
+            nodes.stop_all()
+            sender.stop()
+        found = [int(x) for x in readings(nodes.transport, "rows")]
+        assert found == [*range(found[0], found[-1] + 1)]
+
+
+async def _is_alone(cluster: Cluster, half: tuple[str, ...]) -> bool:
+    """Whether this half has a view of its own, and all its placements are on its nodes."""
+    frame = await cluster.state(half[0])
+    node = "n1" if "a" in half else "n2"
+    placed = {entry.node for entry in frame.state.placement.values()}
+    return frame.members == half and placed == {node}
+
+
+def _ended_by_another(folder: Path) -> Counter[str]:
+    """How often each orderer of a node has ended since another one had begun, by the logs."""
+    found: Counter[str] = Counter()
+    for path in folder.rglob("*.log"):
+        for claimed, written in ENDED.findall(path.read_text()):
+            found[claimed or written] += 1
+    return found
 
 
 @pytest.mark.drill

@@ -27,6 +27,7 @@ import pytest
 from tests.simulator.generation_mutants import GENERATION_MUTANTS
 from tests.simulator.hosting_mutants import HOSTING_MUTANTS
 from tests.simulator.mutation import FOUND, NOTICED, Edit, Mutant, applied, found_plans
+from tests.simulator.placement_mutants import PLACEMENT_MUTANTS
 from tests.simulator.run import run, simulate
 from tests.simulator.shrink import shrink
 
@@ -912,6 +913,7 @@ MUTANTS = (
         "tests.simulator.mutants:an_aggregator_begins",
     ),
     *GENERATION_MUTANTS,
+    *PLACEMENT_MUTANTS,
     *HOSTING_MUTANTS,
 )  # fmt: skip
 

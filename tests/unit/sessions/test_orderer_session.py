@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.paper.stage import MS, Settings, Source
 
-from slackwater.model.errors import SlackwaterError
+from slackwater.model.errors import SlackwaterError, SupersededError
 from slackwater.model.records import (
     Heartbeat,
     Kind,
@@ -200,6 +200,47 @@ def test_a_state_beyond_the_logs_is_not_its_own() -> None:
         again.states["orderer/q.0.a"] = replace(state, frontier=500 * MS, streams=streams)
         again.started()
         assert again.logs[STABLE][-1].frontier == Position(frontier)
+
+
+def start_of(placement: int) -> OrderedRecord:
+    return OrderedRecord(Kind.START, 0, 0, -1, 0, 0, frontier=Position(0), placement=placement)
+
+
+@pytest.mark.parametrize(("own", "other"), [(5, 7), (0, 1), (7, 2**62)])
+def test_an_orderer_stays_down_if_it_was_placed_elsewhere_later(own: int, other: int) -> None:
+    host = Host(placement=own)
+    host.logs[STABLE] = [start_of(other), start_of(own)]
+    with pytest.raises(SupersededError, match="stays down") as stays_down:
+        host.started()
+    assert stays_down.value.placement == own
+    assert len(host.logs[STABLE]) == 2, "it has written nothing"
+
+
+@pytest.mark.parametrize(("own", "other"), [(7, 5), (7, 7), (7, -1), (-1, 7), (-1, -1)])
+def test_an_orderer_takes_over_from_one_that_was_not_placed_later(own: int, other: int) -> None:
+    """Equal: a restart. -1: not placed by controllers; the last START takes over."""
+    host = Host(placement=own)
+    host.logs[STABLE] = [start_of(other)]
+    try:
+        host.started()
+    except SupersededError as error:
+        raise AssertionError("it takes over") from error
+    assert host.logs[STABLE][-1].placement == own
+
+
+def test_the_placement_number_is_in_the_state_record() -> None:
+    """Retention may have removed START."""
+    state = Host(placement=7).started().session.core.snapshot(1, 1)
+    host = Host(placement=5)
+    host.states["orderer/q.0.a"] = state
+    with pytest.raises(SupersededError, match="number 7"):
+        host.started()
+
+
+def test_behind_a_hole_the_state_record_has_the_number_too() -> None:
+    host = Host(placement=7).started()
+    again = host.perform(host.session._start.after_results(host.session.core.snapshot(1, 1)))
+    assert again.placement == 7
 
 
 # --- state records --------------------------------------------------------------------------------

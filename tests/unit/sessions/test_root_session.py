@@ -40,6 +40,7 @@ from slackwater.protocols.dpc.soutput.config import (
 from slackwater.sessions.effects import Effect, Fail, FetchEnds, LogLine, Perform, Refute, Skipped
 from slackwater.sessions.requests import (
     Beginnings,
+    ClaimPart,
     Ends,
     Fence,
     OpenTransactions,
@@ -82,6 +83,7 @@ class Host:
         self.ends = {STABLE: 0, LIVE: 0}
         self.beginnings = {STABLE: 0, LIVE: 0}
         self.asked: list[Request] = []
+        self.claimed: list[RootState] = []
         self.is_away = False
         self.before: dict[type[Request], Callable[[], None]] = {}
 
@@ -119,6 +121,9 @@ class Host:
             case Ends(logs):
                 return {log: self.ends.get(log, 0) for log in logs}
             case Fence() | OpenTransactions():
+                return None
+            case ClaimPart(state):
+                self.claimed.append(state)
                 return None
         raise AssertionError(request)
 
@@ -201,6 +206,36 @@ def test_a_recorded_number_that_is_smaller_stays_down() -> None:
     host = Host(answered(100, PLACEMENT + 1), is_recorded=True)
     with pytest.raises(SupersededError, match="stays down"):
         host.perform(host.session.start())
+
+
+@pytest.mark.parametrize("earlier", [answered(100, PLACEMENT - 1), answered(100, 1)])
+def test_a_recorded_number_counts_before_the_first_answer(earlier: RootState) -> None:
+    """trace-41: an earlier copy that its node starts again must not fence this one."""
+    host = Host(earlier, is_recorded=True).started()
+    assert host.claimed == [replace(earlier, placement=PLACEMENT)]
+    again = Host(host.claimed[0], is_recorded=True)
+    again.started()
+    assert again.claimed == [], "a restart has the number already"
+    stale = Host(host.claimed[0], is_recorded=True, placement=PLACEMENT - 1)
+    with pytest.raises(SupersededError) as stays_down:
+        stale.perform(stale.session.start())
+    assert stays_down.value.placement == PLACEMENT - 1
+
+
+def test_a_new_generation_s_number_counts_before_its_first_answer() -> None:
+    host = Host(is_recorded=True)
+    host.others = {0: answered(100, 1)}
+    host.started()
+    assert [state.placement for state in host.claimed] == [PLACEMENT]
+
+
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_the_first_root_of_a_part_claims_nothing(is_recorded: bool) -> None:
+    assert Host(is_recorded=is_recorded).started().claimed == []
+
+
+def test_under_one_supervisor_nothing_is_claimed() -> None:
+    assert Host(answered(100, PLACEMENT - 1)).started().claimed == []
 
 
 def test_what_it_goes_on_from_is_read_behind_the_fence() -> None:

@@ -15,6 +15,7 @@ from tests.unit.sessions.test_root_session import LIVE, SETTINGS, STABLE, START,
 from tests.waiting import WAIT_S_MAX
 
 from slackwater.codec import encode_ordered
+from slackwater.model.records import RootState
 from slackwater.primitives.rows import RowContents
 from slackwater.protocols.dpc.soutput.config import Commit, RootConfig
 from slackwater.runtime.host.driven import Driven, SessionEndedError
@@ -61,6 +62,9 @@ class Committer:
         assert emitted_at > 0
         self.asked.append("commit")
         self.commits.append(commit)
+
+    async def claim(self, state: RootState) -> None:
+        self.asked.append(f"claim {state.placement}")
 
     async def close(self) -> None:
         self.asked.append("close")

@@ -1,0 +1,66 @@
+"""Mutants of placement numbers in the logs (trace-41).
+
+Each is detected by a unit test or a scenario. Most of them are also detected by seeds of
+``python -m tests.simulator --machines``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulator.mutation import Edit, Mutant
+
+_start = "slackwater.sessions.orderer_start"
+_progress = "slackwater.sessions.progress"
+_placing = "slackwater.protocols.iads.placing"
+_orderer = "tests.unit.sessions.test_orderer_session"
+_root = "tests.unit.sessions.test_root_session"
+_scenario = "tests.scenarios.test_r41_one_replica_on_two_nodes"
+
+PLACEMENT_MUTANTS: Final = (
+    Mutant(
+        "an orderer starts although it was placed elsewhere later", "trace-41",
+        (Edit(f"{_start}:check_precedence", "if 0 <= config.placement < latest:", "if False:"),),
+        f"{_scenario}:test_the_replica_with_the_greater_number_runs",
+    ),
+    Mutant(
+        "an orderer's START has no placement number", "trace-41",
+        (Edit(f"{_start}:start_record", "placement=config.placement,", ""),),
+        f"{_scenario}:test_the_replica_with_the_greater_number_runs",
+    ),
+    Mutant(
+        "an orderer's state record has no placement number", "trace-41",
+        (Edit("slackwater.protocols.dpc.sunion.core:OrdererCore.snapshot",
+              "placement=self._config.placement,", ""),),
+        f"{_scenario}:test_the_state_record_has_the_number_when_retention_has_removed_start",
+    ),
+    Mutant(
+        "an orderer that its node starts again stays down", "trace-41",
+        (Edit(f"{_start}:check_precedence", "config.placement < latest",
+              "config.placement <= latest"),),
+        f"{_orderer}:test_an_orderer_takes_over_from_one_that_was_not_placed_later", (7, 7),
+    ),
+    Mutant(
+        "the state record alone decides which orderer runs", "trace-41",
+        (Edit(f"{_start}:check_precedence", "max([state.placement, *starts])", "state.placement"),),
+        f"{_scenario}:test_the_replica_with_the_greater_number_runs",
+    ),
+    Mutant(
+        "a root's number counts from its first answer only", "trace-41",
+        (Edit(f"{_progress}:PartProgress.claim", "if not config.is_recorded or not self.has_begun:",
+              "if True:"),),
+        f"{_scenario}:test_in_a_split_network_no_replica_starts_over_and_over", ("a b n1",),
+    ),
+    Mutant(
+        "a root claims its part with the number of its predecessor", "trace-41",
+        (Edit(f"{_progress}:PartProgress.claim",
+              "replace(self.state(config), placement=config.placement)", "self.state(config)"),),
+        f"{_scenario}:test_in_a_split_network_no_replica_starts_over_and_over", ("a b n1",),
+    ),
+    Mutant(
+        "when halves merge, what runs in the other one is moved", "trace-41",
+        (Edit(f"{_placing}:Placing.view", "if self._members and members - self._members:",
+              "if False:"),),
+        f"{_scenario}:test_nothing_moves_when_the_halves_merge", ("a b n1",),
+    ),
+)  # fmt: skip
