@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.controllers import Cluster, controllers
 from tests.definitions import apply
+from tests.waiting import eventually_async
 
 from slackwater.controller.client import connect
 from slackwater.controller.links import ResponseFrame
@@ -15,6 +16,7 @@ from slackwater.protocols.iads.control_object import (
     ControlResponse,
     DeleteQuery,
     JoinNode,
+    LeaveController,
     MoveFragment,
     Operation,
     PauseQuery,
@@ -68,6 +70,28 @@ async def test_killed_controllers_leave_the_others_answering_and_come_back_with_
             assert store.saved.incarnation == 2
             assert store.saved.view_number >= merged.view_number
             store.close()
+
+
+async def test_a_controller_that_has_left_keeps_no_entry_of_a_deleted_query(tmp_path: Path) -> None:
+    async with controllers(tmp_path, "a", "b", "c") as cluster:
+        await request(cluster, "a", apply("climate"))
+        refused = (await request(cluster, "a", LeaveController("c"))).response.refusal
+        assert refused == "controller c runs: stop it first"
+        cluster.kill("c")
+        await cluster.agreed("a", "b")
+        await request(cluster, "a", DeleteQuery("climate"))
+        unknown = (await request(cluster, "a", LeaveController("d"))).response
+        assert unknown.known == ("a", "b", "c")
+        assert (await request(cluster, "b", LeaveController("c"))).response == ControlResponse()
+        # Tombstones are dropped in the next view: the last member that is left has persisted it.
+        cluster.kill("b")
+        cluster.start("b")
+
+        async def is_dropped() -> bool:
+            frame = await cluster.agreed("a", "b")
+            return "climate" not in frame.state.queries
+
+        await eventually_async(is_dropped, "the deleted query is forgotten")
 
 
 async def test_a_split_network_diverges_and_merges_and_names_what_is_overridden(

@@ -127,20 +127,27 @@ def node_drain(
 
 @node_app.command("leave")
 def node_leave(
-    name: Annotated[str, typer.Argument(help="The node's name.")],
+    name: Annotated[str, typer.Argument(help="The name of the node, or of the controller.")],
     controllers: ControllersOption = None,
     secret_file: SecretFileOption = None,
     tls_dir: TlsDirOption = None,
+    is_controller: Annotated[
+        bool, typer.Option("--controller", help="NAME is a controller that has been stopped.")
+    ] = False,
 ) -> None:
     """Remove a node for good; its fragments are placed elsewhere.
+
+    With --controller: remove a controller for good. Until then the others keep the entries of
+    deleted queries for it.
 
     Example: slackwater node leave n1 --controllers 127.0.0.1:7101
     """
     from slackwater.cli.query_changes import request
-    from slackwater.protocols.iads.control_object import LeaveNode
+    from slackwater.protocols.iads.control_object import LeaveController, LeaveNode
 
-    request(reach_controllers(controllers, secret_file, tls_dir, None), LeaveNode(name))
-    emit(f"node {name} has left")
+    reach = reach_controllers(controllers, secret_file, tls_dir, None)
+    request(reach, LeaveController(name) if is_controller else LeaveNode(name))
+    emit(f"{'controller' if is_controller else 'node'} {name} has left")
 
 
 @node_app.command("move")

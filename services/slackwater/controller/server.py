@@ -47,6 +47,7 @@ from slackwater.protocols.iads.control_object import (
     AcknowledgeView,
     ControlObject,
     ControlResponse,
+    LeaveController,
     Operation,
 )
 from slackwater.protocols.iads.control_state import ControlState
@@ -404,6 +405,11 @@ class Controller:
                 self._nodes.closed(link)
 
     def _why_refused(self, operation: Operation) -> str:
+        if (
+            isinstance(operation, LeaveController)
+            and operation.controller in self._member.endpoint.myview.names
+        ):
+            return f"controller {operation.controller} runs: stop it first"
         try:
             return self._admit(operation)
         except Exception as error:  # noqa: BLE001 -- no definition may end a controller

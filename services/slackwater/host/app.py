@@ -120,9 +120,19 @@ def _check(full: str) -> None:
     NAMES[kind](name)
 
 
-def _make(make: Make, known: RegistryView, transport: KafkaTransport, full: str) -> Fragment:
+def _make(
+    make: Make,
+    known: RegistryView,
+    transport: KafkaTransport,
+    sender: HeartbeatSender,
+    full: str,
+) -> Fragment:
     kind, _, name = full.partition("/")
-    return make[kind](name, known, transport)
+    fragment = make[kind](name, known, transport)
+    if known.query(NAMES[kind](name).query).spec.replicas > 1:
+        # The query may have been applied after the start of this host.
+        sender.shorten_interval(REPLICA_INTERVAL_S)
+    return fragment
 
 
 def _beat(sender: HeartbeatSender, lasting: Mapping[str, int], name: str) -> PartBeat:
@@ -159,7 +169,7 @@ async def _run(
         producer=transport.producer(in_flight_bytes_max=IN_FLIGHT_BYTES_MAX),
         listener=listener,
         sender=partial(_beat, sender, {OWN_HOST: 1} if context.arguments.own else {}),
-        make=partial(_make, make, known, transport),
+        make=partial(_make, make, known, transport, sender),
     )
     host = Host(shared, live, turns)
     live.on_gone = host.logs.gone
@@ -209,10 +219,13 @@ def _soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
 
 
 def _has_replicas(deployment: Deployment, names: Sequence[str]) -> bool:
-    """Return whether the query of any fragment has replicas; without names: of any query."""
+    """Return whether the query of any fragment may have replicas; without names: of any query.
+
+    A query that is not in the deployment has been applied, and may have.
+    """
     of = [full.partition("/") for full in names]
-    queries = {NAMES[kind](name).query for kind, _, name in of} & deployment.queries.keys()
+    queries = [NAMES[kind](name).query for kind, _, name in of]
     return any(
-        deployment.queries[query].replicas > 1
-        for query in (queries if names else deployment.queries)
+        query not in deployment.queries or deployment.queries[query].replicas > 1
+        for query in (queries or deployment.queries)
     )

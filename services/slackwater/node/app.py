@@ -304,7 +304,7 @@ class Node:
         """Request the deletion of generations whose successors are registered here and ready.
 
         Returns:
-            Whether all successors are ready, and why the controllers refuse a deletion.
+            Whether all deletions have been requested, and why the controllers refuse one.
         """
         running = applied.keys() & self._state.queries_wanted(Wanted.RUNNING)
         changes = [c for c in replacements(running) if c[1] in self._registered]
@@ -312,6 +312,7 @@ class Node:
             return True, ""
         queries = {name: each.deployment.queries[name] for name, each in applied.items()}
         ended = await registering.are_ready(changes, queries)
+        requested = 0
         for earlier in ended:
             for client in list(self._clients.values()):
                 with suppress(LinkError):
@@ -319,8 +320,9 @@ class Node:
                     if response.refusal:
                         return False, f"query {earlier} cannot be replaced: {response.refusal}"
                     _log.info("query %s is replaced", earlier)
+                    requested += 1
                     break
-        return len(ended) == len(changes), ""
+        return requested == len(changes), ""
 
     async def _settle_always(self) -> None:
         async def settle() -> bool:

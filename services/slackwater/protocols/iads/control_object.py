@@ -362,11 +362,12 @@ class ControlObject:
         return state, ControlResponse(number=view_number)
 
     def _leave_controller(self, name: str, stamp: Stamp) -> _Result:
-        entry = self.state.controllers.get(name)
-        if entry is None or entry.left:
-            known = tuple(sorted(n for n, c in self.state.controllers.items() if not c.left))
-            return self._unknown("controller", name, known)
-        left = ControllerEntry(entry.acknowledged_view, stamp, left=True)
+        entries = self.state.controllers
+        here = {*self._ranks, *entries} - {each for each, entry in entries.items() if entry.left}
+        if name not in here:
+            return self._unknown("controller", name, tuple(sorted(here)))
+        # This view: at a merge an acknowledgement of an earlier one must not bring it back.
+        left = ControllerEntry(stamp.view_number, stamp, left=True)
         controllers = {**self.state.controllers, name: left}
         return replace(self.state, controllers=controllers), ControlResponse()
 

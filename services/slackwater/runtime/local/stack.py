@@ -180,7 +180,7 @@ class Stack:
         self._launch = self._launch_at(cluster)
         self._write_run()
         # A user cannot create topics in advance on a broker that runs only with this stack.
-        inputs = 1 if self._options.bootstrap is None else None
+        inputs = None if self._has_external_broker else 1
         await asyncio.to_thread(self.registration.make_topics, input_partitions=inputs)
         self._listener = HeartbeatListener(self._transport).start()
         self._in_background(self._supervisor.watch_logs())
@@ -234,12 +234,11 @@ class Stack:
 
     def registration_of(self, deployment: Deployment) -> Registration:
         """Return the registration of a deployment in the Kafka cluster of this stack."""
-        embedded = self._options.bootstrap is None
         return Registration(
             self.transport,
             deployment,
             self._options.deployment_path,
-            data_dir=self._directory.path if embedded else None,
+            data_dir=None if self._has_external_broker else self._directory.path,
             clock=self._clock,
         )
 

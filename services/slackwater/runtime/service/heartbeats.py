@@ -146,6 +146,12 @@ class HeartbeatSender:
             name, self._clock.now_us(), self._has_changed.set, owner_updates=owner_updates
         )
 
+    def shorten_interval(self, interval_s: float) -> None:
+        """Send a heartbeat every ``interval_s`` from now on, unless the interval is shorter."""
+        if interval_s < self._interval_s:
+            self._interval_s = interval_s
+            self._has_changed.set()
+
     def start(self) -> HeartbeatSender:
         """Start the thread; the first heartbeat is sent at once."""
         self._thread.start()

@@ -164,6 +164,23 @@ def test_a_controller_that_left_is_not_waited_for() -> None:
     assert "climate" not in obj.state.queries
 
 
+def test_a_controller_can_leave_before_it_has_acknowledged_anything() -> None:
+    obj = ControlObject(ROSTER, ControlState())
+    assert not obj.apply(LeaveController("c"), Stamp(1, 1, "a")).refusal
+    again = obj.apply(LeaveController("c"), Stamp(1, 2, "a"))
+    assert (again.refusal, again.known) == ("unknown controller 'c'", ("a", "b"))
+
+
+def test_a_leave_outlives_a_merge_with_an_acknowledgement_of_an_earlier_view() -> None:
+    """The controller acknowledged view 6 to another half before it left for good."""
+    here, there = ControlObject(ROSTER, ControlState()), ControlObject(ROSTER, ControlState())
+    here.apply(AcknowledgeView(5), Stamp(5, 1, "a"))
+    there.apply(AcknowledgeView(6), Stamp(6, 1, "c"))
+    assert not here.apply(LeaveController("c"), Stamp(9, 1, "a")).refusal
+    here.merge({"a": here.state, "b": there.state})
+    assert here.state.controllers["c"].left
+
+
 def test_one_name_registered_in_both_halves_one_definition_survives_and_the_other_is_named() -> (
     None
 ):

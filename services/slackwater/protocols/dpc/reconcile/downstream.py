@@ -29,7 +29,7 @@ from typing import Final
 from slackwater.model.names import replica_letter
 
 NEAR_BUCKETS_DEFAULT: Final = 5
-"""Half a second at the usual w of 100 ms. Transport and heartbeats account for one to three
+"""1.25 s at the usual w of 250 ms (decision 74). Transport and heartbeats account for one to three
 buckets, and an aggregator that keeps pace processes five in less than the bound."""
 
 
