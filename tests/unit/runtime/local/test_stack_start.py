@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from slackwater.deployment.parse import load_deployment
+from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.runtime.local import stack as module
 from slackwater.runtime.local.broker import EmbeddedBroker
 from slackwater.runtime.local.datadir import RUN_FILE, DataDirectory
 from slackwater.runtime.local.launchers import ProcessSpec
 from slackwater.runtime.local.stack import Stack, StackOptions
+from slackwater.runtime.logs.cluster import Cluster
 
 DEPLOYMENT = """\
 apiVersion: slackwater/v1
@@ -40,6 +42,9 @@ class Starting:
         raise EnvironmentProblem("no Java")
 
     def pids(self) -> dict[str, int]:
+        return {}
+
+    def lives(self) -> dict[str, object]:
         return {}
 
     async def stop_all(self) -> None: ...
@@ -119,3 +124,47 @@ async def test_a_damaged_run_file_stops_no_start(
     (tmp_path / "data" / RUN_FILE).write_text("{")
     supervisor = await started(tmp_path, monkeypatch, port=19_092)
     assert supervisor.reported == ["aggregator/0", "broker"]
+
+
+@pytest.mark.parametrize(
+    ("options", "partitions", "has_directory"),
+    [
+        ({}, 1, True),
+        ({"bootstrap": "127.0.0.1:9092"}, None, False),
+        ({"kafka_config": Path("client.properties")}, None, False),
+    ],
+)
+async def test_input_topics_are_created_on_its_own_broker_only(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+    partitions: int | None,
+    has_directory: bool,
+) -> None:
+    """Also if the options name a broker in a file of client settings alone (decision 56)."""
+    given: list[object] = []
+
+    class Registering:
+        def __init__(self, *_: object, data_dir: Path | None, **__: object) -> None:
+            given.append(data_dir is not None)
+
+        def share(self) -> Deployment:
+            return load_deployment(path)
+
+        def make_topics(self, *, input_partitions: int | None) -> None:
+            given.append(input_partitions)
+            raise EnvironmentProblem("no Java")
+
+    async def find(_: Stack) -> Cluster:
+        return Cluster("127.0.0.1:1")
+
+    path = tmp_path / "deployment.yaml"
+    path.write_text(DEPLOYMENT)
+    monkeypatch.setattr(module, "Supervisor", Starting)
+    monkeypatch.setattr(module, "Registration", Registering)
+    monkeypatch.setattr(Stack, "_find_broker", find)
+    stack = Stack(StackOptions(path, load_deployment(path), tmp_path / "data", **options))
+    with pytest.raises(EnvironmentProblem, match="no Java"):
+        await stack.open()
+    await stack.stop()
+    assert given == [has_directory, partitions]

@@ -352,6 +352,18 @@ def test_a_zombie_s_pulses_do_not_keep_its_successor_alive() -> None:
     assert view.age_ms("orderer/q.0.a", 1.04) == pytest.approx(30)
 
 
+@pytest.mark.parametrize("sent", [3600.0], indirect=True)
+def test_an_interval_becomes_shorter_and_not_longer(sent: tuple[HeartbeatSender, Sent]) -> None:
+    """Queries with replicas are applied after their host's start."""
+    sender, records = sent
+    sender.add_part("orderer/q.0.a")
+    full = records.until(lambda beat: len(beat.parts) == 1)
+    sender.shorten_interval(0.01)
+    sender.shorten_interval(3600.0)
+    first = records.until(lambda beat: beat.at > full.at)
+    records.until(lambda beat: beat.at > first.at and not beat.parts)
+
+
 @pytest.mark.parametrize("sent", [0.005], indirect=True)
 def test_an_unchanged_state_is_not_sent_each_time(sent: tuple[HeartbeatSender, Sent]) -> None:
     sender, records = sent
