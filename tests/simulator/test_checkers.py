@@ -21,10 +21,11 @@ from tests.simulator.checkers import (
     logs,
     memory,
     order,
+    placed,
 )
 from tests.simulator.checkers.facts import Facts
 from tests.simulator.clock import MS, SECOND
-from tests.simulator.config import Chain, Sharing, WorldConfig
+from tests.simulator.config import Chain, Machines, Sharing, WorldConfig
 from tests.simulator.faults import Fault
 from tests.simulator.history import Committed, History, Note, Outage, Sample
 from tests.simulator.plans import Plan
@@ -79,7 +80,7 @@ def history() -> History:
 
 def test_what_was_right_passes(history: History) -> None:
     check(history)
-    assert len(CHECKERS) == 8
+    assert len(CHECKERS) == 9
 
 
 def _nth(history: History, effect: type, n: int = 0, **same: Any) -> tuple[int, Any]:
@@ -351,3 +352,59 @@ def test_a_doctored_history_of_a_reader_is_noticed(
     assert raised.value.guarantee == checker.__name__.rpartition(".")[2]
     with pytest.raises(Violation):
         check(complete)
+
+
+@cache
+def _on_machines() -> History:
+    """A run in which a node is killed and comes back."""
+    fault = Fault(5 * SECOND, "node-kill", "n1", 4 * SECOND)
+    outcome = run(Plan(1, WorldConfig(machines=Machines()), 10 * SECOND, (fault,)))
+    assert outcome.violation is None, str(outcome)
+    return outcome.history
+
+
+def _runs_twice(history: History) -> None:
+    name, node = history.running[0]
+    history.running.append((name, {"n1": "n2"}.get(node, "n1")))
+
+
+def _runs_elsewhere(history: History) -> None:
+    name, node = history.running[0]
+    history.running[0] = (name, {"n1": "n2"}.get(node, "n1"))
+
+
+def _does_not_run(history: History) -> None:
+    del history.running[0]
+
+
+def _is_placed_nowhere(history: History) -> None:
+    del history.placed[next(iter(history.placed))]
+
+
+def _is_not_ready(history: History) -> None:
+    history.not_ready.append("q/root.0")
+
+
+def _starts_over_and_over(history: History) -> None:
+    name, node = history.running[0]
+    history.notes += [Note(n, name, f"started on {node}") for n in range(100)]
+
+
+@pytest.mark.parametrize(
+    "doctor",
+    [
+        _runs_twice,
+        _runs_elsewhere,
+        _does_not_run,
+        _is_placed_nowhere,
+        _is_not_ready,
+        _starts_over_and_over,
+    ],
+)
+def test_a_placement_that_is_not_carried_out_is_noticed(doctor: Doctor) -> None:
+    history = deepcopy(_on_machines())
+    placed.check(Facts(history))
+    doctor(history)
+    with pytest.raises(Violation) as raised:
+        placed.check(Facts(history))
+    assert raised.value.guarantee == "placed"

@@ -35,7 +35,7 @@ def check(facts: Facts) -> None:
     if history.not_ready:
         raise Violation("placed", history.ended_at, f"not ready: {history.not_ready}")
     faults = sum(note.process == "machines" for note in history.notes)
-    faults += sum(note.what in {"killed by a fault", "away"} for note in history.notes)
+    faults += sum(note.what in {"paused", "away"} for note in history.notes)
     starts = Counter(n.process for n in history.notes if n.what.startswith("started on "))
     name, most = max(starts.items(), key=lambda item: item[1])
     if most > STARTS_MAX * (1 + faults):
