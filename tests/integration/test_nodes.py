@@ -19,6 +19,7 @@ from tests.making import make_topics
 from tests.nodes import Nodes
 from tests.waiting import eventually_async
 
+from slackwater.controller.links import StateFrame
 from slackwater.node.recorded import REGISTRATION
 from slackwater.runtime.local.broker import EmbeddedBroker
 from slackwater.runtime.logs.transport import Transport, read_to_end
@@ -148,6 +149,7 @@ async def test_each_half_of_a_split_network_answers_on(tmp_path: Path, broker: s
             before = count()
             for fragment in ("orderer/rows.0.a", "orderer/rows.0.b", "root/rows.0"):
                 await eventually_async(partial(_stays_down, tmp_path, fragment), fragment, 60)
+            await eventually_async(partial(_is_settled, cluster), "one copy of each is ready", 60)
             before = count()
             await eventually_async(lambda: count() > before + 50, "the split network answers")
             cluster.heal()
@@ -168,6 +170,22 @@ async def _is_alone(cluster: Cluster, half: tuple[str, ...]) -> bool:
     node = "n1" if "a" in half else "n2"
     placed = {entry.node for entry in frame.state.placement.values()}
     return frame.members == half and placed == {node}
+
+
+async def _is_settled(cluster: Cluster) -> bool:
+    """Whether one half's copy of each fragment is ready, and the other's is known to stay down."""
+    one, other = await cluster.state("a"), await cluster.state("b")
+    keys = [key for key in one.state.placement if key[1].startswith(("orderer", "root"))]
+    return bool(keys) and all(
+        _runs_in_one(one, other, key) or _runs_in_one(other, one, key) for key in keys
+    )
+
+
+def _runs_in_one(here: StateFrame, there: StateFrame, key: tuple[str, str]) -> bool:
+    runs, stays_down = here.state.placement.get(key), there.state.placement.get(key)
+    if runs is None or stays_down is None:
+        return False
+    return runs.number in here.nodes.ready and stays_down.number in there.nodes.fenced
 
 
 def _stays_down(folder: Path, fragment: str) -> bool:

@@ -44,13 +44,13 @@ from slackwater.runtime.local.placement import BackOff
 from slackwater.runtime.logs.transport import LogError, SharedProducer, Transport, Writer
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.entry import exit_code_of
+from slackwater.runtime.service.heartbeat_view import FAILED_PLACEMENT
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.log import named
 from slackwater.runtime.service.parts import (
     ENDLESS_TURN,
     FAILED_AT,
     FAILED_CODE,
-    FAILED_PLACEMENT,
     FAILURES,
     HELD_BYTES,
     HELD_BYTES_MAX,

@@ -30,7 +30,7 @@ from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.security.private import write_atomically
 from slackwater.runtime.service.heartbeats import HeartbeatListener
-from slackwater.runtime.service.parts import FAILED_PLACEMENT, LEARN
+from slackwater.runtime.service.parts import LEARN
 
 FILE: Final = f"node{SUFFIX}"
 PLACEMENTS_FILE: Final = "node-placements.json"
@@ -239,15 +239,23 @@ class NodeMachine:
     def _is_ready(self, name: str) -> bool:
         processes = self._processes
         assert processes is not None, "nothing is assigned before the first query is known"
-        beat, of = processes.listener.latest(name), processes.supervisor.process_of(name)
-        pid = None if of is None else processes.supervisor.pids().get(of)
+        beat, pid = processes.listener.latest(name), self._pid_of(name)
         return beat is not None and beat.ready and beat.pid == pid
 
     def _stayed_down_with(self, name: str) -> int | None:
-        """The placement number with which a fragment stayed down last."""
+        """The placement number with which a fragment stayed down here last."""
         processes = self._processes
-        beat = None if processes is None else processes.listener.latest(name)
-        return None if beat is None else beat.detail.get(FAILED_PLACEMENT)
+        pid = None if processes is None else self._pid_of(name)
+        if processes is None or pid is None:
+            return None
+        return processes.listener.stayed_down_with(name, pid)
+
+    def _pid_of(self, name: str) -> int | None:
+        """The process here that serves a fragment or a proxy; None if none does."""
+        processes = self._processes
+        assert processes is not None, "nothing is assigned before the first query is known"
+        of = processes.supervisor.process_of(name)
+        return None if of is None else processes.supervisor.pids().get(of)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         async def run() -> None:

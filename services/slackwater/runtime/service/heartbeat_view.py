@@ -20,6 +20,12 @@ STALE_S = 1.0
 HEARTBEAT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bound on the heartbeats held; the least recently received is dropped first."""
 
+FAILED_PLACEMENT: Final = "failed_placement"
+"""Heartbeat detail of a fragment that has stayed down: its placement number at that start."""
+
+STAYED_DOWN_MAX: Final = 10_000
+"""Fragments of which the numbers are kept with which they stayed down, at most."""
+
 REFUTED_S: Final = 5.0
 """How long claims of a greater incarnation of a name are ignored after one was refuted."""
 
@@ -41,7 +47,6 @@ class _FullRecord(NamedTuple):
     """A full record of a process with parts: the heartbeat of each part, and its size."""
 
     at: int
-    pid: int
     beats: tuple[Heartbeat, ...]
     nbytes: int
 
@@ -51,7 +56,9 @@ class HeartbeatView:
 
     def __init__(self, bytes_max: int = HEARTBEAT_BYTES_MAX) -> None:
         self._last_heartbeats: OrderedDict[str, LastHeartbeat] = OrderedDict()
-        self._full_records: OrderedDict[str, _FullRecord] = OrderedDict()
+        # Hosts of two nodes may have one name.
+        self._full_records: OrderedDict[tuple[str, int, int], _FullRecord] = OrderedDict()
+        self._stayed_down: OrderedDict[tuple[str, int], int] = OrderedDict()
         self._full_bytes = 0
         self._bytes_max = bytes_max
         self._bytes_held = 0
@@ -64,19 +71,19 @@ class HeartbeatView:
         full = tuple(beat.each())
         news = [self.observe(each, now_s, nbytes // len(full)) for each in full]
         if beat.parts:
-            self._keep(beat.process, _FullRecord(beat.at, beat.pid, full, nbytes))
+            self._keep(_sender(beat), _FullRecord(beat.at, full, nbytes))
         return any(news)
 
-    def _keep(self, process: str, full: _FullRecord) -> None:
-        old = self._full_records.pop(process, None)
-        self._full_records[process] = full
+    def _keep(self, sender: tuple[str, int, int], full: _FullRecord) -> None:
+        old = self._full_records.pop(sender, None)
+        self._full_records[sender] = full
         self._full_bytes += full.nbytes - (0 if old is None else old.nbytes)
         while self._full_bytes > self._bytes_max and len(self._full_records) > 1:
             self._full_bytes -= self._full_records.popitem(last=False)[1].nbytes
 
     def _repeat(self, pulse: Heartbeat, now_s: float) -> None:
-        full = self._full_records.get(pulse.process)
-        if full is None or (full.at, full.pid) != (pulse.repeats, pulse.pid):
+        full = self._full_records.get(_sender(pulse))
+        if full is None or full.at != pulse.repeats:
             return
         for beat in full.beats:
             last = self._last_heartbeats.get(beat.process)
@@ -88,8 +95,14 @@ class HeartbeatView:
         """Process one heartbeat of ``nbytes``; returns whether the state of an output changed.
 
         Two processes may send under one name, a zombie and its successor. The process that was
-        started later takes precedence while its heartbeats arrive.
+        started later takes precedence while its heartbeats arrive. A fragment that stays down has
+        none over the copy that runs elsewhere (trace-41).
         """
+        if _stays_down(beat):
+            self._stayed_down.pop((beat.process, beat.pid), None)
+            self._stayed_down[beat.process, beat.pid] = beat.detail[FAILED_PLACEMENT]
+            if len(self._stayed_down) > STAYED_DOWN_MAX:
+                self._stayed_down.popitem(last=False)
         known = self._last_heartbeats.get(beat.process)
         if known is None:
             self._remember(LastHeartbeat(beat, now_s, beat.inc, nbytes))
@@ -114,8 +127,18 @@ class HeartbeatView:
 
     @staticmethod
     def _supersedes(beat: Heartbeat, known: LastHeartbeat, now_s: float) -> bool:
-        newer = (beat.started_at, beat.pid) >= (known.beat.started_at, known.beat.pid)
-        return newer or now_s - known.received_s > STALE_S
+        if now_s - known.received_s > STALE_S:
+            return True
+        if _stays_down(beat) != _stays_down(known.beat):
+            return _stays_down(known.beat)
+        return (beat.started_at, beat.pid) >= (known.beat.started_at, known.beat.pid)
+
+    def stayed_down_with(self, process: str, pid: int) -> int | None:
+        """The placement number with which a fragment of this operating-system process stayed down.
+
+        None if it has not, as far as its heartbeats have been received.
+        """
+        return self._stayed_down.get((process, pid))
 
     def latest(self, process: str) -> Heartbeat | None:
         """The latest heartbeat of a process."""
@@ -168,3 +191,12 @@ class HeartbeatView:
         """Whether the process's latest heartbeat is fresh and reports ready."""
         last = self._last_heartbeats.get(process)
         return last is not None and last.beat.ready and now_s - last.received_s <= STALE_S
+
+
+def _sender(beat: Heartbeat) -> tuple[str, int, int]:
+    """A life of a process, on any node."""
+    return beat.process, beat.pid, beat.started_at
+
+
+def _stays_down(beat: Heartbeat) -> bool:
+    return not beat.ready and FAILED_PLACEMENT in beat.detail

@@ -285,6 +285,11 @@ class HeartbeatListener:
         with self._lock:
             return self._view.latest(process)
 
+    def stayed_down_with(self, process: str, pid: int) -> int | None:
+        """The placement number with which a fragment stayed down; see ``HeartbeatView``."""
+        with self._lock:
+            return self._view.stayed_down_with(process, pid)
+
     def all(self) -> dict[str, Heartbeat]:
         """The latest heartbeat of every name."""
         with self._lock:

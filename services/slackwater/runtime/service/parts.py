@@ -35,8 +35,6 @@ FAILED_AT: Final = "failed_at"
 """Heartbeat detail of a part: the time of its last failure (us)."""
 FAILED_CODE: Final = "failed_code"
 """Heartbeat detail of a part: the exit code that a process of its own would have ended with."""
-FAILED_PLACEMENT: Final = "failed_placement"
-"""Heartbeat detail of a fragment that has stayed down: its placement number at that start."""
 WATERMARK: Final = "watermark"
 """Heartbeat detail of a proxy that shares a topic: the smallest watermark of its source logs that
 have begun (event time, us)."""

@@ -21,7 +21,7 @@ from slackwater.runtime.service.beat import (
     part_of,
 )
 from slackwater.runtime.service.cpu import CpuShare, OwnCpu
-from slackwater.runtime.service.heartbeat_view import STALE_S, HeartbeatView
+from slackwater.runtime.service.heartbeat_view import FAILED_PLACEMENT, STALE_S, HeartbeatView
 from slackwater.runtime.service.heartbeats import (
     INTERVAL_S,
     HeartbeatSender,
@@ -54,6 +54,32 @@ def test_of_two_under_one_name_the_later_start_counts_while_it_speaks() -> None:
     assert view.latest(A.process) == successor
     view.observe(A, 0.1 + STALE_S + 0.01)  # the successor has ended
     assert view.latest(A.process) == A
+
+
+@pytest.mark.parametrize("started_at", [1, 9_000])
+def test_a_copy_that_stays_down_does_not_hide_the_one_that_runs(started_at: int) -> None:
+    """trace-41: it tries again and again, on another node, and each start is later."""
+    view = HeartbeatView()
+    idle = replace(
+        A, pid=11, started_at=started_at, inc=-1, ready=False, detail={FAILED_PLACEMENT: 5}
+    )
+    view.observe(idle, 0.0)
+    view.observe(A, 0.1)
+    view.observe(replace(idle, started_at=started_at + 1), 0.2)
+    assert view.latest(A.process) == A
+    assert view.stayed_down_with(A.process, 11) == 5
+    assert view.stayed_down_with(A.process, A.pid) is None
+    view.observe(idle, 0.1 + STALE_S + 0.01)  # the other one has ended
+    assert view.latest(A.process) == idle
+
+
+def test_hosts_of_two_nodes_may_have_one_name() -> None:
+    view = HeartbeatView()
+    view.take(carrier(100, "orderer/q.0.a"), 1.0)
+    other = HeartbeatPart("orderer/r.0.a", 9, 1, True, {})
+    view.take(Heartbeat("host/0", 2, 9, 110, -1, False, {}, parts=(other,)), 1.01)
+    view.take(pulse(140, 100), 1.04)
+    assert view.age_ms("orderer/q.0.a", 1.04) == 0
 
 
 def test_rule_11_a_hole_in_a_log_is_reported_until_its_reader_falls_silent() -> None:
