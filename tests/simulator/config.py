@@ -332,6 +332,12 @@ class WorldConfig:
         return list(dict.fromkeys([*own, *reader.orderer_names, *reader.root_names]))
 
     @property
+    def placed_names(self) -> list[str]:
+        """Names of all that controllers place, but the registration."""
+        proxies = [f"proxy/{stream}" for stream in self.streams]
+        return [*proxies, *self.orderer_names, *self.root_names]
+
+    @property
     def query(self) -> QuerySpec:
         """The query as a value of the deployment."""
         return QuerySpec(

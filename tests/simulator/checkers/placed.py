@@ -24,9 +24,7 @@ def check(facts: Facts) -> None:
     placed = {name: node for (name, _), node in history.placed.items()}
     running = dict(history.running)
     twice = [name for name, count in Counter(n for n, _ in history.running).items() if count > 1]
-    proxies = [f"proxy/{stream}" for stream in facts.config.streams]
-    names = [*proxies, *facts.config.orderer_names, *facts.config.root_names]
-    for name in names:
+    for name in facts.config.placed_names:
         if name in twice or len([1 for n, _ in history.placed if n == name]) != 1:
             raise Violation("placed", history.ended_at, f"{name}: {history.placed}")
         if running.get(name) != placed[name]:

@@ -83,11 +83,9 @@ class ControlPlane(iads.World):
         """SIGSTOP, and SIGCONT later."""
         self.nodes[name].paused_until = max(self.nodes[name].paused_until, self.now + for_us)
 
-    def split(self, one: str, other: str, *, is_cut: bool) -> None:
-        """Cut, or heal, the network between two controllers, in both directions."""
-        change = self._cut.add if is_cut else self._cut.discard
-        change((one, other))
-        change((other, one))
+    def split(self, one: str, other: str) -> None:
+        """Cut the network between two controllers, in both directions."""
+        self._cut |= {(one, other), (other, one)}
 
     def heal_network(self) -> None:
         """Heal all cuts between controllers."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tests.simulator.clock import MS
+from tests.simulator.clock import MS, Act
 from tests.simulator.process import Fragment, Process
 
 from slackwater.model.names import OrdererName, kind_of, own_name
@@ -119,9 +119,8 @@ class SimNode:
 
     # The agent.
 
-    def when_awake(self, connection: Connection, act: object) -> None:
+    def when_awake(self, connection: Connection, act: Act) -> None:
         """Run an act of this life, after a pause if there is one."""
-        assert callable(act)
         if self.connection is not connection:
             return
         if self.is_awake:

@@ -39,13 +39,6 @@ from slackwater.protocols.iads.control_object import (
     ResumeQuery,
 )
 
-
-def placed_names(config: WorldConfig) -> list[str]:
-    """Return the names of all that is placed, without the registration."""
-    proxies = [f"proxy/{stream}" for stream in config.streams]
-    return [*proxies, *config.orderer_names, *config.root_names]
-
-
 FIRST_REQUEST_US = 200 * MS
 MERGED_US = 3 * SECOND
 """Time until controllers that reach each other have one view."""
@@ -84,7 +77,7 @@ class JoinedWorld(World):
         for node in self.nodes.values():
             self.scheduler.after(self.scheduler.between(0, 200 * MS), node.start)
         self._insist(ApplyQuery(self.q.name, definition_of(self.config)))
-        for name in placed_names(self.config):
+        for name in self.config.placed_names:
             self.begin_outage(name, "not started")
         self._judge()
         self._sample()
@@ -172,7 +165,7 @@ class JoinedWorld(World):
         """End a process that is no longer placed on its node, or whose node is down."""
         process.kill()
         # An aggregator that ends has lost its orderers, too.
-        if self._present(process.name) is process and not isinstance(process, SimAggregator):
+        if self.is_present(process) and not isinstance(process, SimAggregator):
             self.begin_outage(process.name, "down")
         self._judge()
 
@@ -230,7 +223,7 @@ class JoinedWorld(World):
         """SIGSTOP of one life of a process, and SIGCONT later."""
         if not process.alive or process.paused:
             return
-        if self._present(process.name) is process:
+        if self.is_present(process):
             self.begin_outage(process.name, "down")
         process.pause()
         self.scheduler.after(for_us, partial(self._wake, process))
@@ -302,7 +295,7 @@ class JoinedWorld(World):
         peers = [(a, b) for a in controllers for b in controllers if a in half and b not in half]
         self.cut_links |= {*links}
         for one, other in peers:
-            self.control.split(one, other, is_cut=True)
+            self.control.split(one, other)
         if self.scheduler.rng.random() < 0.5:  # the connections are closed, and not only silent
             for node, controller in links:
                 self.scheduler.after(SECOND, partial(self._close, node, controller))
