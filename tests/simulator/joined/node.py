@@ -58,6 +58,8 @@ class SimNode:
         self.connection: Connection | None = None
         """None while the machine is down."""
         self.paused_until = 0
+        self._deferred: list[tuple[Connection, Act]] = []
+        """What arrived in a pause."""
         self.processes: dict[str, Process] = {}
         """By name: the newest life of what is placed here."""
         self.states: dict[str, ControlState] = {}
@@ -98,6 +100,7 @@ class SimNode:
         connection, self.connection = self.connection, None
         connection.is_open = False
         self.paused_until = 0
+        self._deferred.clear()
         for controller in self.world.control.nodes:
             if not self.world.is_cut(self.name, controller):
                 self.world.control.closed(controller, connection)
@@ -120,13 +123,25 @@ class SimNode:
     # The agent.
 
     def when_awake(self, connection: Connection, act: Act) -> None:
-        """Run an act of this life, after a pause if there is one."""
+        """Run an act of this life, after a pause if there is one; acts keep their order."""
         if self.connection is not connection:
             return
-        if self.is_awake:
+        if self.is_awake and not self._deferred:
             act()
-        else:
-            self.world.scheduler.at(self.paused_until, partial(self.when_awake, connection, act))
+            return
+        self._deferred.append((connection, act))
+        if len(self._deferred) == 1:
+            self.world.scheduler.at(self.paused_until, self._wake)
+
+    def _wake(self) -> None:
+        """Run what arrived in a pause, unless it lasts longer."""
+        if self.world.scheduler.now < self.paused_until:
+            self.world.scheduler.at(self.paused_until, self._wake)
+            return
+        deferred, self._deferred = self._deferred, []
+        for connection, act in deferred:
+            if self.connection is connection:
+                act()
 
     def _beat(self, connection: Connection) -> None:
         control, world = self.world.control, self.world
