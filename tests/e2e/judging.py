@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from confluent_kafka import Consumer, Producer
+from tests.making import SENDS_ONCE
 from tests.waiting import WAIT_S_MAX
 
 SIZE_US, SLIDE_US = 5_000_000, 1_000_000
@@ -41,7 +42,7 @@ class Stranger:
 
     def __init__(self, way: Way) -> None:
         # Long time-outs: the broker is down between `down` and `up`.
-        patient = {"enable.idempotence": True, "message.timeout.ms": 1_800_000}
+        patient = {**SENDS_ONCE, "message.timeout.ms": 1_800_000}
         self._producer = Producer(_settings(way) | patient)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from tests.making import make_topics
+from tests.making import SENDS_ONCE, make_topics
 from tests.waiting import WAIT_S_MAX
 
 from slackwater.codec.results import parse_time
@@ -65,8 +65,7 @@ class Stranger:
         every_s: float = 0.02,
     ) -> None:
         self._topic, self._partitions, self._every_s = topic, partitions, every_s
-        # Records arrive once and in order, also when the broker is killed.
-        self._producer = Producer(confluent_client(where) | {"enable.idempotence": True})
+        self._producer = Producer(confluent_client(where) | SENDS_ONCE)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.sent: dict[int, int] = {}

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from tests.e2e.judging import MOTES, Listener, counted, expected, judge, microseconds, quarantined
-from tests.making import make_topics
+from tests.making import SENDS_ONCE, make_topics
 from tests.waiting import WAIT_S_MAX
 
 from slackwater.deployment.parse import load_deployment
@@ -59,7 +59,7 @@ class Sources:
     """
 
     def __init__(self, bootstrap: str) -> None:
-        patient = {"enable.idempotence": True, "message.timeout.ms": 600_000}
+        patient = {**SENDS_ONCE, "message.timeout.ms": 600_000}
         self._producer = Producer({"bootstrap.servers": bootstrap} | patient)
         self._stop = threading.Event()
         self.is_cut = threading.Event()

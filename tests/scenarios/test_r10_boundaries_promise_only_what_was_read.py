@@ -169,6 +169,27 @@ class Fed:
         return sum(record.readings for record in self.log())
 
 
+def test_a_message_that_the_client_returns_again_is_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a change of the leader the client returns the last two messages, and a new one."""
+    world = World(tmp_path, spec=replace(SPEC, topic=THEIRS, expect_every_us=5 * S))
+    fed = Fed(world, monkeypatch)
+    fed.put(range(900, 910))
+    fed.proxy.begin()
+    fed.bring()
+    world.run(fed.proxy, 2)
+    fed.put([910])
+    fed.brought -= 2
+    fed.bring()
+    world.run(fed.proxy, 2)
+    assert fed.readings() == 11
+    fed.brought -= 1
+    fed.bring()
+    world.run(fed.proxy, 2)
+    assert fed.readings() == 11
+
+
 def test_what_an_existing_topic_holds_is_read_before_the_clock_promises_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

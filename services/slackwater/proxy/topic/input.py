@@ -35,6 +35,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from slackwater.model.deployment import TopicSpec
 from slackwater.model.errors import DeploymentError, EnvironmentProblem, SlackwaterError
 from slackwater.protocols.dpc.source.core import SourceCore, SourceRules
@@ -354,17 +356,23 @@ class TopicInput:
         return self._is_lagging(asked.result())
 
     def _take(self, partition: _Partition, fetched: Fetched, now_us: int) -> None:
-        offsets, values = fetched.offsets, fetched.values
+        where = f"{self._topic}:{partition.number}"
+        # librdkafka has returned messages twice after a seek or a resumption (its issue 4637).
+        repeated = int(np.searchsorted(fetched.offsets, partition.position))
+        if repeated:
+            _log.warning("%s: %d messages were returned again, and are skipped", where, repeated)
+        offsets, values = fetched.offsets[repeated:], fetched.values[repeated:]
+        if not len(offsets):
+            return
         taken = partition.elements_taken if int(offsets[0]) == partition.position else 0
         partition.begun = True
-        where = f"{self._topic}:{partition.number}"
         for start, end in self._reader.slices(values):
             if start and partition.log.core.is_full and self._context.quarantine.settle():
                 self._flush(partition, None)
             parsed = self._reader.parse(where, offsets[start:end], values[start:end])
             parsed = parsed if start else without_first(parsed, taken)
             batch = Batch(values[start:end], offsets[start:end], parsed, self._reader.texts)
-            partition.position = max(partition.position, int(offsets[end - 1]) + 1)
+            partition.position = int(offsets[end - 1]) + 1
             partition.elements_taken = 0
             self._offer(partition, batch, now_us)
 
