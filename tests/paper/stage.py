@@ -68,6 +68,7 @@ from slackwater.sessions.requests import (
     Procedure,
     ReadGenerations,
     ReadOrdered,
+    ReadOrdererStates,
     ReadRootState,
     ReadStates,
     Request,
@@ -239,6 +240,8 @@ class Orderer:
     caught_up_per_read = 20
     rounds_max = 1_000_000
     """Counters of a step: turns, and requests for the ends of logs."""
+    others: Sequence[OrdererState] = ()
+    """State records of other queries' orderers."""
 
     def __init__(
         self,
@@ -250,8 +253,9 @@ class Orderer:
         replicas: int = 1,
         query: str = "q",
         start_time: int = 0,
+        others: Sequence[OrdererState] = (),
     ) -> None:
-        self.sources = sources
+        self.sources, self.others = sources, others
         self.config = OrdererConfig(
             f"orderer/{query}.{child}.{'abc'[replica]}",
             child,
@@ -297,6 +301,7 @@ class Orderer:
                 i: of.results for i, of in enumerate(self.inputs.values()) if of.results is not None
             },
             save_period_us=2**62,
+            unread_records_max=0,
         )
         self._positions_wanted: tuple[tuple[str, int], ...] = ()
         self._carry_out(self._performed(self.session.start()), 0)
@@ -323,6 +328,8 @@ class Orderer:
                 }
             case ReadStates():
                 return dict(self.records)
+            case ReadOrdererStates():
+                return list(self.others)
             case ReadOrdered(at, start, end):
                 return list(enumerate(self.logs[self._own[at]]))[start:end]
             case BeginIncarnation(at, read_from, make_start):

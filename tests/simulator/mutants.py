@@ -31,6 +31,8 @@ from tests.simulator.placement_mutants import PLACEMENT_MUTANTS
 from tests.simulator.run import run, simulate
 from tests.simulator.shrink import shrink
 
+from slackwater.model.records import SourcePosition
+
 _sunion = "slackwater.protocols.dpc.sunion"
 _soutput = "slackwater.protocols.dpc.soutput"
 _common = "slackwater.protocols.common"
@@ -732,6 +734,23 @@ MUTANTS = (
         "a new replica begins at the sources' beginning", "trace-26",
         (Edit(f"{_sunion}.recovery:first_state", "if known:", "if False:"),),
         f"{_scenarios}.test_r26_a_new_replica:test_a_replica_that_never_ran_goes_on_at_its_peers_frontier_too",
+    ),
+    Mutant(
+        "a new query continues where a line that has passed its start is", "trace-42",
+        (Edit(f"{_sunion}.recovery:skip_unneeded", "if other.frontier <= first.frontier:", "if True:"),),
+        f"{_scenarios}.test_r42_a_new_query_starts_where_others_are:test_a_line_that_has_passed_the_start_is_no_help",
+    ),
+    Mutant(
+        "a new query counts a reading below its start", "trace-42",
+        (Edit(f"{_sunion}.recovery:skip_unneeded",
+              "max(last.boundary, at.next.boundary)", "last.boundary"),),
+        f"{_scenarios}.test_r42_a_new_query_starts_where_others_are:test_it_continues_where_another_query_is_and_orders_the_same",
+    ),
+    Mutant(
+        "a new query continues where nothing has been read", "trace-42",
+        (Edit(f"{_sunion}.recovery:skip_unneeded", "position.next_id >= 0 <= position.inc and ", ""),),
+        f"{_scenarios}.test_r42_a_new_query_starts_where_others_are:test_a_position_that_cannot_be_continued_is_not_used",
+        ("of a line that has read nothing", SourcePosition(50, 0, -1, 0)),
     ),
     Mutant(
         "records after a hole count as read", "trace-26",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tests.simulator.kafka import PositionGoneError
 from tests.simulator.procedures import perform
@@ -40,6 +40,10 @@ RECORDS_PER_UNIT = 10
 """Units of work of an overloaded orderer."""
 
 
+UNREAD_RECORDS_MAX: Final = 10
+"""The logs of a run are short."""
+
+
 class SimOrderer(Fragment):
     """One incarnation of replica ``replica`` of ``child``."""
 
@@ -71,6 +75,7 @@ class SimOrderer(Fragment):
             readers=[reader.name for reader in query.readers],
             results={i: of.results for i, of in enumerate(inputs) if of.results is not None},
             save_period_us=self.world.config.paced(SAVE_PERIOD_US),
+            unread_records_max=UNREAD_RECORDS_MAX,
         )
         self._forms = self.session.inputs
         self.deaf_to: set[str] = set()

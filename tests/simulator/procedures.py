@@ -23,6 +23,7 @@ from slackwater.sessions.requests import (
     Procedure,
     ReadGenerations,
     ReadOrdered,
+    ReadOrdererStates,
     ReadRootState,
     ReadStates,
     Request,
@@ -96,6 +97,9 @@ def _answer(process: Process, request: Request, then: Callable[[Any], None]) -> 
             then({at: log.stable_end if committed else log.end for at, log in found.items()})
         case ReadStates(query, _, fits):
             then(world.queries[query].newest_states(fits))
+        case ReadOrdererStates():
+            queries = world.queries.values()
+            then([state for query in queries for state in query.orderer_states()])
         case ReadRootState(query, part, root_fits):
             then(world.queries[query].newest_states(root_fits).get(RootName(query, part).process))
         case ReadGenerations(query, part):

@@ -204,6 +204,11 @@ class SimQuery:
         state = self.newest_states().get(name)
         return state if isinstance(state, OrdererState) else None
 
+    def orderer_states(self) -> list[OrdererState]:
+        """Return the newest state records of all orderers."""
+        found = self.newest_states().values()
+        return [state for state in found if isinstance(state, OrdererState)]
+
     def root_state(self, part: int) -> RootState | None:
         """Return the newest committed state record of a part."""
         values, _ = self.state_log(part).read_committed()

@@ -15,14 +15,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from slackwater.model.errors import SupersededError
+from slackwater.model.errors import SlackwaterError, SupersededError
 from slackwater.model.names import RootName
 from slackwater.model.records import Kind, OrderedRecord, OrdererState, RootState
 from slackwater.protocols.common.line import LineName
 from slackwater.protocols.dpc.soutput.config import answered_by_all
 from slackwater.protocols.dpc.sunion.config import OrdererConfig, Recovered
-from slackwater.protocols.dpc.sunion.recovery import first_state, is_within, recover, replay_from
+from slackwater.protocols.dpc.sunion.recovery import (
+    first_state,
+    is_within,
+    recover,
+    replay_from,
+    skip_unneeded,
+)
 from slackwater.sessions.requests import (
     BeginIncarnation,
     Beginnings,
@@ -31,10 +38,16 @@ from slackwater.sessions.requests import (
     Ordered,
     Procedure,
     ReadOrdered,
+    ReadOrdererStates,
     ReadStates,
     State,
     fits_any,
 )
+
+
+UNREAD_RECORDS_MAX: Final = 1_000
+"""Records of the source logs that a new orderer reads from their beginnings. If there are more, it
+first looks for positions of other orderers, which takes longer than to read a few records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +80,7 @@ class OrdererStart:
     sources: tuple[Log, ...]
     own: tuple[Log, Log]
     start_time: int
+    unread_records_max: int = UNREAD_RECORDS_MAX
 
     @property
     def roots(self) -> list[str]:
@@ -136,7 +150,7 @@ class OrdererStart:
         own_begin, own_end = (yield Beginnings(self.own)), (yield Ends(self.own))
         siblings = config.fragment.rpartition(".")[0]
         peers = [s for name, s in states.items() if name.rpartition(".")[0] == siblings]
-        return first_state(
+        first = first_state(
             config,
             beginnings,
             start_time=self.start_time,
@@ -144,6 +158,15 @@ class OrdererStart:
             peers=[peer for peer in peers if isinstance(peer, OrdererState)],
             answered_to=self._answered_to(states),
         )
+        unread = [end - at.next.offset for end, at in zip(source_ends, first.streams, strict=True)]
+        if sum(unread) <= self.unread_records_max:
+            return first
+        try:
+            others: Sequence[OrdererState] = yield ReadOrdererStates()
+        except SlackwaterError:
+            return first  # to read the logs from their beginnings is slow, and exact
+        extents = list(zip(beginnings, source_ends, strict=True))
+        return skip_unneeded(config, first, others, extents)
 
     def _states(self, fits: Callable[[State], bool] = fits_any) -> Procedure[Mapping[str, State]]:
         """Read the state records of the orderers, and of all roots that read their logs."""

@@ -65,6 +65,13 @@ class ReadStates:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadOrdererStates:
+    """Read the newest state record of each orderer of all queries. Answer: ``list[OrdererState]``."""
+
+    timeout_us: int = PROBE_TIMEOUT_US
+
+
+@dataclass(frozen=True, slots=True)
 class ReadRootState:
     """Read the newest committed state record that ``fits`` of a part's root.
 
@@ -169,6 +176,7 @@ Request: TypeAlias = (
     Beginnings
     | Ends
     | ReadStates
+    | ReadOrdererStates
     | ReadRootState
     | ReadGenerations
     | ReadOrdered

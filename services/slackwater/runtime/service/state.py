@@ -107,6 +107,20 @@ def read_generations(
     return found
 
 
+def read_orderer_states(transport: Transport, *, timeout_s: float = 30.0) -> list[OrdererState]:
+    """The newest state record of each orderer of all queries of the deployment."""
+    names, found = transport.names, []
+    for topic in transport.topics(timeout_s=timeout_s):
+        query = names.query_of_state(topic)
+        if query is None:
+            continue
+        for name, records in _written(transport, query, 0, timeout_s).items():
+            state = None if name.startswith("root/") else _newest(name, records, _any)
+            if isinstance(state, OrdererState):
+                found.append(state)
+    return found
+
+
 def _read(
     transport: Transport, query: str, partition: int, timeout_s: float, fits: Fits
 ) -> dict[str, State]:

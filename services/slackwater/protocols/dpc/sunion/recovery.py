@@ -192,6 +192,50 @@ def first_state(
     return replace(first, stable_offset=end, live_offset=live_end)
 
 
+def skip_unneeded(
+    config: OrdererConfig,
+    first: OrdererState,
+    others: Iterable[OrdererState],
+    extents: Sequence[tuple[int, int]],
+) -> OrdererState:
+    """Skip the records of the source logs that a new orderer does not need (trace-42).
+
+    A source log has the readings of days, and a new query needs those from its start on. The state
+    record of an orderer whose stable line is not beyond this start has the position before the
+    first reading that this line still needs, with the next id and the watermark there. To continue
+    from there gives the same input as to read the log from its beginning. Of several positions the
+    last one is taken. ``extents`` are (beginning, end) of each source log; a position outside of
+    its log is not used.
+    """
+    known: dict[str, list[SourcePosition]] = {}
+    for other in others:
+        if other.frontier <= first.frontier:
+            for of in other.streams:
+                known.setdefault(of.stream, []).append(of.rebuild)
+
+    def latest(log: int, at: StreamPositions) -> StreamPositions:
+        beginning, end = extents[log]
+        found = [
+            position
+            for position in known.get(at.stream, ())
+            # Without a next id or an incarnation nothing of the log had been read.
+            if position.next_id >= 0 <= position.inc and beginning <= position.offset <= end
+        ]
+        last = max(found, key=lambda position: position.offset, default=at.next)
+        if last.offset <= at.next.offset:
+            return at
+        last = replace(last, boundary=max(last.boundary, at.next.boundary))
+        return StreamPositions(at.stream, last, last, last)
+
+    results = {i for log in config.results for i in (log, log + 1)}
+    return replace(
+        first,
+        streams=tuple(
+            at if log in results else latest(log, at) for log, at in enumerate(first.streams)
+        ),
+    )
+
+
 @dataclass(slots=True)
 class SoleWriter:
     """Detects another writer of the stable log from its own delivery offsets.
