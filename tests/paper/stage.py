@@ -301,8 +301,8 @@ class Orderer:
                 i: of.results for i, of in enumerate(self.inputs.values()) if of.results is not None
             },
             save_period_us=2**62,
-            unread_records_max=0,
         )
+        self.session._start = replace(self.session._start, unread_records_max=0)
         self._positions_wanted: tuple[tuple[str, int], ...] = ()
         self._carry_out(self._performed(self.session.start()), 0)
         self._read = dict(self.session.live_offsets)

@@ -737,7 +737,8 @@ MUTANTS = (
     ),
     Mutant(
         "a new query continues where a line that has passed its start is", "trace-42",
-        (Edit(f"{_sunion}.recovery:skip_unneeded", "if other.frontier <= first.frontier:", "if True:"),),
+        (Edit(f"{_sunion}.recovery:skip_unneeded",
+              "if other.frontier <= first.frontier:", "if True:"),),
         f"{_scenarios}.test_r42_a_new_query_starts_where_others_are:test_a_line_that_has_passed_the_start_is_no_help",
     ),
     Mutant(
@@ -748,7 +749,8 @@ MUTANTS = (
     ),
     Mutant(
         "a new query continues where nothing has been read", "trace-42",
-        (Edit(f"{_sunion}.recovery:skip_unneeded", "position.next_id >= 0 <= position.inc and ", ""),),
+        (Edit(f"{_sunion}.recovery:skip_unneeded",
+              "position.next_id >= 0 <= position.inc and ", ""),),
         f"{_scenarios}.test_r42_a_new_query_starts_where_others_are:test_a_position_that_cannot_be_continued_is_not_used",
         ("of a line that has read nothing", SourcePosition(50, 0, -1, 0)),
     ),

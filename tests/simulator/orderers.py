@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tests.simulator.kafka import PositionGoneError
@@ -75,8 +76,9 @@ class SimOrderer(Fragment):
             readers=[reader.name for reader in query.readers],
             results={i: of.results for i, of in enumerate(inputs) if of.results is not None},
             save_period_us=self.world.config.paced(SAVE_PERIOD_US),
-            unread_records_max=UNREAD_RECORDS_MAX,
         )
+        start = self.session._start
+        self.session._start = replace(start, unread_records_max=UNREAD_RECORDS_MAX)
         self._forms = self.session.inputs
         self.deaf_to: set[str] = set()
         """Streams that the live consumer no longer fetches (trace-34)."""

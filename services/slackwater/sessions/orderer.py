@@ -40,12 +40,7 @@ from slackwater.sessions.effects import (
     Skipped,
     WriteState,
 )
-from slackwater.sessions.orderer_start import (
-    UNREAD_RECORDS_MAX,
-    Begun,
-    OrdererStart,
-    start_record,
-)
+from slackwater.sessions.orderer_start import Begun, OrdererStart, start_record
 from slackwater.sessions.requests import (
     PROBE_TIMEOUT_US,
     Ends,
@@ -79,8 +74,6 @@ class OrdererSession:
         save_period_us: interval between state records.
         lag_us: how long a complete bucket may wait for a turn in normal operation. All replicas
             are due at the same time, but readers need the bucket from one of them only.
-        unread_records_max: records of the sources that a new orderer reads without looking for a
-            later position.
     """
 
     def __init__(
@@ -97,7 +90,6 @@ class OrdererSession:
         results: Mapping[int, ResultStream] | None = None,
         save_period_us: int = SAVE_PERIOD_US,
         lag_us: int = 0,
-        unread_records_max: int = UNREAD_RECORDS_MAX,
     ) -> None:
         self._query = query
         self._config = config
@@ -114,14 +106,7 @@ class OrdererSession:
             if replica != config.replica
         }
         self._start = OrdererStart(
-            config,
-            query,
-            tuple(readers) or (query,),
-            parts,
-            self._sources,
-            own,
-            start_time,
-            unread_records_max,
+            config, query, tuple(readers) or (query,), parts, self._sources, own, start_time
         )
         self._roots = {root: number for number, root in enumerate(self._start.roots)}
         self._arriving = {i: self._assembler(i) for i in self._results}

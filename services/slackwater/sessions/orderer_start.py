@@ -44,7 +44,6 @@ from slackwater.sessions.requests import (
     fits_any,
 )
 
-
 UNREAD_RECORDS_MAX: Final = 1_000
 """Records of the source logs that a new orderer reads from their beginnings. If there are more, it
 first looks for positions of other orderers, which takes longer than to read a few records."""
@@ -71,6 +70,7 @@ class OrdererStart:
 
     ``readers`` are the queries whose roots read its logs, each with ``parts`` parts. ``own`` has
     its stable log and its live log. ``start_time`` is the query's start, us of event time.
+    ``unread_records_max``: see ``UNREAD_RECORDS_MAX``.
     """
 
     config: OrdererConfig

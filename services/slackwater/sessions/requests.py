@@ -66,7 +66,10 @@ class ReadStates:
 
 @dataclass(frozen=True, slots=True)
 class ReadOrdererStates:
-    """Read the newest state record of each orderer of all queries. Answer: ``list[OrdererState]``."""
+    """Read the newest state record of each orderer, of all queries.
+
+    Answer: ``list[OrdererState]``.
+    """
 
     timeout_us: int = PROBE_TIMEOUT_US
 

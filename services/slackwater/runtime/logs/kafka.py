@@ -22,6 +22,7 @@ from typing import Any
 from confluent_kafka import (
     Consumer,
     KafkaError,
+    KafkaException,
     Message,
     TopicPartition,
 )
