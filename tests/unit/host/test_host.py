@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -16,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from tests.paper.stage import MS, Settings, Source
-from tests.waiting import WAIT_S_MAX
+from tests.waiting import WAIT_S_MAX, eventually
 
 from slackwater.codec import encode_source
 from slackwater.codec.ordered_records import decode_ordered
@@ -363,8 +362,10 @@ async def test_those_who_begin_together_have_nothing_to_catch_up(
     reported: list[str] = []
 
     def slow(name: str) -> None:
+        """Make the third one, in its thread, once both others would begin to read."""
         if name == "orderer/q3.0.a":
-            time.sleep(0.2)
+            host, consumer = world.host, world.consumer
+            eventually(lambda: len(host._joining) == 2 or bool(consumer.begun), "both join")
 
     def spoil(session: OrdererSession) -> None:
         complete = session.live_at
