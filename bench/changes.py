@@ -11,7 +11,7 @@ last one is paused for a minute and resumed.
 The latency of the first query is that of its first answers, after their normal time.
 A window is wrong if it does not count exactly a second's readings.
 
-Run with ``python -m bench.changes [--rate 50000] [--times 5]``; prints Markdown.
+Run with ``python -m bench.changes [--rate 50000] [--times 5] [--warm 20]``; prints Markdown.
 """
 
 from __future__ import annotations
@@ -207,21 +207,24 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=50_000, help="readings/s of all streams")
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--replicas", type=int, default=2)
+    parser.add_argument(
+        "--warm", type=float, default=WARM_S, help="s of readings in the logs before the changes"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="slackwater-changes-") as made:
         bench = Bench(Path(made), options.rate, options.replicas)
         try:
-            run(bench, options.times)
+            run(bench, options.times, options.warm)
         finally:
             bench.stop()
     return int(bench.wrong > 0)
 
 
-def run(bench: Bench, times: int) -> None:
+def run(bench: Bench, times: int, warm_s: float) -> None:
     """All phases."""
     others = bench.others
     wait(lambda: len(others.stable) > 3, "the first query answers")
-    time.sleep(WARM_S)
+    time.sleep(warm_s)
     begun = len(others.first_late_s)
     time.sleep(WARM_S)
     before = others.first_late_s[begun:]
