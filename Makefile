@@ -105,7 +105,8 @@ $(SCANNER_STAMP): $(VENV_STAMP) $(SCANNER_FILES)
 demo: setup ## run a pipeline on Kafka, Faust and Spark while a source is silent; under two minutes
 	@$(BIN)/slackwater demo $(ARGS)
 
-# Tests on processes wait a third of their time. The unit tests take that time, at a lower priority.
+# Tests on processes wait a third of their time. The unit tests take that time, at a lower priority, and
+# after them the tests on containers.
 test: lint types arch ## run all tests: make check, make integration and make containers
 	@$(MAKE) --no-print-directory --jobs 2 integration containers unit BESIDE=1
 
@@ -139,7 +140,7 @@ pin-images: ## write the public images' digests to compose/pinned.env; needs a r
 	@compose/pin-images
 
 ifdef BESIDE
-containers: | integration
+containers: | unit
 endif
 containers: setup ## run the tests on containers; needs Docker and the images of make images
 	@$(BIN)/pytest tests/e2e tests/integration -m "containers and not drill" $(BESIDE_CONTAINERS) $(ARGS) $(LABELLED)

@@ -16,6 +16,9 @@ WAIT_S_MAX: Final = 300.0
 TEST_S_MAX: Final = 1_800
 """Limit of a test without its own; longer than several waits in a row."""
 _LOOK_S: Final = 0.02
+_LOOK_S_MAX: Final = 0.5
+_SHARE: Final = 0.1
+"""Share of the time that looks may take: one that reads a topic also costs the broker."""
 
 
 def eventually(
@@ -23,9 +26,11 @@ def eventually(
 ) -> None:
     """Wait until the condition holds; blocks the thread, including its event loop."""
     deadline = time.monotonic() + within_s
+    began = time.monotonic()
     while not holds():
         assert time.monotonic() < deadline, f"waited {within_s:g} s in vain until {what}"
-        time.sleep(_LOOK_S)
+        time.sleep(_pause_s(began))
+        began = time.monotonic()
 
 
 async def eventually_async(
@@ -40,6 +45,14 @@ async def eventually_async(
         found = holds()
         return await found if inspect.isawaitable(found) else bool(found)
 
+    began = time.monotonic()
     while not await is_so():
         assert time.monotonic() < deadline, f"waited {within_s:g} s in vain until {what}"
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_pause_s(began))
+        began = time.monotonic()
+
+
+def _pause_s(began: float) -> float:
+    """Return the time until the next look, after one that began at this time."""
+    took_s = time.monotonic() - began
+    return min(max(_LOOK_S, took_s * (1 / _SHARE - 1)), _LOOK_S_MAX)

@@ -202,10 +202,6 @@ class TransportContract:
         assert world.transport.beginning_offsets(logs) == dict(zip(logs, [0, 1, 0], strict=True))
         assert world.transport.end_offsets([]) == {}
 
-    def test_topics_are_listed(self, world: World) -> None:
-        made = {world.create(), world.create()}
-        assert made <= set(world.transport.topics(timeout_s=WAIT_S_MAX))
-
     def test_an_event_loop_asks_for_ends(self, world: World, writer: Writer) -> None:
         topic = world.create()
         fill(writer, (topic, 0), [b"a", b"b"])

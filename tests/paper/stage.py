@@ -242,6 +242,7 @@ class Orderer:
     """Counters of a step: turns, and requests for the ends of logs."""
     others: Sequence[OrdererState] = ()
     """State records of other queries' orderers."""
+    _peers: Sequence[Orderer] = ()
 
     def __init__(
         self,
@@ -254,8 +255,9 @@ class Orderer:
         query: str = "q",
         start_time: int = 0,
         others: Sequence[OrdererState] = (),
+        peers: Sequence[Orderer] = (),
     ) -> None:
-        self.sources, self.others = sources, others
+        self.sources, self.others, self._peers = sources, others, peers
         self.config = OrdererConfig(
             f"orderer/{query}.{child}.{'abc'[replica]}",
             child,
@@ -327,7 +329,7 @@ class Orderer:
                     for at in logs
                 }
             case ReadStates():
-                return dict(self.records)
+                return {name: s for o in (*self._peers, self) for name, s in o.records.items()}
             case ReadOrdererStates():
                 return list(self.others)
             case ReadOrdered(at, start, end):

@@ -116,6 +116,62 @@ def test_a_line_that_has_passed_the_start_is_no_help() -> None:
     assert sorted(values(written(new))) == sorted(wanted)
 
 
+def test_a_line_that_has_passed_the_start_is_no_help_though_its_log_has_not() -> None:
+    """A reading is stamped ahead, and then the watermark rises over the start and the reading."""
+    day = Day()
+    day.run_to(9_900)
+    ahead, other = day.sources
+    ahead.emit([9_950, 10_040], 9_960, -1.0)
+    ahead.emit([], 10_400)
+    other.emit([10_150], 10_200, -2.0)
+    day.first.listen()
+    day.first.step(10_200)
+    state, start = day.state(), 10_000
+    assert state.frontier > start * MS > state.streams[0].rebuild.boundary
+    new, from_beginning = day.new(state, start_time=start), day.new(start_time=start)
+    day.now = 10_400
+    day.run_to(END, new, from_beginning)
+    assert values(written(new)) == values(written(from_beginning))
+    assert -1.0 in values(written(new))
+
+
+def test_another_query_that_begins_later_in_the_same_bucket_is_no_help() -> None:
+    """Its line has dropped readings below its own start, and its frontier does not show that."""
+    day = Day()
+    later = Orderer(day.sources, SETTINGS, query="later", start_time=(APPLIED + 90) * MS)
+    day.run_to(APPLIED, later)
+    for _ in range(8):
+        day.now += 10
+        for i, source in enumerate(day.sources):
+            source.emit([day.now - 5], day.now, day.now + i / 2)
+    later.listen()
+    later.step(day.now)
+    later.save()
+    new = day.new(later.saved, start_time=APPLIED + 10)
+    assert later.saved.frontier == APPLIED * MS, "the bucket of both starts"
+    assert offsets(new) == [0, 0]
+    from_beginning = day.new(start_time=APPLIED + 10)
+    day.run_to(END, from_beginning, new)
+    assert values(written(new)) == values(written(from_beginning))
+
+
+def test_a_replica_that_continues_where_its_peer_is_takes_no_position_of_others() -> None:
+    """A join's replica needs what the peer looks back to; a query without a join does not."""
+    day = Day()
+    joining = Settings(join_within_ms=1_000)
+    a = Orderer(day.sources, joining, query="join", replicas=2)
+    day.run_to(APPLIED, a)
+    a.save()
+    b = Orderer(
+        day.sources, joining, query="join", replica=1, replicas=2, peers=(a,), others=[day.state()]
+    )
+    day.run_to(END, a, b)
+    begun = min(record.bucket_start for record in written(b))
+    wanted = [record for record in written(a) if record.bucket_start >= begun]
+    assert values(written(b)) == values(wanted)
+    assert values(wanted)
+
+
 @pytest.mark.parametrize(
     ("what", "position"),
     [

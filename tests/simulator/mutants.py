@@ -46,6 +46,7 @@ _never_reported = Edit(
 _sessions = "slackwater.sessions"
 _session = "tests.unit.sessions.test_orderer_session"
 _root_session = "tests.unit.sessions.test_root_session"
+_positions = f"{_scenarios}.test_r42_a_new_query_starts_where_others_are"
 _newcomer = f"{_scenarios}.test_r08_a_fragment_added_to_a_host"
 _chains = f"{_scenarios}.test_r20_a_query_as_a_source"
 _losses = f"{_scenarios}.test_r15_answers_report_lost_readings"
@@ -738,21 +739,34 @@ MUTANTS = (
     Mutant(
         "a new query continues where a line that has passed its start is", "trace-42",
         (Edit(f"{_sunion}.recovery:skip_unneeded",
-              "if other.frontier <= first.frontier:", "if True:"),),
-        f"{_scenarios}.test_r42_a_new_query_starts_where_others_are:test_a_line_that_has_passed_the_start_is_no_help",
+              "if other.frontier <= start_time:", "if True:"),),
+        f"{_positions}:test_a_line_that_has_passed_the_start_is_no_help_though_its_log_has_not",
+    ),
+    Mutant(
+        "a new query continues where one that begins later is", "trace-42",
+        (Edit(f"{_sunion}.recovery:skip_unneeded",
+              "if position.boundary <= start_time", "if True"),),
+        f"{_positions}:test_another_query_that_begins_later_in_the_same_bucket_is_no_help",
     ),
     Mutant(
         "a new query counts a reading below its start", "trace-42",
         (Edit(f"{_sunion}.recovery:skip_unneeded",
-              "max(last.boundary, at.next.boundary)", "last.boundary"),),
-        f"{_scenarios}.test_r42_a_new_query_starts_where_others_are:test_it_continues_where_another_query_is_and_orders_the_same",
+              "boundary=start_time", "boundary=last.boundary"),),
+        f"{_positions}:test_it_continues_where_another_query_is_and_orders_the_same",
     ),
     Mutant(
         "a new query continues where nothing has been read", "trace-42",
         (Edit(f"{_sunion}.recovery:skip_unneeded",
-              "position.next_id >= 0 <= position.inc and ", ""),),
-        f"{_scenarios}.test_r42_a_new_query_starts_where_others_are:test_a_position_that_cannot_be_continued_is_not_used",
+              "and position.next_id >= 0 <= position.inc", ""),),
+        f"{_positions}:test_a_position_that_cannot_be_continued_is_not_used",
         ("of a line that has read nothing", SourcePosition(50, 0, -1, 0)),
+    ),
+    Mutant(
+        "a new query continues beyond the end of a log", "trace-42",
+        (Edit(f"{_sunion}.recovery:skip_unneeded",
+              "<= position.offset <= end", "<= position.offset"),),
+        f"{_positions}:test_a_position_that_cannot_be_continued_is_not_used",
+        ("beyond the end of the log", SourcePosition(1_000, 999, 0, 0)),
     ),
     Mutant(
         "records after a hole count as read", "trace-26",

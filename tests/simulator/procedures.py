@@ -97,9 +97,9 @@ def _answer(process: Process, request: Request, then: Callable[[Any], None]) -> 
             then({at: log.stable_end if committed else log.end for at, log in found.items()})
         case ReadStates(query, _, fits):
             then(world.queries[query].newest_states(fits))
-        case ReadOrdererStates():
+        case ReadOrdererStates(_, frontier_max):
             queries = world.queries.values()
-            then([state for query in queries for state in query.orderer_states()])
+            then([state for query in queries for state in query.orderer_states(frontier_max)])
         case ReadRootState(query, part, root_fits):
             then(world.queries[query].newest_states(root_fits).get(RootName(query, part).process))
         case ReadGenerations(query, part):

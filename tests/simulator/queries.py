@@ -204,10 +204,12 @@ class SimQuery:
         state = self.newest_states().get(name)
         return state if isinstance(state, OrdererState) else None
 
-    def orderer_states(self) -> list[OrdererState]:
-        """Return the newest state records of all orderers."""
-        found = self.newest_states().values()
-        return [state for state in found if isinstance(state, OrdererState)]
+    def orderer_states(self, frontier_max: int) -> list[OrdererState]:
+        """Return the newest state record of each orderer that is not above a frontier."""
+        found = self.newest_states(
+            lambda state: isinstance(state, OrdererState) and state.frontier <= frontier_max
+        )
+        return [state for state in found.values() if isinstance(state, OrdererState)]
 
     def root_state(self, part: int) -> RootState | None:
         """Return the newest committed state record of a part."""

@@ -222,11 +222,6 @@ class Names:
         """The prefix of the deltas of all later generations of a query."""
         return f"{self.prefix}sw.deltas.{base_of(query)}.g"
 
-    def query_of_state(self, topic: str) -> str | None:
-        """The query whose state records a topic holds; None for another topic."""
-        start = self.state("")
-        return topic.removeprefix(start) if topic.startswith(start) else None
-
     def state(self, query: str) -> str:
         """The state records of a query's fragments, of all its generations."""
         return f"{self.prefix}sw.state.{base_of(query)}"

@@ -44,9 +44,9 @@ from slackwater.sessions.requests import (
     fits_any,
 )
 
-UNREAD_RECORDS_MAX: Final = 1_000
-"""Records of the source logs that a new orderer reads from their beginnings. If there are more, it
-first looks for positions of other orderers, which takes longer than to read a few records."""
+UNREAD_RECORDS_MAX: Final = 10_000
+"""Records of the source logs that a new orderer reads from their beginnings, in a fraction of a
+second. If there are more, it first looks for positions of other orderers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,15 +158,33 @@ class OrdererStart:
             peers=[peer for peer in peers if isinstance(peer, OrdererState)],
             answered_to=self._answered_to(states),
         )
-        unread = [end - at.next.offset for end, at in zip(source_ends, first.streams, strict=True)]
-        if sum(unread) <= self.unread_records_max:
+        return (yield from self._without_unneeded(first, beginnings, source_ends))
+
+    def _without_unneeded(
+        self, first: OrdererState, beginnings: Sequence[int], ends: Sequence[int]
+    ) -> Procedure[OrdererState]:
+        """Skip what lies before the query's start, if another orderer knows where it ends."""
+        results = {i for log in self.config.results for i in (log, log + 1)}
+        begin_of = {
+            at.stream: (i, beginnings[i])
+            for i, at in enumerate(first.streams)
+            if i not in results and at.next.inc < 0
+        }
+        unread = sum(ends[i] - beginning for i, beginning in begin_of.values())
+        if unread <= self.unread_records_max:
             return first
         try:
-            others: Sequence[OrdererState] = yield ReadOrdererStates()
+            others: Sequence[OrdererState] = yield ReadOrdererStates(
+                tuple(begin_of), self.start_time
+            )
+            # Later than the state records, whose positions may be at the ends.
+            now_at = yield Ends(self.sources)
         except SlackwaterError:
             return first  # to read the logs from their beginnings is slow, and exact
-        extents = list(zip(beginnings, source_ends, strict=True))
-        return skip_unneeded(config, first, others, extents)
+        extents = {
+            name: (beginning, now_at[self.sources[i]]) for name, (i, beginning) in begin_of.items()
+        }
+        return skip_unneeded(first, others, start_time=self.start_time, extents=extents)
 
     def _states(self, fits: Callable[[State], bool] = fits_any) -> Procedure[Mapping[str, State]]:
         """Read the state records of the orderers, and of all roots that read their logs."""

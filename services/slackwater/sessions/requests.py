@@ -66,11 +66,14 @@ class ReadStates:
 
 @dataclass(frozen=True, slots=True)
 class ReadOrdererStates:
-    """Read the newest state record of each orderer, of all queries.
+    """Read state records of other queries' orderers that read these source logs.
 
-    Answer: ``list[OrdererState]``.
+    Of each orderer the newest record is read whose frontier is not above ``frontier_max`` (event
+    time, us). Some may be missing. Answer: ``list[OrdererState]``.
     """
 
+    logs: tuple[str, ...]
+    frontier_max: int
     timeout_us: int = PROBE_TIMEOUT_US
 
 

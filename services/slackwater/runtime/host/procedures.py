@@ -18,12 +18,8 @@ from slackwater.protocols.dpc.soutput.config import Commit
 from slackwater.runtime.host.decoding import decode_ordered_record
 from slackwater.runtime.logs.incarnation import append_and_wait, has_begun, start_incarnation
 from slackwater.runtime.logs.transport import RawRecord, Transport, Writer, read_range
-from slackwater.runtime.service.state import (
-    read_generations,
-    read_orderer_states,
-    read_root_state,
-    read_states,
-)
+from slackwater.runtime.service.others import read_other_orderers
+from slackwater.runtime.service.state import read_generations, read_root_state, read_states
 from slackwater.sessions.requests import (
     BeginIncarnation,
     Beginnings,
@@ -122,8 +118,8 @@ def _answer(request: Request, transport: Transport, writer: Callable[[], Writer]
             return transport.end_offsets(logs, isolation=isolation, timeout_s=timeout_s)
         case ReadStates(query, parts, fits):
             return read_states(transport, query, parts, timeout_s=timeout_s, fits=fits)
-        case ReadOrdererStates():
-            return read_orderer_states(transport, timeout_s=timeout_s)
+        case ReadOrdererStates(names, frontier_max):
+            return read_other_orderers(transport, names, frontier_max, timeout_s=timeout_s)
         case ReadRootState(query, part, fits):
             return read_root_state(transport, query, part, timeout_s=timeout_s, fits=fits)
         case ReadGenerations(query, part):

@@ -22,14 +22,12 @@ from typing import Any
 from confluent_kafka import (
     Consumer,
     KafkaError,
-    KafkaException,
     Message,
     TopicPartition,
 )
 
 from slackwater.model.limits import PREFETCH_KIB_MAX
 from slackwater.model.names import UNPREFIXED, Names
-from slackwater.runtime.logs.admin import Admin
 from slackwater.runtime.logs.cluster import Where, cluster_of
 from slackwater.runtime.logs.incarnation import append_and_wait, start_incarnation
 from slackwater.runtime.logs.kafka_writer import LogProducer, LogWriter
@@ -175,13 +173,6 @@ class KafkaTransport:
     def beginning_offsets(self, logs: Iterable[Log], *, timeout_s: float = 10.0) -> dict[Log, int]:
         """Return the first offset that each log still holds."""
         return self._offsets.beginnings(logs, timeout_s)
-
-    def topics(self, *, timeout_s: float = 10.0) -> list[str]:
-        """Return the names of all topics that this user may see; ``NoAnswerError`` without any."""
-        try:
-            return sorted(Admin(self.cluster).list_topics(timeout_s))
-        except KafkaException as error:
-            raise NoAnswerError(f"the topics could not be listed: {error.args[0]}") from None
 
     async def end_offsets_async(
         self,

@@ -184,12 +184,6 @@ class MemoryBroker:
             self._await_back(timeout_s)
             return {log: self.log(log).first for log in logs}
 
-    def topics(self, *, timeout_s: float = 10.0) -> list[str]:
-        """Return the names of all topics."""
-        with self.changed:
-            self._await_back(timeout_s)
-            return sorted({topic for topic, _ in self._logs})
-
     async def end_offsets_async(
         self,
         logs: Iterable[Log],

@@ -231,10 +231,6 @@ class Transport(Protocol):
         """Return the first offset that each log still holds."""
         ...
 
-    def topics(self, *, timeout_s: float = 10.0) -> list[str]:
-        """Return the names of all topics, of this deployment and of others."""
-        ...
-
     async def end_offsets_async(
         self,
         logs: Iterable[Log],

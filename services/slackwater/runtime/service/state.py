@@ -107,18 +107,23 @@ def read_generations(
     return found
 
 
-def read_orderer_states(transport: Transport, *, timeout_s: float = 30.0) -> list[OrdererState]:
-    """The newest state record of each orderer of all queries of the deployment."""
-    names, found = transport.names, []
-    for topic in transport.topics(timeout_s=timeout_s):
-        query = names.query_of_state(topic)
-        if query is None:
-            continue
-        for name, records in _written(transport, query, 0, timeout_s).items():
-            state = None if name.startswith("root/") else _newest(name, records, _any)
-            if isinstance(state, OrdererState):
-                found.append(state)
-    return found
+def read_orderer_states(
+    transport: Transport, query: str, frontier_max: int, *, timeout_s: float = 30.0
+) -> list[OrdererState]:
+    """Of each orderer of a query, the newest state record whose frontier is not above this one.
+
+    The orderers of all generations of the query are included.
+    """
+
+    def is_below(state: State) -> bool:
+        return isinstance(state, OrdererState) and state.frontier <= frontier_max
+
+    found = [
+        _newest(name, records, is_below, is_fault=False)
+        for name, records in _written(transport, query, 0, timeout_s).items()
+        if not name.startswith("root/")
+    ]
+    return [state for state in found if isinstance(state, OrdererState)]
 
 
 def _read(
@@ -151,10 +156,12 @@ def _query_of(process: str) -> str:
     return "" if match is None else match[1] or match[2]
 
 
-def _newest(name: str, records: Sequence[RawRecord], fits: Fits) -> State | None:
-    """The newest valid record; older ones are not decoded.
+def _newest(
+    name: str, records: Sequence[RawRecord], fits: Fits, *, is_fault: bool = True
+) -> State | None:
+    """The newest valid record that fits; older ones are not decoded.
 
-    Thousands of records may await compaction.
+    Thousands of records may await compaction. ``is_fault``: count the records that do not fit.
     """
     for raw in reversed(records):
         try:
@@ -164,7 +171,8 @@ def _newest(name: str, records: Sequence[RawRecord], fits: Fits) -> State | None
             continue
         if fits(state):
             return state
-        SKIPPED.note(*raw.log, raw.offset, "a state record that does not fit the deployment")
+        if is_fault:
+            SKIPPED.note(*raw.log, raw.offset, "a state record that does not fit the deployment")
     return None
 
 

@@ -10,7 +10,7 @@ results (rule-26).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slackwater.model.records import (
@@ -193,47 +193,45 @@ def first_state(
 
 
 def skip_unneeded(
-    config: OrdererConfig,
     first: OrdererState,
     others: Iterable[OrdererState],
-    extents: Sequence[tuple[int, int]],
+    *,
+    start_time: int,
+    extents: Mapping[str, tuple[int, int]],
 ) -> OrdererState:
-    """Skip the records of the source logs that a new orderer does not need (trace-42).
+    """Skip records of the source logs that lie before a new orderer's start (trace-42).
 
-    A source log has the readings of days, and a new query needs those from its start on. The state
-    record of an orderer whose stable line is not beyond this start has the position before the
-    first reading that this line still needs, with the next id and the watermark there. To continue
-    from there gives the same input as to read the log from its beginning. Of several positions the
-    last one is taken. ``extents`` are (beginning, end) of each source log; a position outside of
-    its log is not used.
+    A source log has the readings of days, and a new query needs those from ``start_time`` (E0, us)
+    on. If neither the stable line nor the watermark of another orderer is beyond E0, its state
+    record has a position before every reading that the new one needs, with the next id and the
+    incarnation there. To continue from it gives the same input as to read the log from its
+    beginning. Of several positions the last one is taken. ``extents`` has (beginning, end) of each
+    log in which records may be skipped; a position outside is not used, nor is one in a log that
+    ``first`` has read already, as a peer's state has.
     """
     known: dict[str, list[SourcePosition]] = {}
     for other in others:
-        if other.frontier <= first.frontier:
+        if other.frontier <= start_time:
             for of in other.streams:
                 known.setdefault(of.stream, []).append(of.rebuild)
 
-    def latest(log: int, at: StreamPositions) -> StreamPositions:
-        beginning, end = extents[log]
+    def latest(at: StreamPositions) -> StreamPositions:
+        beginning, end = extents.get(at.stream, (0, -1))
         found = [
             position
             for position in known.get(at.stream, ())
+            if position.boundary <= start_time
             # Without a next id or an incarnation nothing of the log had been read.
-            if position.next_id >= 0 <= position.inc and beginning <= position.offset <= end
+            and position.next_id >= 0 <= position.inc
+            and beginning <= position.offset <= end
         ]
         last = max(found, key=lambda position: position.offset, default=at.next)
-        if last.offset <= at.next.offset:
+        if at.next.inc >= 0 or last.offset <= at.next.offset:
             return at
-        last = replace(last, boundary=max(last.boundary, at.next.boundary))
+        last = replace(last, boundary=start_time)
         return StreamPositions(at.stream, last, last, last)
 
-    results = {i for log in config.results for i in (log, log + 1)}
-    return replace(
-        first,
-        streams=tuple(
-            at if log in results else latest(log, at) for log, at in enumerate(first.streams)
-        ),
-    )
+    return replace(first, streams=tuple(map(latest, first.streams)))
 
 
 @dataclass(slots=True)
