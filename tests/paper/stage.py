@@ -66,10 +66,9 @@ from slackwater.sessions.requests import (
     Fence,
     OpenTransactions,
     Procedure,
-    ReadGenerations,
     ReadOrdered,
     ReadOrdererStates,
-    ReadRootState,
+    ReadPart,
     ReadStates,
     Request,
 )
@@ -563,10 +562,8 @@ class Root:
                 return dict.fromkeys(logs, 0)
             case Ends(logs):
                 return {at: len(self._logs[at]) for at in logs}
-            case ReadRootState():
-                return self.state
-            case ReadGenerations():
-                return self.others
+            case ReadPart():
+                return self.state, self.others
             case Fence() | OpenTransactions():
                 return None
         raise AssertionError(f"nothing here makes a root ask for {request}")

@@ -21,10 +21,9 @@ from slackwater.sessions.requests import (
     OpenTransactions,
     Ordered,
     Procedure,
-    ReadGenerations,
     ReadOrdered,
     ReadOrdererStates,
-    ReadRootState,
+    ReadPart,
     ReadStates,
     Request,
     StoreState,
@@ -100,10 +99,10 @@ def _answer(process: Process, request: Request, then: Callable[[Any], None]) -> 
         case ReadOrdererStates(_, frontier_max):
             queries = world.queries.values()
             then([state for query in queries for state in query.orderer_states(frontier_max)])
-        case ReadRootState(query, part, root_fits):
-            then(world.queries[query].newest_states(root_fits).get(RootName(query, part).process))
-        case ReadGenerations(query, part):
-            then(world.queries[query].root_states_of_others(part))
+        case ReadPart(query, part, fits):
+            of = world.queries[query]
+            own = of.newest_states(fits).get(RootName(query, part).process)
+            then((own, of.root_states_of_others(part)))
         case Fence() | OpenTransactions():
             process.fence()
             then(None)

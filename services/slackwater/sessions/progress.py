@@ -22,12 +22,7 @@ from slackwater.protocols.dpc.soutput.config import (
     initial_state,
     stays_down,
 )
-from slackwater.sessions.requests import (
-    TIMEOUT_US,
-    Procedure,
-    ReadGenerations,
-    ReadRootState,
-)
+from slackwater.sessions.requests import TIMEOUT_US, Procedure, ReadPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +84,8 @@ class PartProgress:
         return initial_state(config)
 
 
-def read_progress(config: RootConfig) -> Procedure[PartProgress]:
+def read_progress(config: RootConfig, timeout_us: int = TIMEOUT_US) -> Procedure[PartProgress]:
     """Read the progress of a part's answers."""
-    own: RootState | None = yield read_own(config)
-    others: Mapping[int, RootState] = yield ReadGenerations(config.query, config.part)
+    request = ReadPart(config.query, config.part, partial(fits, config), timeout_us)
+    own, others = yield request
     return PartProgress(own, others)
-
-
-def read_own(config: RootConfig, timeout_us: int = TIMEOUT_US) -> ReadRootState:
-    """The request for the state record of this generation's root."""
-    return ReadRootState(config.query, config.part, partial(fits, config), timeout_us)

@@ -78,28 +78,18 @@ class ReadOrdererStates:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadRootState:
-    """Read the newest committed state record that ``fits`` of a part's root.
+class ReadPart:
+    """Read the newest committed state records of a part's roots, of all generations of the query.
 
-    Open transactions of other parts' roots do not hide it (trace-18).
-    Answer: ``RootState | None``.
+    Open transactions of other parts' roots do not hide them (trace-18). ``fits`` applies to the
+    record of the query's own root, and an older record is read in place of one that does not fit.
+    Answer: ``tuple[RootState | None, Mapping[int, RootState]]``, the own record, and those of the
+    other generations by number.
     """
 
     query: str
     part: int
     fits: Callable[[State], bool] = fits_any
-    timeout_us: int = TIMEOUT_US
-
-
-@dataclass(frozen=True, slots=True)
-class ReadGenerations:
-    """Read the newest committed state records of a part's roots of the query's other generations.
-
-    Answer: ``Mapping[int, RootState]``, by generation.
-    """
-
-    query: str
-    part: int
     timeout_us: int = TIMEOUT_US
 
 
@@ -183,8 +173,7 @@ Request: TypeAlias = (
     | Ends
     | ReadStates
     | ReadOrdererStates
-    | ReadRootState
-    | ReadGenerations
+    | ReadPart
     | ReadOrdered
     | BeginIncarnation
     | FindIncarnation

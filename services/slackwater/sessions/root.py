@@ -27,7 +27,6 @@ from slackwater.model.records import (
     Hole,
     Kind,
     OrderedRecord,
-    RootState,
 )
 from slackwater.protocols.common.inputs import ProbeEnds
 from slackwater.protocols.common.line import LineName
@@ -41,7 +40,7 @@ from slackwater.protocols.dpc.soutput.delta_cursor import damaged_delta
 from slackwater.protocols.dpc.soutput.upstream import Switched
 from slackwater.sessions.boundwatch import BoundWatch
 from slackwater.sessions.effects import Effect, Fail, FetchEnds, LogLine, Perform, Refute, Skipped
-from slackwater.sessions.progress import PartProgress, read_own, read_progress
+from slackwater.sessions.progress import PartProgress, read_progress
 from slackwater.sessions.requests import (
     PROBE_TIMEOUT_US,
     Beginnings,
@@ -269,7 +268,7 @@ class RootSession:
 
     def _look_at_claim(self, inc: int) -> Procedure[None]:
         try:
-            found: RootState | None = yield read_own(self._config, PROBE_TIMEOUT_US)
+            found = (yield from read_progress(self._config, PROBE_TIMEOUT_US)).own
         except SlackwaterError:
             self._looks_at_claim = False
             return  # no answer: the check is repeated at the next claim

@@ -57,7 +57,7 @@ from slackwater.runtime.service.heartbeat_view import REFUTED_S, STALE_S, Heartb
 from slackwater.runtime.service.heartbeats import (
     HeartbeatListener,
 )
-from slackwater.runtime.service.state import read_generations, read_root_state, read_states
+from slackwater.runtime.service.state import read_part, read_root_state, read_states
 from slackwater.runtime.service.truncation import Truncation, not_needed
 from slackwater.sessions.effects import Skipped
 
@@ -152,7 +152,8 @@ def test_impossible_state_records_leave_the_newest_of_ours(foreign: str) -> None
     broker.writer(no_failure).append(STATE, 0, value, key)
     assert read_root_state(broker, "climate", 0) == ROOT
     assert read_states(broker, "climate", 1)[ORDERER.fragment] == ORDERER
-    assert skipped(STATE) == before + 2, "one for each reading"
+    readings = 2 if key.startswith(b"root/") else 1
+    assert skipped(STATE) == before + readings, "a root decodes no records of orderers"
 
 
 def test_generations_have_their_records_in_one_log() -> None:
@@ -164,8 +165,8 @@ def test_generations_have_their_records_in_one_log() -> None:
     assert read_root_state(broker, "climate", 0) == ROOT
     assert read_root_state(broker, "climate.g1", 0) == later
     assert read_root_state(broker, "climate.g2", 0) is None
-    assert read_generations(broker, "climate", 0).keys() == {1, 4}
-    assert read_generations(broker, "climate.g1", 0)[0] == ROOT
+    assert read_part(broker, "climate", 0)[1].keys() == {1, 4}
+    assert read_part(broker, "climate.g1", 0)[1][0] == ROOT
     assert skipped(STATE) == before
 
 

@@ -45,8 +45,7 @@ from slackwater.sessions.requests import (
     Fence,
     OpenTransactions,
     Procedure,
-    ReadGenerations,
-    ReadRootState,
+    ReadPart,
     Request,
 )
 from slackwater.sessions.root import RootSession
@@ -112,10 +111,8 @@ class Host:
 
     def answer(self, request: Request) -> Any:
         match request:
-            case ReadRootState():
-                return self.state
-            case ReadGenerations():
-                return self.others
+            case ReadPart():
+                return self.state, self.others
             case Beginnings(logs):
                 return {log: self.beginnings.get(log, 0) for log in logs}
             case Ends(logs):

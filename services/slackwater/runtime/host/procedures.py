@@ -19,7 +19,7 @@ from slackwater.runtime.host.decoding import decode_ordered_record
 from slackwater.runtime.logs.incarnation import append_and_wait, has_begun, start_incarnation
 from slackwater.runtime.logs.transport import RawRecord, Transport, Writer, read_range
 from slackwater.runtime.service.others import read_other_orderers
-from slackwater.runtime.service.state import read_generations, read_root_state, read_states
+from slackwater.runtime.service.state import read_part, read_states
 from slackwater.sessions.requests import (
     BeginIncarnation,
     Beginnings,
@@ -30,10 +30,9 @@ from slackwater.sessions.requests import (
     OpenTransactions,
     Ordered,
     Procedure,
-    ReadGenerations,
     ReadOrdered,
     ReadOrdererStates,
-    ReadRootState,
+    ReadPart,
     ReadStates,
     Request,
     StoreState,
@@ -120,10 +119,8 @@ def _answer(request: Request, transport: Transport, writer: Callable[[], Writer]
             return read_states(transport, query, parts, timeout_s=timeout_s, fits=fits)
         case ReadOrdererStates(names, frontier_max):
             return read_other_orderers(transport, names, frontier_max, timeout_s=timeout_s)
-        case ReadRootState(query, part, fits):
-            return read_root_state(transport, query, part, timeout_s=timeout_s, fits=fits)
-        case ReadGenerations(query, part):
-            return read_generations(transport, query, part, timeout_s=timeout_s)
+        case ReadPart(query, part, fits):
+            return read_part(transport, query, part, timeout_s=timeout_s, fits=fits)
         case ReadOrdered():
             return _read_ordered(request, transport, timeout_s)
         case BeginIncarnation():

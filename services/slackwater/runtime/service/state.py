@@ -79,32 +79,31 @@ def read_root_state(
     transport: Transport, query: str, part: int, *, timeout_s: float = 30.0, fits: Fits = _any
 ) -> RootState | None:
     """The newest state record of a part's root, regardless of open transactions of other parts."""
-    fragment = RootName(query, part).process
+    return read_part(transport, query, part, timeout_s=timeout_s, fits=fits)[0]
 
-    def own_fits(state: State) -> bool:
-        return state.fragment != fragment or fits(state)
 
+def read_part(
+    transport: Transport, query: str, part: int, *, timeout_s: float = 30.0, fits: Fits = _any
+) -> tuple[RootState | None, dict[int, RootState]]:
+    """The newest state records of a part's roots: the query's, and by number other generations'.
+
+    ``fits`` applies to the record of the query's root.
+    """
+    own: RootState | None = None
+    others: dict[int, RootState] = {}
     # A topic created with one partition for all parts has the older records in partition 0.
-    for partition in sorted({part, 0}, reverse=True):
-        state = _read(transport, query, partition, timeout_s, own_fits).get(fragment)
-        if isinstance(state, RootState):
-            return state
-    return None
-
-
-def read_generations(
-    transport: Transport, query: str, part: int, *, timeout_s: float = 30.0
-) -> dict[int, RootState]:
-    """The newest state record of a part's root in each other generation of the query, by number."""
-    found: dict[int, RootState] = {}
     for partition in sorted({part, 0}):
         written = _written(transport, query, partition, timeout_s)
-        for name in {_query_of(key) for key in written} - {query}:
+        for name in {_query_of(key) for key in written} | {query}:
             fragment = RootName(name, part).process
-            state = _newest(fragment, written.get(fragment, ()), _any)
-            if isinstance(state, RootState):
-                found[generation_of(name)] = state
-    return found
+            found = _newest(fragment, written.get(fragment, ()), fits if name == query else _any)
+            if not isinstance(found, RootState):
+                continue
+            if name == query:
+                own = found
+            else:
+                others[generation_of(name)] = found
+    return own, others
 
 
 def read_orderer_states(

@@ -1,0 +1,125 @@
+"""Kafka is away for a minute: controllers accept operations, and nodes execute them on its return.
+
+Three controllers and two nodes run a query with windows of 1 s, 2 replicas, X = 2 s. The broker is
+suspended (SIGSTOP). Then a third node joins, a second query is applied, and one of the first two
+nodes is drained; each command is timed as a whole, with the start of Python. After a minute the
+broker is resumed (SIGCONT).
+
+``done``: from its return until all fragments of both queries are ready, and the drained node has
+none. No node may be suspected meanwhile: their liveness does not depend on Kafka. The targets are
+1 s for each operation and 10 s until all is done. A window is wrong if it does not count exactly a
+second's readings.
+
+Run with ``python -m bench.kafka_away [--rate 3000] [--away 60]``; prints Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from bench.changes import ADDED, ColumnFeeder
+from bench.live import QUERY, STREAMS, LiveAnswers
+from bench.nodes import check, settled, written
+from tests.controllers import controllers
+from tests.making import make_topics
+from tests.nodes import Nodes
+from tests.waiting import eventually_async
+
+from slackwater.runtime.local.broker import EmbeddedBroker
+
+LATER: Final = "later"
+ANSWERS_S: Final = 10.0
+LOOK_S: Final = 0.5
+
+
+def append(path: Path, text: str) -> None:
+    """Append to a file."""
+    with path.open("a") as file:
+        file.write(text)
+
+
+async def operate(nodes: Nodes, path: Path) -> None:
+    """Join, apply and drain while Kafka is away; prints how long each took."""
+    since = time.monotonic()
+    nodes.start("n3")
+
+    async def is_there() -> bool:
+        return "n3" in (await nodes.frame()).state.nodes
+
+    await eventually_async(is_there, "n3 has joined")
+    print(f"| n3 joins, from the start of its process | {time.monotonic() - since:.1f} |")
+    for words in (("query", "apply", str(path), LATER), ("node", "drain", "n1")):
+        since = time.monotonic()
+        await nodes.command(*words)
+        print(f"| {' '.join(words[:2])} | {time.monotonic() - since:.1f} |", flush=True)
+
+
+async def suspected(nodes: Nodes, until_s: float) -> set[str]:
+    """Return the nodes that a controller has suspected until a time."""
+    found: set[str] = set()
+    while time.monotonic() < until_s:
+        for controller in nodes.cluster.processes:
+            frame = await nodes.cluster.state(controller)
+            found |= {*frame.state.nodes} - {name for name, _ in frame.nodes.standings}
+        await asyncio.sleep(LOOK_S)
+    return found
+
+
+async def run(folder: Path, rate: int, away_s: float) -> int:
+    """Start everything, suspend the broker, measure, and stop it."""
+    with EmbeddedBroker(folder / "broker") as broker:
+        make_topics(broker.bootstrap, [f"in-{name}" for name in STREAMS])
+        async with controllers(folder, "a", "b", "c", relayed=False) as cluster:
+            nodes = Nodes(folder, broker.bootstrap, cluster)
+            feeder = ColumnFeeder(broker.bootstrap, rate)
+            feeder.start()
+            try:
+                nodes.start("n1")
+                nodes.start("n2")
+                path = written(folder)
+                await nodes.command("query", "apply", str(path))
+                await settled(nodes)
+                added = ADDED.format(name=LATER, sources=", ".join(STREAMS), above=0)
+                await asyncio.to_thread(append, path, added)
+                answers = LiveAnswers(broker.bootstrap, query=QUERY)
+                answers.start()
+                await eventually_async(lambda: len(answers.stable) > 3, "it answers")
+                print(f"{feeder.each_second} readings/s\n\n| while Kafka is away | s |\n|---|---|")
+                os.kill(broker.pid, signal.SIGSTOP)
+                try:
+                    until_s = time.monotonic() + away_s
+                    watch = asyncio.create_task(suspected(nodes, until_s))
+                    await operate(nodes, path)
+                    lost = await watch
+                finally:
+                    os.kill(broker.pid, signal.SIGCONT)
+                since = time.monotonic()
+                await nodes.run_on("n2", "n3")
+                print(f"| done after its return | {time.monotonic() - since:.1f} |\n")
+                print(f"suspected: {', '.join(sorted(lost)) or 'none'}")
+                await asyncio.sleep(ANSWERS_S)
+            finally:
+                nodes.stop_all()
+                feeder.stop()
+            return check(feeder, answers) + len(lost)
+
+
+def main() -> int:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rate", type=int, default=3_000, help="readings/s of all streams")
+    parser.add_argument("--away", type=float, default=60.0, help="seconds without Kafka")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="slackwater-away-") as made:
+        return int(asyncio.run(run(Path(made), options.rate, options.away)) > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
