@@ -55,6 +55,15 @@ class KeyTableFull(SlackwaterError):
     """Raised when the key table exceeds its bound, as with keys that never repeat."""
 
 
+@dataclass(slots=True)
+class _KeyList:
+    """A list of keys, their numbers, and the approximate memory of both."""
+
+    keys: Sequence[str]
+    numbers: I64
+    nbytes: int
+
+
 class KeyTable:
     """Numbers the keys of one root or one orderer, from 0 on, in order of first occurrence.
 
@@ -83,7 +92,7 @@ class KeyTable:
         self._lists_bytes = self._shared_bytes = 0
         self._names: list[str] = []
         self._number: dict[str, int] = {}
-        self._lists: OrderedDict[tuple[int, int], I64] = OrderedDict()
+        self._lists: OrderedDict[tuple[int, int], _KeyList] = OrderedDict()
         self._sorted: list[int] = []
         self._in_order: list[str] = []
         self._rank: I64 = np.zeros(0, np.int64)
@@ -97,8 +106,10 @@ class KeyTable:
     def indices(self, keys: Sequence[str], keys_hash: int = 0) -> I64:
         """Return the numbers of ``keys``, which must be distinct; new keys are interned.
 
-        For lists of the same ``keys_hash`` and length the same array object is returned, by which a
-        fold recognises an unchanged list. A hash of 0 means that it is unknown.
+        For an equal list with its ``keys_hash`` the same array object is returned, by which a fold
+        recognises an unchanged list. A hash of 0 means that it is unknown. Lists with one hash are
+        compared: Spark's hash has no secret, so keys could be chosen to collide. For a decoder that
+        returns the same object for equal lists the comparison costs nothing.
 
         Raises:
             KeyTableFull: the table would exceed its bounds.
@@ -106,17 +117,22 @@ class KeyTable:
         """
         at = (keys_hash, len(keys))
         known = self._lists.get(at) if keys_hash else None
-        if known is not None:
+        if known is None:
+            index = self._intern(keys)
+        elif known.keys is keys or tuple(known.keys) == tuple(keys):
             self._lists.move_to_end(at)
-            return known
-        index = self._intern(keys)
+            known.keys = keys
+            return known.numbers
+        else:
+            return self._intern(keys)
         if keys_hash:
-            self._lists[at] = index
-            self._lists_bytes += index.nbytes
+            size = index.nbytes + _text_bytes(keys)
+            self._lists[at] = _KeyList(keys, index, size)
+            self._lists_bytes += size
             self._lists_bytes = evict(
                 self._lists,
                 self._lists_bytes,
-                lambda _, numbers: numbers.nbytes,
+                lambda _, remembered: remembered.nbytes,
                 entries_max=self._lists_max,
                 bytes_max=self._lists_bytes_max,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from sys import getsizeof
 
 import numpy as np
 import pytest
@@ -146,6 +147,14 @@ def test_an_unchanged_key_list_is_looked_up_not_interned() -> None:
     assert again.tolist() == first.tolist()
 
 
+def test_two_key_lists_with_one_hash_are_not_mistaken_for_each_other() -> None:
+    table = KeyTable()
+    first = table.indices(("a", "b"), 11)
+    other = table.indices(("c", "d"), 11)
+    assert table.names(other) == ["c", "d"]
+    assert table.indices(("a", "b"), 11) is first
+
+
 def test_the_table_is_bounded_and_its_error_has_a_remedy() -> None:
     table = KeyTable(keys_max=2)
     table.indices(["a", "b"])
@@ -166,7 +175,7 @@ def test_r5_the_lists_that_are_remembered_are_bounded_in_bytes_too() -> None:
     longer = tuple(str(k) for k in range(20_000))
     known = table.indices(longer, 99)
     assert table.indices(longer, 99) is known, "one is kept, of any length"
-    assert table.remembered_bytes <= 100_000 + known.nbytes
+    assert table.remembered_bytes <= 100_000 + known.nbytes + sum(map(getsizeof, longer))
 
 
 def test_r5_the_text_of_the_keys_is_bounded() -> None:
