@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.engine import free_port
+from tests.ports import free_port
 from tests.waiting import eventually_async
 
 from slackwater.controller.client import connect

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.ports import free_port
 
 # Read when testcontainers is imported. Its reaper is an image that a machine without a registry
 # does not have. A CI job in a container has its ports on the loopback nevertheless, if the engine
@@ -68,14 +68,6 @@ def _lacking(images: Sequence[str], *, compose: bool) -> str | None:
         except subprocess.SubprocessError:
             return f"there is no image {image} (docker compose -f compose/compose.yaml build)"
     return None
-
-
-def free_port() -> int:
-    """Return a free port on loopback."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class KafkaContainer(DockerContainer):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -23,13 +22,6 @@ from slackwater.proxy.shell import turn
 TOKEN = "a-token-of-this-test-only"
 NOW_US = 1_000_000_000
 JSON_HEADERS = {"Content-Type": "application/json"}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @dataclass

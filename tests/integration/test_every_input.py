@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.http_site import free_port
 from tests.integration.test_topic_formats import (
     FIELDS,
     FORMS,
@@ -28,6 +27,7 @@ from tests.integration.test_topic_formats import (
 )
 from tests.making import make_topics
 from tests.mosquitto import Mosquitto
+from tests.ports import free_port
 from tests.registry_stub import RegistryStub
 from tests.waiting import WAIT_S_MAX, eventually
 

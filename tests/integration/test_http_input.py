@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.http_site import free_port
+from tests.ports import free_port
 from tests.quarantined import DistinctCounts
 from tests.waiting import eventually
 

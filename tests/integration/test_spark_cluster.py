@@ -20,8 +20,8 @@ from typing import Any
 import psutil
 import pyspark
 import pytest
-from tests.engine import free_port
 from tests.files import files
+from tests.ports import free_port
 from tests.waiting import WAIT_S_MAX
 
 from slackwater.runtime.local.paths import java_executable

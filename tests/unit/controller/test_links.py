@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.http_site import free_port
+from tests.ports import free_port
 
 from slackwater.controller import links
 from slackwater.controller.app import make_config, parse_address

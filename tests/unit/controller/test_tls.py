@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.certificates import Authority, private
-from tests.http_site import free_port
+from tests.ports import free_port
 from tests.waiting import eventually_async
 
 from slackwater.controller import links

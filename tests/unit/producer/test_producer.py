@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.http_site import TOKEN, Site, free_port, opened
+from tests.http_site import TOKEN, Site, opened
+from tests.ports import free_port
 from tests.unit.proxy.test_pushed import PushWorld, reading
 
 import slackwater

@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 from tests.certificates import Authority
-from tests.http_site import JSON_HEADERS, NOW_US, TOKEN, Site, free_port, opened
+from tests.http_site import JSON_HEADERS, NOW_US, TOKEN, Site, opened
+from tests.ports import free_port
 from tests.unit.proxy.test_pushed import POSTED, PushWorld, reading
 
 from slackwater.model.deployment import HttpListenSpec
