@@ -55,7 +55,7 @@ async def operate(nodes: Nodes, path: Path) -> None:
 
     await eventually_async(is_there, "n3 has joined")
     print(f"| n3 joins, from the start of its process | {time.monotonic() - since:.1f} |")
-    for words in (("query", "apply", str(path), LATER), ("node", "drain", "n1")):
+    for words in (("query", "apply", str(path)), ("node", "drain", "n1")):
         since = time.monotonic()
         await nodes.command(*words)
         print(f"| {' '.join(words[:2])} | {time.monotonic() - since:.1f} |", flush=True)

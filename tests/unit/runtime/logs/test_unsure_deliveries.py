@@ -24,7 +24,7 @@ WAIT_S_MAX: Final = 30.0
 REFUSED_AFTER_MS: Final = 1_000
 """Enough time to send the second request, if the client may."""
 PIPELINED: Final = {"max.in.flight": 5}
-A_RECORD_A_REQUEST: Final = {"batch.num.messages": 1}
+A_RECORD_A_REQUEST: Final = {"batch.num.messages": 1, "log_level": 0}
 
 
 def no_failure(why: str) -> None:
