@@ -44,9 +44,10 @@ from slackwater.sessions.requests import (
     fits_any,
 )
 
-UNREAD_RECORDS_MAX: Final = 10_000
-"""Records of the source logs that a new orderer reads from their beginnings, in a fraction of a
-second. If there are more, it first looks for positions of other orderers."""
+UNREAD_RECORDS_MAX: Final = 200
+"""Records of the source logs that a new orderer reads from their beginnings. If there are more, it
+first looks for positions of other orderers: a record may hold thousands of readings, and to read
+them delays the other fragments of the host."""
 
 
 @dataclass(frozen=True, slots=True)
