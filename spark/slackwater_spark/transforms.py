@@ -29,7 +29,7 @@ deltas, required figures) are a table of literals, looked up once per record by 
 A figure that no aggregate of the query needs is not computed: its place in the record is empty, and
 readers of the delta treat it as absent.
 
-The listings of Fargo's thesis compute several of these figures wrongly: a maximum starts from 0, sums
+The listings of Fargo's thesis compute several figures wrongly: a maximum starts from 0, sums
 skip zeros, and merges mix positive with negative parts. Here minimum and maximum start without a
 value (NaN if the count is 0), and every number counts.
 """
