@@ -24,15 +24,11 @@ import time
 from pathlib import Path
 from typing import Final
 
-from bench.changes import ADDED, ColumnFeeder
-from bench.live import QUERY, STREAMS, LiveAnswers
-from bench.nodes import check, settled, written
-from tests.controllers import controllers
-from tests.making import make_topics
+from bench.changes import ADDED
+from bench.live import STREAMS
+from bench.nodes import check, under_load, written
 from tests.nodes import Nodes
 from tests.waiting import eventually_async
-
-from slackwater.runtime.local.broker import EmbeddedBroker
 
 LATER: Final = "later"
 ANSWERS_S: Final = 10.0
@@ -74,41 +70,25 @@ async def suspected(nodes: Nodes, until_s: float) -> set[str]:
 
 async def run(folder: Path, rate: int, away_s: float) -> int:
     """Start everything, suspend the broker, measure, and stop it."""
-    with EmbeddedBroker(folder / "broker") as broker:
-        make_topics(broker.bootstrap, [f"in-{name}" for name in STREAMS])
-        async with controllers(folder, "a", "b", "c", relayed=False) as cluster:
-            nodes = Nodes(folder, broker.bootstrap, cluster)
-            feeder = ColumnFeeder(broker.bootstrap, rate)
-            feeder.start()
-            try:
-                nodes.start("n1")
-                nodes.start("n2")
-                path = written(folder)
-                await nodes.command("query", "apply", str(path))
-                await settled(nodes)
-                added = ADDED.format(name=LATER, sources=", ".join(STREAMS), above=0)
-                await asyncio.to_thread(append, path, added)
-                answers = LiveAnswers(broker.bootstrap, query=QUERY)
-                answers.start()
-                await eventually_async(lambda: len(answers.stable) > 3, "it answers")
-                print(f"{feeder.each_second} readings/s\n\n| while Kafka is away | s |\n|---|---|")
-                os.kill(broker.pid, signal.SIGSTOP)
-                try:
-                    until_s = time.monotonic() + away_s
-                    watch = asyncio.create_task(suspected(nodes, until_s))
-                    await operate(nodes, path)
-                    lost = await watch
-                finally:
-                    os.kill(broker.pid, signal.SIGCONT)
-                since = time.monotonic()
-                await nodes.run_on("n2", "n3")
-                print(f"| done after its return | {time.monotonic() - since:.1f} |\n")
-                print(f"suspected: {', '.join(sorted(lost)) or 'none'}")
-                await asyncio.sleep(ANSWERS_S)
-            finally:
-                nodes.stop_all()
-                feeder.stop()
-            return check(feeder, answers) + len(lost)
+    async with under_load(folder, rate, "n1", "n2") as (broker, nodes, feeder, answers):
+        path = written(folder)
+        added = ADDED.format(name=LATER, sources=", ".join(STREAMS), above=0)
+        await asyncio.to_thread(append, path, added)
+        print("| while Kafka is away | s |\n|---|---|")
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            until_s = time.monotonic() + away_s
+            watch = asyncio.create_task(suspected(nodes, until_s))
+            await operate(nodes, path)
+            lost = await watch
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+        since = time.monotonic()
+        await nodes.run_on("n2", "n3")
+        print(f"| done after its return | {time.monotonic() - since:.1f} |\n")
+        print(f"suspected: {', '.join(sorted(lost)) or 'none'}")
+        await asyncio.sleep(ANSWERS_S)
+    return check(feeder, answers) + len(lost)
 
 
 def main() -> int:

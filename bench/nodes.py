@@ -19,6 +19,8 @@ import asyncio
 import signal
 import tempfile
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -105,8 +107,11 @@ def check(feeder: ColumnFeeder, answers: LiveAnswers) -> int:
     return len(wrong) + gaps + doubled
 
 
-async def run(folder: Path, rate: int) -> int:
-    """Start everything, measure, and stop it."""
+@asynccontextmanager
+async def under_load(
+    folder: Path, rate: int, *names: str
+) -> AsyncIterator[tuple[EmbeddedBroker, Nodes, ColumnFeeder, LiveAnswers]]:
+    """Run three controllers, these nodes and the query; it answers, and all is ready."""
     with EmbeddedBroker(folder / "broker") as broker:
         make_topics(broker.bootstrap, [f"in-{name}" for name in STREAMS])
         async with controllers(folder, "a", "b", "c", relayed=False) as cluster:
@@ -114,7 +119,7 @@ async def run(folder: Path, rate: int) -> int:
             feeder = ColumnFeeder(broker.bootstrap, rate)
             feeder.start()
             try:
-                for name in NAMES:
+                for name in names:
                     nodes.start(name)
                 await nodes.command("query", "apply", str(written(folder)))
                 await settled(nodes)
@@ -122,11 +127,17 @@ async def run(folder: Path, rate: int) -> int:
                 answers.start()
                 await eventually_async(lambda: len(answers.stable) > 3, "it answers")
                 print(f"{feeder.each_second} readings/s\n")
-                await measure(nodes, answers)
+                yield broker, nodes, feeder, answers
             finally:
                 nodes.stop_all()
                 feeder.stop()
-            return check(feeder, answers)
+
+
+async def run(folder: Path, rate: int) -> int:
+    """Start everything, measure, and stop it."""
+    async with under_load(folder, rate, *NAMES) as (_, nodes, feeder, answers):
+        await measure(nodes, answers)
+    return check(feeder, answers)
 
 
 def main() -> int:

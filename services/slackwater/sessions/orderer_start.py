@@ -164,12 +164,15 @@ class OrdererStart:
     def _without_unneeded(
         self, first: OrdererState, beginnings: Sequence[int], ends: Sequence[int]
     ) -> Procedure[OrdererState]:
-        """Skip what lies before the query's start, if another orderer knows where it ends."""
-        results = {i for log in self.config.results for i in (log, log + 1)}
+        """Skip records before the query's start, by positions that other orderers have recorded.
+
+        Records of result topics are not skipped.
+        """
+        sources = [logs[0] for logs in self.config.inputs if len(logs) == 1]
         begin_of = {
-            at.stream: (i, beginnings[i])
-            for i, at in enumerate(first.streams)
-            if i not in results and at.next.inc < 0
+            first.streams[i].stream: (i, beginnings[i])
+            for i in sources
+            if first.streams[i].next.inc < 0
         }
         unread = sum(ends[i] - beginning for i, beginning in begin_of.values())
         if unread <= self.unread_records_max:

@@ -360,7 +360,7 @@ class TopicInput:
         # librdkafka has returned messages twice after a seek or a resumption (its issue 4637).
         repeated = int(np.searchsorted(fetched.offsets, partition.position))
         if repeated:
-            _log.warning("%s: %d messages were returned again, and are skipped", where, repeated)
+            _log.warning("%s: %d messages arrived a second time and are skipped", where, repeated)
         offsets, values = fetched.offsets[repeated:], fetched.values[repeated:]
         if not len(offsets):
             return

@@ -24,8 +24,8 @@ def read_other_orderers(
 ) -> list[OrdererState]:
     """State records, not above a frontier, of all orderers that may read one of these source logs.
 
-    Reading ends after ``timeout_s`` in all. What has been found by then is returned, since each
-    record is valid alone; so it is if the states of a query cannot be read.
+    Reading ends after ``timeout_s`` in all. The records found by then are returned, since each is
+    valid alone. A query whose states cannot be read is left out.
 
     ``logs`` are the source logs' names, ``<stream>`` or ``<stream>.<partition>``; ``frontier_max``
     is an event time, us.
