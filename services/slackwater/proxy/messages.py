@@ -163,21 +163,29 @@ def joined(parts: Sequence[Parsed], fields: int) -> Parsed:
     if elements:
         firsts = np.cumsum([0, *map(len, elements[:-1])]).tolist()
         parts = [_shifted(part, first) for part, first in zip(parts, firsts, strict=True)]
-    places: dict[str, int] = {}
-    indices = []
-    for part in parts:
-        to = np.array([places.setdefault(k, len(places)) for k in part.keys], np.int32)
-        indices.append(to[part.key_index] if len(to) else part.key_index)
+    keys, indices = _joined_keys(parts)
     return Parsed(
         np.concatenate([p.indices for p in parts]),
         np.concatenate([p.stimes for p in parts]),
         np.concatenate(indices),
-        list(places),
+        keys,
         tuple(np.concatenate([p.values[f] for p in parts]) for f in range(fields)),
         tuple(bad for p in parts for bad in p.bad),
         tuple(b for p in parts for b in p.boundaries),
         _joined_elements(elements) if elements else None,
     )
+
+
+def _joined_keys(parts: Sequence[Parsed]) -> tuple[Sequence[str], list[Any]]:
+    """Return a list of keys, and the indices into it of the readings of each part."""
+    if all(part.keys is parts[0].keys for part in parts):
+        return parts[0].keys, [part.key_index for part in parts]
+    places: dict[str, int] = {}
+    indices = []
+    for part in parts:
+        to = np.array([places.setdefault(k, len(places)) for k in part.keys], np.int32)
+        indices.append(to[part.key_index] if len(to) else part.key_index)
+    return list(places), indices
 
 
 def moved(parsed: Parsed, to: Sequence[int]) -> Parsed:

@@ -5,18 +5,19 @@ and at least one declared path leads to an array; any other value applies to all
 into objects, but not into the elements of an array. ``{"boundary": t}`` is a watermark, as in
 ``json``.
 
-Messages of a batch are joined by line ends and parsed by pyarrow with the types of the first
-message, in which each column is a list. A batch that pyarrow refuses is halved until the refused
-messages are alone; these are parsed by the definition, ``_slow``: row by row, with the rules of
-``json``.
+A scanner in machine code (``proxy/scan``) reads usual messages. The messages that it leaves, or all
+messages without a scanner, are joined by line ends and parsed by pyarrow with the types of the
+first message, in which each column is a list. A batch that pyarrow refuses is halved until the
+refused messages are alone; these are parsed by the definition, ``message_of``: row by row, with the
+rules of ``json``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import repeat
-from typing import Any, TypeVar
+from itertools import pairwise, repeat
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +49,11 @@ from slackwater.proxy.json_input import (
     step_into,
 )
 from slackwater.proxy.json_text import JsonNumber, Unreadable, are_objects, dump_value, load
-from slackwater.proxy.messages import Bad, Parsed, one_element
+from slackwater.proxy.messages import Bad, Messages, Parsed, joined, moved, one_element
+from slackwater.proxy.scan import scanner_of
+
+if TYPE_CHECKING:
+    from slackwater.proxy.scan.scanner import ScannedColumns
 
 _T = TypeVar("_T", bound=np.generic)
 
@@ -60,10 +65,57 @@ class JsonColumnsReader:
         self.spec = spec
         self._rows = JsonReader(spec)
         self._elements_max = elements_max(len(spec.fields))
+        self._scanner = scanner_of(spec)
+        self._constant_key = [spec.key.value or ""]
 
     def parse(self, messages: Sequence[bytes]) -> Parsed:
         """Parse all messages of a batch; any bytes are accepted."""
-        return parse_dividing(messages, len(self.spec.fields), self._quick, self._slow)
+        if self._scanner is None or not messages:
+            return self.parse_without_scanner(messages)
+        scanned = self._scanner.scan_columns(Messages.of(messages), self._elements_max)
+        parts = [
+            self._scanned(scanned, start, end)
+            if is_scanned
+            else self._left(messages[start:end], start)
+            for start, end, is_scanned in _runs(len(messages), scanned.left)
+        ]
+        return joined(parts, len(self.spec.fields))
+
+    def _scanned(self, scanned: ScannedColumns, start: int, end: int) -> Parsed:
+        """Return the readings of the messages [start, end), all of which were scanned."""
+        assert self._scanner is not None
+        first = int(scanned.counts[:start].sum())
+        elements = numbered(scanned.counts[start:end], start)
+        rows = slice(first, first + len(elements))
+        return Parsed(
+            np.arange(len(elements), dtype=np.int64),
+            scanned.stimes[rows],
+            scanned.key_index[rows],
+            self._keys_of_scanner,
+            tuple(column[rows] for column in scanned.values),
+            elements=elements,
+        )
+
+    def _left(self, messages: Sequence[bytes], first: int) -> Parsed:
+        """Parse messages that the scanner has left, with its codes of keys."""
+        assert self._scanner is not None
+        parsed = self.parse_without_scanner(messages)
+        index = parsed.key_index
+        if self._rows.paths[0] and len(index):
+            codes = np.array([self._scanner.code(key) for key in parsed.keys], np.int32)
+            index = codes[index]
+        parsed = replace(parsed, key_index=index, keys=self._keys_of_scanner)
+        return moved(parsed, range(first, first + len(messages)))
+
+    @property
+    def _keys_of_scanner(self) -> Sequence[str]:
+        """The list to which the scanner's codes refer; batches share it."""
+        assert self._scanner is not None
+        return self._scanner.texts if self._rows.paths[0] else self._constant_key
+
+    def parse_without_scanner(self, messages: Sequence[bytes]) -> Parsed:
+        """Parse a batch by pyarrow, and the messages that it refuses by the definition."""
+        return parse_dividing(messages, len(self.spec.fields), self._quick, self.message_of)
 
     def texts(self, message: bytes) -> Callable[[int], str]:
         """Return a function from a row's index to its values by path, as JSON."""
@@ -79,7 +131,8 @@ class JsonColumnsReader:
 
     # The definition.
 
-    def _slow(self, message: bytes, at: int) -> Parsed:
+    def message_of(self, message: bytes, at: int = 0) -> Parsed:
+        """Return the readings of a message, whose index in the batch is ``at``."""
         fields = len(self.spec.fields)
         try:
             data = load(message)
@@ -150,7 +203,7 @@ class JsonColumnsReader:
 
     def _keys(self, column: Any, counts: type_i64) -> tuple[Any, list[str]] | None:
         if column is None:
-            return np.zeros(int(counts.sum()), np.int32), [self.spec.key.value or ""]
+            return np.zeros(int(counts.sum()), np.int32), self._constant_key
         values = column.flatten() if _is_list(column) else column
         if values.null_count:
             return None
@@ -159,6 +212,18 @@ class JsonColumnsReader:
         if empty.any() or too_long.any():
             return None
         return index if _is_list(column) else np.repeat(index, counts), keys
+
+
+def _runs(n: int, left: type_i64) -> Iterator[tuple[int, int, bool]]:
+    """Divide n messages into runs [start, end) of scanned messages and of messages that are left.
+
+    Yields start, end and whether the run was scanned.
+    """
+    is_left = np.zeros(n, np.bool_)
+    is_left[left] = True
+    edges = [0, *(np.flatnonzero(np.diff(is_left)) + 1).tolist(), n]
+    for start, end in pairwise(edges):
+        yield start, end, not is_left[start]
 
 
 def _kind(value: Any, kind_of: Callable[[Any], Any | None]) -> Any | None:

@@ -13,7 +13,8 @@ from slackwater.proxy.messages import Messages
 from slackwater.proxy.scan import kernel
 from slackwater.proxy.scan.decimals import POWERS_OF_FIVE
 from slackwater.proxy.scan.keys import Keys
-from slackwater.proxy.scan.plan import Plan
+from slackwater.proxy.scan.leaves import COUNTS, OUTPUT_WORDS, SIZE_MAX, SIZES
+from slackwater.proxy.scan.plan import FIELD, Plan
 
 _GROW_BYTES: Final = 64 * 1024
 
@@ -30,12 +31,30 @@ class Scanned:
     """Indices of the messages left to the definition."""
 
 
+@dataclass(frozen=True, slots=True)
+class ScannedColumns:
+    """Rows of a batch of columns, those of each message in consecutive rows."""
+
+    stimes: type_i64
+    key_index: type_i32
+    values: type_f64
+    """A row of numbers per field."""
+    counts: type_i64
+    """The number of rows of each message; 0 for those that are left."""
+    left: Any
+    """Indices of the messages left to the definition."""
+
+
 class Scanner:
     """Reads messages of one stream; raises ``UnsupportedSpec`` if it cannot."""
 
     def __init__(self, spec: StreamSpec) -> None:
         self._plan = Plan(spec, int(POWERS_OF_FIVE.ctypes.data))
         self._keys = Keys()
+
+    def __reduce__(self) -> str:
+        """A copy would contain addresses of this scanner's memory."""
+        raise TypeError("a scanner is bound to the memory of its process: create another one")
 
     @property
     def texts(self) -> list[str]:
@@ -48,16 +67,12 @@ class Scanner:
 
     def scan(self, messages: Messages) -> Scanned:
         """Read a batch of messages."""
-        if self._keys.is_large:
-            self._keys.forget()
+        self._drop_keys_if_large()
         n = len(messages)
         status, stimes = np.empty(n, np.uint8), np.empty(n, np.int64)
         key_index, values = np.empty(n, np.int32), np.empty((self._plan.fields, n))
-        output = np.zeros(kernel.OUTPUT_WORDS, np.int64)
-        columns = [column.ctypes.data for column in (status, stimes, key_index, values)]
-        output[: len(columns) + 1] = (*columns, n)
-        starts, ends = map(np.ascontiguousarray, (messages.starts, messages.ends))
-        places = starts.ctypes.data, ends.ctypes.data
+        output = _described(status, stimes, key_index, values)
+        starts, ends, places = _places(messages)
         done = 0
         while True:
             plan, keys = self._plan.address, self._keys.address
@@ -67,3 +82,49 @@ class Scanner:
             self._keys.grow(max(_GROW_BYTES, int(ends[done] - starts[done])))
         self._keys.decode()
         return Scanned(stimes, key_index, values, np.flatnonzero(status))
+
+    def scan_columns(self, messages: Messages, rows_max: int) -> ScannedColumns:
+        """Read a batch of messages of columns with at most ``rows_max`` rows each."""
+        self._drop_keys_if_large()
+        n, fields = len(messages), self._plan.fields
+        starts, ends, places = _places(messages)
+        # A message has at most one row more than commas.
+        room = int(kernel.commas(*places, n)) + n
+        status, counts = np.empty(n, np.uint8), np.empty(n, np.int64)
+        stimes, values = np.empty(room, np.int64), np.empty((fields, room))
+        key_index, sizes = np.empty(room, np.int32), np.empty(FIELD + fields, np.int64)
+        output = _described(status, stimes, key_index, values)
+        for slot, word in (
+            (SIZES, sizes.ctypes.data),
+            (SIZE_MAX, rows_max),
+            (COUNTS, counts.ctypes.data),
+        ):
+            output[slot // 8] = word
+        done = row = 0
+        while True:
+            plan, keys = self._plan.address, self._keys.address
+            done, row = kernel.scan_columns(*places, done, n, row, plan, keys, output.ctypes.data)
+            if done == n:
+                break
+            self._keys.grow(max(_GROW_BYTES, int(ends[done] - starts[done])))
+        self._keys.decode()
+        left = np.flatnonzero(status)
+        return ScannedColumns(stimes[:row], key_index[:row], values[:, :row], counts, left)
+
+    def _drop_keys_if_large(self) -> None:
+        if self._keys.is_large:
+            self._keys.forget()
+
+
+def _places(messages: Messages) -> tuple[type_i64, type_i64, tuple[int, int]]:
+    """Return the columns of starts and ends, which must be kept, and their addresses."""
+    starts, ends = map(np.ascontiguousarray, (messages.starts, messages.ends))
+    return starts, ends, (starts.ctypes.data, ends.ctypes.data)
+
+
+def _described(status: Any, stimes: type_i64, key_index: type_i32, values: type_f64) -> type_i64:
+    """Return the description of the output for the compiled code; the columns must be kept."""
+    output = np.zeros(OUTPUT_WORDS, np.int64)
+    columns = [column.ctypes.data for column in (status, stimes, key_index, values)]
+    output[: len(columns) + 1] = (*columns, values.shape[1])
+    return output

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import re
 import subprocess
 import sys
@@ -292,12 +291,6 @@ def test_slices_are_all_of_a_batch_in_order(messages: list[bytes]) -> None:
     for start, end in found:
         commas = sum(message.count(b",") + 1 for message in messages[start:end])
         assert end - start == 1 or commas * 100_000 <= 524_288
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_reader_can_be_sent_to_a_process_that_reads_in_isolation(form: Form) -> None:
-    reader = pickle.loads(pickle.dumps(reading(LAB, form)))
-    assert len(reader.parse(clean(form, 2, 3)).stimes) == 6
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from dataclasses import replace
@@ -245,6 +246,12 @@ def run(source: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
     )
+
+
+def test_a_scanner_is_not_copied() -> None:
+    """The addresses in a copy would be those of the original, which may be gone."""
+    with pytest.raises(TypeError, match="create another one"):
+        pickle.dumps(scanner())
 
 
 # Keys.
