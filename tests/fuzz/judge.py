@@ -12,6 +12,7 @@ from typing import Any
 from slackwater.judge.readings import read_stream
 from slackwater.model.deployment import StreamSpec
 from slackwater.proxy.csvfile import CsvFile
+from slackwater.proxy.formats.json_columns import JsonColumnsReader
 from slackwater.proxy.json_input import JsonReader, MessageReading
 from slackwater.proxy.messages import Bad, Parsed
 
@@ -29,6 +30,53 @@ def judge_messages(spec: StreamSpec, messages: list[bytes]) -> Findings:
         for name, parse in ways.items()
         for finding in _judge(parse(messages), messages, wanted)
     ]
+
+
+def judge_columns(spec: StreamSpec, messages: list[bytes]) -> Findings:
+    """The same for messages of columns, element by element."""
+    reader = JsonColumnsReader(spec)
+    wanted = [_elements(reader.message_of(message)) for message in messages]
+    found = []
+    for name, parse in {
+        "parse": reader.parse,
+        "parse_without_scanner": reader.parse_without_scanner,
+    }.items():
+        read = _by_message(parse(messages), len(messages))
+        found += [
+            f"{name}: {message[:SHOWN_CHARS_MAX]!r}: read as {one}, is {other}"
+            for message, one, other in zip(messages, read, wanted, strict=True)
+            if one != other
+        ]
+    return found
+
+
+def _by_message(parsed: Parsed, messages: int) -> list[Any]:
+    """Return the elements of each message; all elements and their readings are in order."""
+    found: list[Any] = [[] for _ in range(messages)]
+    elements = _elements(parsed)
+    assert parsed.elements is not None
+    at = parsed.elements.messages
+    assert (at[1:] >= at[:-1]).all() or parsed.bad, "the messages are not in order"
+    for message, element in zip(at.tolist(), elements, strict=True):
+        found[message].append(element)
+    return found
+
+
+def _elements(parsed: Parsed) -> list[Any]:
+    """Return each element: its index, whether it is the last, and what was read."""
+    elements = parsed.elements
+    assert elements is not None
+    read: dict[int, Any] = {bad.index: ("malformed", bad.detail, bad.stime) for bad in parsed.bad}
+    read |= dict(parsed.boundaries)
+    columns = [column.tolist() for column in parsed.values]
+    for i, at in enumerate(parsed.indices.tolist()):
+        values = repr([column[i] for column in columns])
+        read[at] = (int(parsed.stimes[i]), parsed.keys[int(parsed.key_index[i])], values)
+    total = len(parsed.bad) + len(parsed.boundaries) + len(parsed.indices)
+    assert sorted(read) == list(range(len(elements))), "an element was not read"
+    assert total == len(elements), "an element was read twice"
+    numbers = zip(elements.indices.tolist(), elements.lasts.tolist(), strict=True)
+    return [(*number, read[i]) for i, number in enumerate(numbers)]
 
 
 def _judge(parsed: Parsed, messages: list[bytes], wanted: list[Any]) -> Findings:

@@ -15,9 +15,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.fuzz.judge import judge_messages
-from tests.fuzz.near import STREAMS, messages
-from tests.fuzz.run import ROOT
+from tests.fuzz.near import STREAMS
+from tests.fuzz.run import JUDGES, MESSAGES, ROOT, SIZE, Kind
 
 from slackwater.proxy import scan
 
@@ -44,7 +43,7 @@ MUTANTS = (
     ScanMutant("a half is rounded up", "decimals.py", "if is_half and", "if False and"),
     ScanMutant(
         "the sign of zero",
-        "kernel.py",
+        "leaves.py",
         "-value if negative else",
         "-value if value > 0 and negative else",
     ),
@@ -66,17 +65,46 @@ MUTANTS = (
     ),
     ScanMutant("1900 is a leap year", "times.py", "year % 100 != 0 or", "True or"),
 )
+COLUMNS_MUTANTS = (
+    ScanMutant(
+        "arrays of unequal lengths",
+        "arrays.py",
+        "if rows != SINGLE and rows != size:",
+        "if False:",
+    ),
+    ScanMutant(
+        "null keeps the value of another message",
+        "arrays.py",
+        "store_f64(_value(leaf - FIELD, row + size, output), np.nan)",
+        "pass",
+    ),
+    ScanMutant(
+        "an absent field keeps the value of another message",
+        "arrays.py",
+        "store_f64(_value(field, row, output), np.nan)",
+        "pass",
+    ),
+    ScanMutant(
+        "a single time applies to the first row only",
+        "arrays.py",
+        "store_i64(times + 8 * more, time)",
+        "pass",
+    ),
+    ScanMutant("no comma between values", "arrays.py", "if byte != _COMMA:", "if False:"),
+    ScanMutant("rows of messages overlap", "kernel.py", "row += rows", "row += max(rows - 1, 0)"),
+)
 
 
 def findings_of(mutant: ScanMutant, folder: Path) -> list[str]:
     """Return the first finding of a child with this scanner, or the cause of its end."""
+    kind = "columns" if mutant in COLUMNS_MUTANTS else "near"
     room = folder / "scan"
     shutil.copytree(ROOT_OF_SCAN, room, ignore=shutil.ignore_patterns("__pycache__"))
     path = room / mutant.file
     text = path.read_text()
     assert text.count(mutant.old) == 1, f"{mutant.file} has {text.count(mutant.old)} {mutant.old!r}"
     path.write_text(text.replace(mutant.old, mutant.new))
-    command = [sys.executable, "-m", "tests.fuzz.mutants", str(room)]
+    command = [sys.executable, "-m", "tests.fuzz.mutants", str(room), kind]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode != NO_SCANNER, f"{mutant.name} cannot be compiled: {done.stderr}"
     return done.stdout.splitlines() or done.stderr.splitlines()[-1:]
@@ -85,18 +113,18 @@ def findings_of(mutant: ScanMutant, folder: Path) -> list[str]:
 ROOT_OF_SCAN = Path(scan.__file__).parent
 
 
-def _worker(room: str) -> None:
+def _worker(room: str, kind: Kind) -> None:
     """In the child: compare, with the scanner of that folder."""
     scan.__path__[:] = [room]
     if scan.scanner_of(STREAMS[0]) is None:
         sys.exit(NO_SCANNER)
     for seed in range(SEEDS_MAX):
-        batch = messages(seed)
-        findings = judge_messages(batch.spec, batch.messages)
+        batch = MESSAGES[kind](seed, SIZE)
+        findings = JUDGES[kind](batch.spec, batch.messages)
         if findings:
             print(findings[0][:1_000].replace("\n", " "))
             return
 
 
 if __name__ == "__main__":
-    _worker(sys.argv[1])
+    _worker(sys.argv[1], "columns" if sys.argv[2] == "columns" else "near")

@@ -8,6 +8,7 @@ or in another order, blanks, escapes, UTF-8 at its limits, times at theirs.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from decimal import Decimal
 from random import Random
 
@@ -202,6 +203,14 @@ def message(r: Random, spec: StreamSpec) -> bytes:
         if is_odd():
             values[i] = r.choice((*ODD_VALUES, f'"{number(r)}"', number(r)))
 
+    return _written(r, spec, key, at, values, is_odd)
+
+
+def _written(
+    r: Random, spec: StreamSpec, key: str, at: str, values: list[str], is_odd: Callable[[], bool]
+) -> bytes:
+    """Return a message with these texts as the key, the time and the values."""
+
     def members(*some: tuple[str, str]) -> list[tuple[str, str]]:
         return _shuffled(list(some), r) if is_odd() else list(some)
 
@@ -220,8 +229,47 @@ def message(r: Random, spec: StreamSpec) -> bytes:
     return damaged(r, data) if is_odd() and r.random() < 0.5 else data
 
 
+def columns_message(r: Random, spec: StreamSpec) -> bytes:
+    """Return one message of columns, most of which have equal lengths."""
+    odd = r.choice((0.0, 0.02, 0.02, 0.1, 0.5))
+    rows = r.choice((0, 1, 2, 2, 3, 5, 8))
+
+    def is_odd() -> bool:
+        return r.random() < odd
+
+    def column(usual: Callable[[], str], unusual: Callable[[], str]) -> str:
+        if r.random() < 0.15:
+            return unusual() if is_odd() else usual()
+        size = r.randrange(9) if is_odd() else rows
+        texts = (unusual() if is_odd() else usual() for _ in range(size))
+        return "[" + ",".join(f"{_blank(r)}{text}{_blank(r)}" for text in texts) + "]"
+
+    def a_value() -> str:
+        usual = repr(r.gauss(20, 5)), f"{r.gauss(20, 50):.3f}", str(r.randrange(50)), "null"
+        return r.choice(usual) if r.random() < 0.95 else number(r)
+
+    unit = spec.time.unit
+    key = column(
+        lambda: f'"s{r.randrange(300)}"',
+        lambda: string(r) if r.random() < 0.8 else r.choice((str(r.randint(-5, 900)), number(r))),
+    )
+    at = column(lambda: _usual_time(r, unit), lambda: time(r, unit))
+    values = [
+        column(a_value, lambda: r.choice((*ODD_VALUES, f'"{number(r)}"', _any(r))))
+        for _ in range(3)
+    ]
+    return _written(r, spec, key, at, values, is_odd)
+
+
 def messages(seed: int, n: int = 1_000) -> Messages:
     """Return a batch of messages."""
     r = Random(seed)
     spec = STREAMS[seed % len(STREAMS)]
     return Messages(spec, [message(r, spec) for _ in range(n)])
+
+
+def columns(seed: int, n: int = 1_000) -> Messages:
+    """Return a batch of messages of columns."""
+    r = Random(seed)
+    spec = STREAMS[seed % len(STREAMS)]
+    return Messages(spec, [columns_message(r, spec) for _ in range(n)])

@@ -13,11 +13,12 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 from tests.fuzz import grammar, near
-from tests.fuzz.judge import SHOWN_CHARS_MAX, judge_file, judge_messages
+from tests.fuzz.judge import SHOWN_CHARS_MAX, judge_columns, judge_file, judge_messages
 
-Kind = Literal["json", "near", "csv"]
-KINDS: tuple[Kind, ...] = ("json", "near", "csv")
-MESSAGES = {"json": grammar.messages, "near": near.messages}
+Kind = Literal["json", "near", "columns", "csv"]
+KINDS: tuple[Kind, ...] = ("json", "near", "columns", "csv")
+MESSAGES = {"json": grammar.messages, "near": near.messages, "columns": near.columns}
+JUDGES = {"json": judge_messages, "near": judge_messages, "columns": judge_columns}
 SIZE = 1_000
 ROOT = Path(__file__).parents[2]
 
@@ -66,13 +67,13 @@ def worker(kind: Kind, first: int, end: int) -> None:
 def one_message(kind: Kind, seed: int, start: int, end: int) -> None:
     """In a child: read some messages of an example, to find the one that crashes it."""
     batch = MESSAGES[kind](seed, SIZE)
-    judge_messages(batch.spec, batch.messages[start:end])
+    JUDGES[kind](batch.spec, batch.messages[start:end])
 
 
 def _try(kind: Kind, seed: int, path: Path) -> list[str]:
     if kind != "csv":
         batch = MESSAGES[kind](seed, SIZE)
-        return judge_messages(batch.spec, batch.messages)
+        return JUDGES[kind](batch.spec, batch.messages)
     file = grammar.file(seed, SIZE)
     path.write_bytes(file.data)
     return judge_file(file.spec, path, file.piece_bytes)
