@@ -188,7 +188,7 @@ def backlog(peer: Peer, options: argparse.Namespace, count: int) -> tuple[float,
         worker.start()
         seen.start()
         try:
-            _wait_quiet(worker, seen, len(expected))
+            wait_quiet(worker, seen, len(expected))
         finally:
             worker.kill()
             seen.stop()
@@ -197,7 +197,7 @@ def backlog(peer: Peer, options: argparse.Namespace, count: int) -> tuple[float,
     return last_s - began_s, judge(expected, answers)
 
 
-def _wait_quiet(worker: Worker, seen: Seen, count: int) -> None:
+def wait_quiet(worker: Worker, seen: Seen, count: int) -> None:
     """Wait for this number of answers, or until there are no more.
 
     Rows are parsed only when there are enough of them, or no more arrive.

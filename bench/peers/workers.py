@@ -46,6 +46,9 @@ class Job:
     sources: bool = True
     """Partitions are sources, and event time is the present; else they are shares of the sensors,
     for a backlog."""
+    format: str = "json"
+    """Of the topic's messages; other formats and replicas are for slackwater alone."""
+    replicas: int = 1
 
 
 @dataclass(frozen=True)
@@ -83,12 +86,17 @@ class Worker:
             tail = self._out.read_text(errors="replace")[-2_000:]
             raise RuntimeError(f"the worker has ended with {self._process.returncode}:\n{tail}")
 
+    def processes(self) -> list[psutil.Process]:
+        """Return it and all its descendants."""
+        assert self._process is not None
+        above = psutil.Process(self._process.pid)
+        return [above, *above.children(recursive=True)]
+
     def kill(self) -> None:
         """`kill -9` it and all its descendants."""
         assert self._process is not None
         try:
-            above = psutil.Process(self._process.pid)
-            victims = [above, *above.children(recursive=True)]
+            victims = self.processes()
         except psutil.NoSuchProcess:
             return
         for victim in victims:
@@ -250,7 +258,7 @@ apiVersion: slackwater/v1
 clock: {clock}
 streams:
   readings:
-    topic: {{name: {topic}, format: json}}
+    topic: {{name: {topic}, format: {format}}}
     key: {{field: sensor}}
     time: {{field: ts, unit: ms}}
     fields: [value]
@@ -261,7 +269,7 @@ queries:
     window: {{size: 1s}}
     aggregate: [count, avg, min, max]
     bound: {bound_ms}ms
-    replicas: 1
+    replicas: {replicas}
 """
 
 
@@ -276,7 +284,15 @@ def _slackwater(job: Job) -> list[str]:
 def _prepare_slackwater(job: Job) -> None:
     file = job.folder / "deployment.yaml"
     clock = "wall" if job.sources else "data"
-    file.write_text(DEPLOYMENT.format(clock=clock, topic=TOPIC, query=QUERY, bound_ms=job.grace_ms))
+    text = DEPLOYMENT.format(
+        clock=clock,
+        topic=TOPIC,
+        format=job.format,
+        query=QUERY,
+        bound_ms=job.grace_ms,
+        replicas=job.replicas,
+    )
+    file.write_text(text)
     command = [sys.executable, "-m", "slackwater.cli.app", "topics"]
     command += ["--deployment", str(file), "--bootstrap", job.bootstrap]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)

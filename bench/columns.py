@@ -1,0 +1,181 @@
+"""Throughput of messages of columns (`format: json-columns`), end to end.
+
+    python -m bench.columns [--readings 36000000] [--replicas 1]
+
+A backlog of messages with 1,000 readings each is written to four partitions by sensor; `slackwater
+up` computes windows of a second of 1,000 sensors, 100 readings a window. Each window is compared
+with the readings sent. The rate is that of the difference between this backlog and one of a sixth,
+so it does not contain the start; the CPU time of each process, in ns a reading, likewise. The
+workload is that of `bench.peers`, in which each message is one reading.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import orjson
+import psutil
+from bench.peers import workload
+from bench.peers.check import SIZE_MS, TOLERANCE, PeerAnswer
+from bench.peers.run import wait_quiet
+from bench.peers.workers import PEERS, Job, Seen, Worker
+
+from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.runtime.logs.topics import TopicLayout, ensure_topics
+
+READINGS_A_MESSAGE: Final = 1_000
+SENSORS: Final = workload.BACKLOG_SENSORS
+A_WINDOW: Final = workload.BACKLOG_PER_S * SIZE_MS // 1_000
+"""Readings of all sensors in a window."""
+NAMES: Final = [f"s{sensor:04d}" for sensor in range(SENSORS)]
+PROCESSES: Final = {
+    "kafka.Kafka": "broker",
+    "SparkSubmit": "Spark",
+    "slackwater.proxy": "proxy",
+    "slackwater.host": "hosts",
+}
+"""Part of a command line, and the name of its process."""
+
+
+def main() -> None:
+    """Measure two backlogs, and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--readings", type=int, default=36_000_000)
+    parser.add_argument("--replicas", type=int, default=1)
+    options = parser.parse_args()
+    windows = options.readings // A_WINDOW
+    short_s, of_short = backlog(windows // 6, options.replicas)
+    long_s, of_long = backlog(windows, options.replicas)
+    more = (windows - windows // 6) * A_WINDOW
+    names = list(PROCESSES.values())
+    ns = (f"{(of_long[name] - of_short[name]) / more * 1e9:.0f}" for name in names)
+    print(f"| readings | replicas | readings/s | with the start | {' | '.join(names)} |")
+    print(f"|{'---|' * (4 + len(names))}")
+    print(
+        f"| {windows * A_WINDOW:,} | {options.replicas} | {more / (long_s - short_s):,.0f} |"
+        f" {windows * A_WINDOW / long_s:,.0f} | {' | '.join(ns)} |"
+    )
+
+
+def values_of(windows: int) -> Any:
+    """Return the values by window, reading of a sensor in the window, and sensor."""
+    numbers = np.arange(windows * A_WINDOW, dtype=np.int64)
+    values = (1_500 + numbers * 7919 % 1_000) / 100
+    return values.reshape(windows, A_WINDOW // SENSORS, SENSORS)
+
+
+def fill(bootstrap: str, values: Any, start_ms: int) -> int:
+    """Write the backlog, and the readings that close its windows; return its bytes."""
+    writer, size = workload.producer(bootstrap), 0
+    rows, sources = READINGS_A_MESSAGE // (SENSORS // workload.SOURCES), workload.SOURCES
+    per_ms = workload.BACKLOG_PER_S // 1_000
+    for window, of_window in enumerate(values):
+        for first in range(0, len(of_window), rows):
+            for source in range(sources):
+                sensors = np.arange(source, SENSORS, sources)
+                numbers = np.arange(first, first + rows)[:, None] * SENSORS + sensors
+                ts = start_ms + window * SIZE_MS + numbers.ravel() // per_ms
+                size += _put(
+                    writer,
+                    source,
+                    {
+                        "ts": ts.tolist(),
+                        "sensor": rows * [NAMES[sensor] for sensor in sensors],
+                        "value": of_window[first : first + rows, sensors].ravel().tolist(),
+                    },
+                )
+    end_ms = start_ms + len(values) * SIZE_MS + workload.CLOSING_MS
+    for source in range(sources):
+        _put(writer, source, {"ts": [end_ms], "sensor": NAMES[source], "value": 0.0})
+    writer.flush()
+    return size
+
+
+def _put(writer: Any, source: int, message: dict[str, Any]) -> int:
+    data = orjson.dumps(message)
+    while True:
+        try:
+            writer.produce(workload.TOPIC, data, partition=source)
+        except BufferError:
+            writer.poll(0.05)
+        else:
+            writer.poll(0)
+            return len(data)
+
+
+def backlog(windows: int, replicas: int) -> tuple[float, dict[str, float]]:
+    """Return the seconds from the start to the last answer, and the CPU seconds of each process."""
+    start_ms = (int(time.time()) - 3_600) * 1_000 - windows * SIZE_MS
+    values = values_of(windows)
+    with tempfile.TemporaryDirectory(prefix="slackwater-columns-") as folder:
+        broker = EmbeddedBroker(Path(folder) / "broker", heap_mib_max=1_024, runs_long=True)
+        with broker:
+            layout = [TopicLayout(workload.TOPIC, workload.SOURCES, {})]
+            ensure_topics(broker.bootstrap, layout)
+            size = fill(broker.bootstrap, values, start_ms)
+            print(f"{windows * A_WINDOW:,} readings, {size / windows / A_WINDOW:.0f} bytes each")
+            job = Job(
+                broker.bootstrap,
+                Path(folder),
+                sources=False,
+                format="json-columns",
+                replicas=replicas,
+            )
+            worker, seen = (
+                Worker(PEERS["slackwater"], job),
+                Seen(broker.bootstrap, PEERS["slackwater"].topics),
+            )
+            began_s, before = time.time(), sum(psutil.Process(broker.pid).cpu_times()[:2])
+            worker.start()
+            seen.start()
+            try:
+                wait_quiet(worker, seen, windows * SENSORS)
+                used = _used(worker, broker.pid)
+                used["broker"] -= before
+            finally:
+                worker.kill()
+                seen.stop()
+    end_ms = start_ms + windows * SIZE_MS
+    answers = [each for each in seen.answers if start_ms <= each.place[1] < end_ms]
+    check(values, start_ms, answers)
+    return max(each.seen_s for each in answers) - began_s, used
+
+
+def check(values: Any, start_ms: int, answers: list[PeerAnswer]) -> None:
+    """Compare all windows; raise an error if one is wrong, doubled or lost."""
+    lows, highs = values.min(axis=1), values.max(axis=1)
+    means, count = values.mean(axis=1), values.shape[1]
+    numbers = {name: number for number, name in enumerate(NAMES)}
+    unmarked = [each for each in answers if not each.marked]
+    places = {each.place for each in unmarked}
+    if len(places) != len(unmarked) or len(places) != len(values) * SENSORS:
+        raise SystemExit(f"{len(unmarked)} answers of {len(places)} windows")
+    for each in unmarked:
+        at = (each.place[1] - start_ms) // SIZE_MS, numbers[each.place[0]]
+        found = each.figures
+        if (found.count, found.min, found.max) != (count, lows[at], highs[at]) or not math.isclose(
+            found.avg, means[at], rel_tol=TOLERANCE
+        ):
+            raise SystemExit(f"{each.place}: {found}, is {count}, {means[at]}, {lows[at]}")
+
+
+def _used(worker: Worker, broker_pid: int) -> dict[str, float]:
+    """Return the CPU seconds of each process so far."""
+    found: dict[str, float] = {}
+    for process in [psutil.Process(broker_pid), *worker.processes()]:
+        times, line = process.cpu_times(), " ".join(process.cmdline())
+        for pattern, name in PROCESSES.items():
+            if pattern in line:
+                found[name] = found.get(name, 0.0) + times.user + times.system
+                break
+    return found
+
+
+if __name__ == "__main__":
+    main()
