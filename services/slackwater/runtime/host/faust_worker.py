@@ -29,6 +29,7 @@ from mode import Service
 from slackwater.runtime.logs.assigned import AssignedConsumer, Begin, RecordBatch
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.connecting import probe_before_connect
+from slackwater.runtime.logs.receiving import receive_in_chunks
 from slackwater.runtime.logs.transport import Isolation, Log, PositionGoneError
 from slackwater.runtime.service.entry import exit_code_of, leave
 
@@ -268,6 +269,7 @@ def run_consumer(
     """
     live = LiveConsumer(name, cluster, _end)
     probe_before_connect()
+    receive_in_chunks()
 
     async def beside() -> None:
         try:
