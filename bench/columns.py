@@ -1,9 +1,10 @@
 """Throughput of messages of columns (`format: json-columns`), end to end.
 
-    python -m bench.columns [--readings 36000000] [--replicas 1]
+    python -m bench.columns [--readings 36000000] [--rates 100000,2000000] [--replicas 1]
 
 A backlog of messages with 1,000 readings each is written to four partitions by sensor; `slackwater
-up` computes windows of a second of 1,000 sensors, 100 readings a window. Each window is compared
+up` computes windows of a second of 1,000 sensors. The sensors have sent at a rate (`--rates`): at
+100,000 readings/s a window of a sensor has 100 readings. Each window is compared
 with the readings sent. The rate is that of the difference between this backlog and one of a sixth,
 so it does not contain the start; the CPU time of each process, in ns a reading, likewise. The
 workload is that of `bench.peers`, in which each message is one reading.
@@ -31,8 +32,6 @@ from slackwater.runtime.logs.topics import TopicLayout, ensure_topics
 
 READINGS_A_MESSAGE: Final = 1_000
 SENSORS: Final = workload.BACKLOG_SENSORS
-A_WINDOW: Final = workload.BACKLOG_PER_S * SIZE_MS // 1_000
-"""Readings of all sensors in a window."""
 NAMES: Final = [f"s{sensor:04d}" for sensor in range(SENSORS)]
 PROCESSES: Final = {
     "kafka.Kafka": "broker",
@@ -47,41 +46,43 @@ def main() -> None:
     """Measure two backlogs, and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--readings", type=int, default=36_000_000)
+    parser.add_argument("--rates", default="100000,2000000")
     parser.add_argument("--replicas", type=int, default=1)
     options = parser.parse_args()
-    windows = options.readings // A_WINDOW
-    short_s, of_short = backlog(windows // 6, options.replicas)
-    long_s, of_long = backlog(windows, options.replicas)
-    more = (windows - windows // 6) * A_WINDOW
     names = list(PROCESSES.values())
-    ns = (f"{(of_long[name] - of_short[name]) / more * 1e9:.0f}" for name in names)
-    print(f"| readings | replicas | readings/s | with the start | {' | '.join(names)} |")
+    print(f"| sent at | readings | readings/s | with the start | {' | '.join(names)} |")
     print(f"|{'---|' * (4 + len(names))}")
-    print(
-        f"| {windows * A_WINDOW:,} | {options.replicas} | {more / (long_s - short_s):,.0f} |"
-        f" {windows * A_WINDOW / long_s:,.0f} | {' | '.join(ns)} |"
-    )
+    for rate in map(int, options.rates.split(",")):
+        windows = options.readings // rate
+        short_s, of_short = backlog(windows // 6, rate, options.replicas)
+        long_s, of_long = backlog(windows, rate, options.replicas)
+        more = (windows - windows // 6) * rate
+        ns = (f"{(of_long[name] - of_short[name]) / more * 1e9:.0f}" for name in names)
+        print(
+            f"| {rate:,} | {windows * rate:,} | {more / (long_s - short_s):,.0f} |"
+            f" {windows * rate / long_s:,.0f} | {' | '.join(ns)} |"
+        )
 
 
-def values_of(windows: int) -> Any:
+def values_of(windows: int, rate: int) -> Any:
     """Return the values by window, reading of a sensor in the window, and sensor."""
-    numbers = np.arange(windows * A_WINDOW, dtype=np.int64)
+    numbers = np.arange(windows * rate, dtype=np.int64)
     values = (1_500 + numbers * 7919 % 1_000) / 100
-    return values.reshape(windows, A_WINDOW // SENSORS, SENSORS)
+    return values.reshape(windows, rate // SENSORS, SENSORS)
 
 
-def fill(bootstrap: str, values: Any, start_ms: int) -> int:
-    """Write the backlog, and the readings that close its windows; return its bytes."""
-    writer, size = workload.producer(bootstrap), 0
+def fill(bootstrap: str, values: Any, start_ms: int) -> None:
+    """Write the backlog, and the readings that close its windows."""
+    writer = workload.producer(bootstrap)
     rows, sources = READINGS_A_MESSAGE // (SENSORS // workload.SOURCES), workload.SOURCES
-    per_ms = workload.BACKLOG_PER_S // 1_000
+    per_window = values.shape[1] * SENSORS
     for window, of_window in enumerate(values):
         for first in range(0, len(of_window), rows):
             for source in range(sources):
                 sensors = np.arange(source, SENSORS, sources)
                 numbers = np.arange(first, first + rows)[:, None] * SENSORS + sensors
-                ts = start_ms + window * SIZE_MS + numbers.ravel() // per_ms
-                size += _put(
+                ts = start_ms + window * SIZE_MS + numbers.ravel() * SIZE_MS // per_window
+                _put(
                     writer,
                     source,
                     {
@@ -94,10 +95,9 @@ def fill(bootstrap: str, values: Any, start_ms: int) -> int:
     for source in range(sources):
         _put(writer, source, {"ts": [end_ms], "sensor": NAMES[source], "value": 0.0})
     writer.flush()
-    return size
 
 
-def _put(writer: Any, source: int, message: dict[str, Any]) -> int:
+def _put(writer: Any, source: int, message: dict[str, Any]) -> None:
     data = orjson.dumps(message)
     while True:
         try:
@@ -106,20 +106,19 @@ def _put(writer: Any, source: int, message: dict[str, Any]) -> int:
             writer.poll(0.05)
         else:
             writer.poll(0)
-            return len(data)
+            return
 
 
-def backlog(windows: int, replicas: int) -> tuple[float, dict[str, float]]:
+def backlog(windows: int, rate: int, replicas: int) -> tuple[float, dict[str, float]]:
     """Return the seconds from the start to the last answer, and the CPU seconds of each process."""
     start_ms = (int(time.time()) - 3_600) * 1_000 - windows * SIZE_MS
-    values = values_of(windows)
+    values = values_of(windows, rate)
     with tempfile.TemporaryDirectory(prefix="slackwater-columns-") as folder:
         broker = EmbeddedBroker(Path(folder) / "broker", heap_mib_max=1_024, runs_long=True)
         with broker:
             layout = [TopicLayout(workload.TOPIC, workload.SOURCES, {})]
             ensure_topics(broker.bootstrap, layout)
-            size = fill(broker.bootstrap, values, start_ms)
-            print(f"{windows * A_WINDOW:,} readings, {size / windows / A_WINDOW:.0f} bytes each")
+            fill(broker.bootstrap, values, start_ms)
             job = Job(
                 broker.bootstrap,
                 Path(folder),

@@ -1,6 +1,6 @@
 """Runs every bench and writes ``bench/README.md``: the machine, the figures, how to repeat each.
 
-make bench            all of them, about twelve minutes on two cores
+make bench            all of them, about fifteen minutes on two cores
 make bench ARGS=codec one of them, printed, nothing written
 """
 
@@ -21,6 +21,8 @@ BENCHES = {
     "restart": "`kill -9` of everything, until right answers come in time again",
     "json_parse": "Messages of JSON, parsing alone",
     "json_input": "Readings of a plain topic of JSON, consumer included",
+    "formats": "Messages with many readings, parsing alone",
+    "columns": "Messages of columns, from the topic to checked windows",
     "codec": "The codec, per reading",
     "deltas": "Folding slices at the root",
 }
@@ -28,7 +30,7 @@ NOTES = """\
 A rate is sustained if every window of its phase was stable within a second of its normal time.
 Latency is that of each window's first answer, seen by a consumer, after its normal time. Cores and
 MB are those of each process and its children, measured over the phase. The embedded broker runs
-with its quick-start flags (C1 compiler only, serial collector). Other pages: what a query costs
+as for `slackwater up` (optimising compiler, serial collector). Other pages: what a query costs
 ([queries.md](queries.md)), and other stream processors ([peers](peers/README.md)).
 """
 
