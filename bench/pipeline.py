@@ -2,10 +2,11 @@
 
 A generator in this process writes source logs as proxies do (columns of real-looking data, 1,000
 keys, flushed at the cut points); broker, orderer, aggregator and root are real processes, one
-replica of each, with the settings of `slackwater up`. The JVMs compile what they run often, so the
-first minute is not measured: latency falls by a third in it. A rate is *sustained* if the last window of its phase came no later than a second
-after its normal time. Latency is ``seen_at - due_at`` of each window's first answer. At the end
-one stream falls silent for three times the bound, at 100,000 readings/s.
+replica of each, with the settings of `slackwater up`. The first minute is not measured: the JVMs
+compile what runs often, and latency falls by a third. A rate is *sustained* if the last window of
+its phase came no later than a second after its normal time. Latency is ``seen_at - due_at`` of each
+window's first answer. At the end one stream falls silent for three times the bound, at 100,000
+readings/s.
 
 Run with ``python bench/pipeline.py [--rates 10000,100000] [--seconds 12]``; prints Markdown.
 """
