@@ -56,7 +56,9 @@ def _by_message(parsed: Parsed, messages: int) -> list[Any]:
     elements = _elements(parsed)
     assert parsed.elements is not None
     at = parsed.elements.messages
-    assert (at[1:] >= at[:-1]).all() or parsed.bad, "the messages are not in order"
+    of_readings = at[parsed.indices]
+    assert (of_readings[1:] >= of_readings[:-1]).all(), "the messages are not in order"
+    assert (parsed.indices[1:] > parsed.indices[:-1]).all(), "the readings are not in order"
     for message, element in zip(at.tolist(), elements, strict=True):
         found[message].append(element)
     return found

@@ -70,6 +70,27 @@ def parse_dividing(
     return joined(done, fields) if done else no_elements(fields)
 
 
+def in_order(parsed: Parsed) -> Parsed:
+    """Return the same with elements and readings in the order of the messages."""
+    elements = parsed.elements
+    assert elements is not None, "messages are in order without"
+    order = np.argsort(elements.messages, kind="stable")
+    to = np.empty(len(order), np.int64)
+    to[order] = np.arange(len(order))
+    indices = to[parsed.indices]
+    by_index = np.argsort(indices)
+    return replace(
+        parsed,
+        indices=indices[by_index],
+        stimes=parsed.stimes[by_index],
+        key_index=parsed.key_index[by_index],
+        values=tuple(column[by_index] for column in parsed.values),
+        bad=tuple(replace(bad, index=int(to[bad.index])) for bad in parsed.bad),
+        boundaries=tuple(sorted((int(to[at]), watermark) for at, watermark in parsed.boundaries)),
+        elements=Elements(elements.messages[order], elements.indices[order], elements.lasts[order]),
+    )
+
+
 def halves(start: int, end: int) -> list[tuple[int, int]]:
     """Divide [start, end) into two runs."""
     middle = (start + end) // 2

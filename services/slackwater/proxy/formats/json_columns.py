@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise, repeat
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -31,6 +31,7 @@ from slackwater.proxy.columns import keys_of
 from slackwater.proxy.formats.elements import (
     elements_max,
     halves,
+    in_order,
     numbered,
     parse_dividing,
     undivided,
@@ -73,30 +74,25 @@ class JsonColumnsReader:
         if self._scanner is None or not messages:
             return self.parse_without_scanner(messages)
         scanned = self._scanner.scan_columns(Messages.of(messages), self._elements_max)
-        parts = [
-            self._scanned(scanned, start, end)
-            if is_scanned
-            else self._left(messages[start:end], start)
-            for start, end, is_scanned in _runs(len(messages), scanned.left)
-        ]
-        return joined(parts, len(self.spec.fields))
+        if not len(scanned.left):
+            return self._scanned(scanned)
+        left = scanned.left.tolist()
+        rest = moved(self._left([messages[i] for i in left]), left)
+        return in_order(joined([self._scanned(scanned), rest], len(self.spec.fields)))
 
-    def _scanned(self, scanned: ScannedColumns, start: int, end: int) -> Parsed:
-        """Return the readings of the messages [start, end), all of which were scanned."""
-        assert self._scanner is not None
-        first = int(scanned.counts[:start].sum())
-        elements = numbered(scanned.counts[start:end], start)
-        rows = slice(first, first + len(elements))
+    def _scanned(self, scanned: ScannedColumns) -> Parsed:
+        """Return the readings of the scanned messages."""
+        elements = numbered(scanned.counts)
         return Parsed(
             np.arange(len(elements), dtype=np.int64),
-            scanned.stimes[rows],
-            scanned.key_index[rows],
+            scanned.stimes,
+            scanned.key_index,
             self._keys_of_scanner,
-            tuple(column[rows] for column in scanned.values),
+            tuple(scanned.values),
             elements=elements,
         )
 
-    def _left(self, messages: Sequence[bytes], first: int) -> Parsed:
+    def _left(self, messages: Sequence[bytes]) -> Parsed:
         """Parse messages that the scanner has left, with its codes of keys."""
         assert self._scanner is not None
         parsed = self.parse_without_scanner(messages)
@@ -104,8 +100,7 @@ class JsonColumnsReader:
         if self._rows.paths[0] and len(index):
             codes = np.array([self._scanner.code(key) for key in parsed.keys], np.int32)
             index = codes[index]
-        parsed = replace(parsed, key_index=index, keys=self._keys_of_scanner)
-        return moved(parsed, range(first, first + len(messages)))
+        return replace(parsed, key_index=index, keys=self._keys_of_scanner)
 
     @property
     def _keys_of_scanner(self) -> Sequence[str]:
@@ -212,18 +207,6 @@ class JsonColumnsReader:
         if empty.any() or too_long.any():
             return None
         return index if _is_list(column) else np.repeat(index, counts), keys
-
-
-def _runs(n: int, left: type_i64) -> Iterator[tuple[int, int, bool]]:
-    """Divide n messages into runs [start, end) of scanned messages and of messages that are left.
-
-    Yields start, end and whether the run was scanned.
-    """
-    is_left = np.zeros(n, np.bool_)
-    is_left[left] = True
-    edges = [0, *(np.flatnonzero(np.diff(is_left)) + 1).tolist(), n]
-    for start, end in pairwise(edges):
-        yield start, end, not is_left[start]
 
 
 def _kind(value: Any, kind_of: Callable[[Any], Any | None]) -> Any | None:

@@ -4,7 +4,8 @@ Codes are assigned in the order of first occurrence, so a list of keys decodes t
 arrays allocated by Python, because the compiled code allocates no memory: if a key does not fit,
 the function reports this, and its caller enlarges the arrays and continues.
 
-Hashes are seeded per process, so that senders cannot choose keys that collide.
+Hashes depend on two secrets of the process, so that senders cannot choose keys that collide: each
+word is multiplied by a secret, and both halves of the product are used.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from slackwater.proxy.scan.memory import (
     I32,
     I64,
     U64,
+    high_product,
     load_i32,
     load_i64,
     load_u8,
@@ -34,9 +36,10 @@ KEY_BYTES_MAX: Final = 64 * 1024 * 1024
 NO_ROOM: Final = -1
 _PLACES_MIN: Final = 4_096
 _BYTES_MIN: Final = 64 * 1024
-_PRIME: Final = 0xD6E8FEB86659FD93
 # Of the table's description, in words of eight bytes: addresses, sizes, and what is in use.
-_TABLE, _MASK, _HASHES, _STARTS, _BYTES, _BYTES_SIZE, _SEED, _COUNT, _USED = range(0, 72, 8)
+_TABLE, _MASK, _HASHES, _STARTS, _BYTES, _BYTES_SIZE, _SEED, _COUNT, _USED, _FACTOR = range(
+    0, 80, 8
+)
 
 
 @inner
@@ -53,17 +56,20 @@ def _load_tail(at: int, size: int, end: int) -> int:
 
 
 @inner
-def _hash(at: int, size: int, end: int, seed: int) -> int:
+def _mixed(word: int, factor: int) -> int:
+    return (word * factor) ^ high_product(word, factor)
+
+
+@inner
+def _hash(at: int, size: int, end: int, keys: int) -> int:
+    seed, factor = load_u64(keys + _SEED), load_u64(keys + _FACTOR)
     hashed = seed ^ U64(size)
     while size >= 8:
-        hashed = (hashed ^ load_u64(at)) * U64(_PRIME)
-        hashed ^= hashed >> U64(32)
+        hashed = _mixed(hashed ^ load_u64(at), factor)
         at += 8
         size -= 8
-    hashed = (hashed ^ _load_tail(at, size, end)) * U64(_PRIME)
-    hashed ^= hashed >> U64(32)
-    hashed *= U64(_PRIME)
-    return hashed ^ (hashed >> U64(29))
+    hashed = _mixed(hashed ^ _load_tail(at, size, end), factor)
+    return _mixed(hashed ^ seed, factor)
 
 
 @inner
@@ -83,7 +89,7 @@ def code_of(at: int, size: int, end: int, keys: int) -> int:
     table, mask = load_i64(keys + _TABLE), load_i64(keys + _MASK)
     hashes, starts = load_i64(keys + _HASHES), load_i64(keys + _STARTS)
     stored = load_i64(keys + _BYTES)
-    hashed = _hash(at, size, end, load_u64(keys + _SEED))
+    hashed = _hash(at, size, end, keys)
     place = I64(hashed & U64(mask))
     while True:
         code = I64(load_i32(table + 4 * place)) - 1
@@ -129,8 +135,10 @@ class Keys:
     """The keys of a stream and their codes."""
 
     def __init__(self) -> None:
-        # Python's own hash seed, which is random per process.
-        self._seed = np.uint64(hash("slackwater") & (2**64 - 1))
+        # Of Python's own hash seed, which is random per process.
+        self._seed, self._factor = (
+            np.uint64(hash(text) & (2**64 - 1)) for text in ("slackwater", "keys")
+        )
         self.forget()
 
     def forget(self) -> None:
@@ -141,7 +149,7 @@ class Keys:
         self._hashes = np.zeros(_PLACES_MIN // 2, np.uint64)
         self._starts = np.zeros(_PLACES_MIN // 2 + 1, np.int64)
         self._bytes = np.zeros(_BYTES_MIN, np.uint8)
-        self._description = np.zeros(9, np.int64)
+        self._description = np.zeros(10, np.int64)
         self._describe()
 
     @property
@@ -199,6 +207,7 @@ class Keys:
         words = (table, len(self._table) - 1, hashes, starts, stored, len(self._bytes))
         self._description[: len(words)] = words
         self._description.view(np.uint64)[_SEED // 8] = self._seed
+        self._description.view(np.uint64)[_FACTOR // 8] = self._factor | np.uint64(1)
 
 
 def _longer(array: Any, size: int) -> Any:

@@ -88,8 +88,7 @@ class Scanner:
         self._drop_keys_if_large()
         n, fields = len(messages), self._plan.fields
         starts, ends, places = _places(messages)
-        # A message has at most one row more than commas.
-        room = int(kernel.commas(*places, n)) + n
+        room = int(kernel.rows_at_most(*places, n, rows_max))
         status, counts = np.empty(n, np.uint8), np.empty(n, np.int64)
         stimes, values = np.empty(room, np.int64), np.empty((fields, room))
         key_index, sizes = np.empty(room, np.int32), np.empty(FIELD + fields, np.int64)

@@ -22,6 +22,10 @@ from aiokafka import conn as aiokafka_conn
 from aiokafka.conn import AIOKafkaConnection, AIOKafkaProtocol
 
 _SIZE: Final = struct.Struct(">i")
+_CHUNK_BYTES_MIN: Final = 32 * 1024
+"""Smaller chunks are copied: asyncio receives into 256 KiB, which may be mapped for one chunk
+alone, and a process may have 65,530 mappings."""
+_read_from_stream = AIOKafkaConnection._read
 
 
 class ChunkProtocol(AIOKafkaProtocol):  # type: ignore[misc]
@@ -34,9 +38,14 @@ class ChunkProtocol(AIOKafkaProtocol):  # type: ignore[misc]
         self._requested_bytes = 0
         self._complete: asyncio.Future[None] | None = None
         self._error: Exception | None = None
+        self._is_released = False
 
     def data_received(self, data: bytes) -> None:
         """Keep a chunk; it is not passed to the stream reader."""
+        if self._is_released:
+            return
+        if len(data) < _CHUNK_BYTES_MIN:
+            data = bytes(memoryview(data))
         self._chunks.append(memoryview(data))
         self._received_bytes += len(data)
         if self._received_bytes >= self._requested_bytes:
@@ -76,6 +85,11 @@ class ChunkProtocol(AIOKafkaProtocol):  # type: ignore[misc]
             size -= len(chunk)
         return b"".join(taken)
 
+    def release(self) -> None:
+        """Drop what was received, and what still arrives."""
+        self._is_released = True
+        self._chunks.clear()
+
     def _end(self, error: Exception | None) -> None:
         if self._error is None:
             self._error = error or asyncio.IncompleteReadError(b"", self._requested_bytes)
@@ -93,16 +107,22 @@ async def _read_responses(connection: Callable[[], AIOKafkaConnection | None]) -
         return
     protocol = here._protocol
     del here
-    while True:
-        (size,) = _SIZE.unpack(await protocol.read(_SIZE.size))
-        if size < 0:
-            raise ConnectionError(f"a response of {size} bytes")
-        response = await protocol.read(size)
-        here = connection()
-        if here is None:
-            return
-        here._handle_frame(response)
-        del here
+    if not isinstance(protocol, ChunkProtocol):  # created before ``receive_in_chunks``
+        await _read_from_stream(connection)
+        return
+    try:
+        while True:
+            (size,) = _SIZE.unpack(await protocol.read(_SIZE.size))
+            if size < 0:
+                raise ConnectionError(f"a response of {size} bytes")
+            response = await protocol.read(size)
+            here = connection()
+            if here is None:
+                return
+            here._handle_frame(response)
+            del here, response
+    finally:
+        protocol.release()
 
 
 def receive_in_chunks() -> None:

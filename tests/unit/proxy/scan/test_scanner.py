@@ -6,7 +6,9 @@ import json
 import pickle
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +20,10 @@ from tests.fuzz.mutants import COLUMNS_MUTANTS, MUTANTS, ScanMutant, findings_of
 from tests.fuzz.near import STREAMS
 
 from slackwater.model.deployment import FieldSpec, KeySpec, StreamSpec, TimeSpec
+from slackwater.proxy.formats.json_columns import JsonColumnsReader
 from slackwater.proxy.json_input import JsonReader
-from slackwater.proxy.messages import Messages
-from slackwater.proxy.scan import compiled, scanner_of
+from slackwater.proxy.messages import Messages, Parsed
+from slackwater.proxy.scan import compiled, kernel, scanner_of
 from slackwater.proxy.scan.keys import KEYS_MAX, Keys
 from slackwater.proxy.scan.scanner import Scanner
 
@@ -112,6 +115,35 @@ def test_a_message_of_more_rows_than_the_maximum_is_left() -> None:
     rows = [b'{"k":"a","at":[1,2,3]}', b'{"k":"a","at":[4,5]}']
     scanned = scanner().scan_columns(Messages.of(rows), 2)
     assert (scanned.left.tolist(), scanned.stimes.tolist()) == ([0], [4_000, 5_000])
+
+
+def test_messages_that_are_left_are_parsed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = JsonColumnsReader(SPEC)
+    batches: list[int] = []
+    without = reader.parse_without_scanner
+
+    def counted(messages: Sequence[bytes]) -> Parsed:
+        batches.append(len(messages))
+        return without(messages)
+
+    monkeypatch.setattr(reader, "parse_without_scanner", counted)
+    keys = ["m", "gr\u00fcn", "n", "blau"]
+    rows = [json.dumps({"k": keys[i % 4], "at": [i, i + 1]}).encode() for i in range(100)]
+    parsed = reader.parse(rows)
+    assert batches == [25]
+    assert parsed.stimes.tolist() == [1_000 * j for i in range(100) for j in (i, i + 1)]
+    assert parsed.elements is not None
+    assert parsed.elements.messages.tolist() == [i for i in range(100) for _ in range(2)]
+    names = [parsed.keys[code] for code in parsed.key_index.tolist()]
+    assert names == [keys[i % 4] for i in range(100) for _ in range(2)]
+
+
+def test_commas_of_texts_and_of_long_messages_take_no_memory() -> None:
+    rows = [b'{"k":"a","at":[1],"more":"%s"}' % (b"," * 500_000), b"," * 3_000_000]
+    messages = Messages.of(rows)
+    starts, ends = messages.starts.ctypes.data, messages.ends.ctypes.data
+    assert kernel.rows_at_most(starts, ends, 2, 1_000) == 1_000
+    assert scanner().scan_columns(messages, 1_000).left.tolist() == [1]
 
 
 def test_what_is_left_stands_in_its_place() -> None:
@@ -287,6 +319,16 @@ def test_a_key_has_one_code_and_a_code_one_key(texts: list[str]) -> None:
     codes = [keys.code(text) for text in texts]
     assert [keys.texts[code] for code in codes] == texts
     assert sorted(set(codes)) == list(range(len(keys.texts)))
+
+
+def test_keys_that_differ_in_their_high_bits_have_hashes_of_their_own() -> None:
+    """A product of 64 bits loses the high bits of a word, so such keys were easy to choose."""
+    parts = "0000000000000000", "0000000p000p000p"
+    names = ["".join(choice) for choice in product(parts, repeat=10)]
+    keys = Keys()
+    for name in names:
+        keys.code(name)
+    assert len(set(keys._hashes[: len(names)].tolist())) == len(names)
 
 
 def test_the_table_grows_with_its_keys_and_keeps_their_codes() -> None:

@@ -14,6 +14,7 @@ from aiokafka.conn import AIOKafkaConnection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slackwater.runtime.logs import receiving as receiving_
 from slackwater.runtime.logs.receiving import ChunkProtocol, receive_in_chunks
 
 
@@ -116,3 +117,21 @@ def test_a_waiting_read_gets_the_error_of_the_connection() -> None:
             await received.read(1)
 
     asyncio.run(run())
+
+
+def test_a_closed_connection_holds_nothing() -> None:
+    async def run() -> None:
+        received = await protocol()
+        received.data_received(bytes(100_000))
+        received.release()
+        received.data_received(bytes(100_000))
+        assert not received._chunks
+
+    asyncio.run(run())
+
+
+def test_a_connection_that_was_opened_before_is_read_as_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(AIOKafkaConnection, "_read", staticmethod(receiving_._read_responses))
+    assert responses_read(framed([b"one", b"two"])) == [b"one", b"two"]
