@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
@@ -54,9 +55,10 @@ STREAM: Final = (
 class Feeder(threading.Thread):
     """Stamps and sends ``per_s`` readings per second of each stream, evenly over each second."""
 
-    def __init__(self, bootstrap: str, per_s: int) -> None:
+    def __init__(self, bootstrap: str, per_s: int, streams: Sequence[str] = STREAMS) -> None:
         super().__init__(daemon=True)
         self.per_s = per_s
+        self._streams = streams
         self._ending = threading.Event()
         self._producer = Producer(
             {
@@ -86,7 +88,7 @@ class Feeder(threading.Thread):
 
     def _send(self, stime: int, number: int) -> None:
         reading = f'{{"k":"k{number % KEYS}","t":{stime},"v":{number % 100}.5}}'
-        for name in STREAMS:
+        for name in self._streams:
             self._producer.produce(f"in-{name}", reading)
         self._producer.poll(0)
 
@@ -155,16 +157,27 @@ class LiveAnswers(threading.Thread):
 
 
 class Up:
-    """`slackwater up` in a folder, on a fixed port."""
+    """`slackwater up` in a folder, on a fixed port.
 
-    def __init__(self, folder: Path, replicas: int, *, more: str = "") -> None:
+    ``more``: declarations of the query's streams; ``unread``: other streams with theirs.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        replicas: int,
+        *,
+        more: str = "",
+        unread: Mapping[str, str] | None = None,
+    ) -> None:
         self.folder = folder
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self._port: int = probe.getsockname()[1]
         self.bootstrap = f"127.0.0.1:{self._port}"
         self._file = folder / "deployment.yaml"
-        streams = "\n".join(STREAM.format(name=name, more=more) for name in STREAMS)
+        declared = dict.fromkeys(STREAMS, more) | dict(unread or {})
+        streams = "\n".join(STREAM.format(name=name, more=of) for name, of in declared.items())
         self._file.write_text(
             DEPLOYMENT.format(
                 streams=streams, names=", ".join(STREAMS), query=QUERY, replicas=replicas

@@ -1,7 +1,9 @@
 """The same readings through every input: the same stable results, bit for bit.
 
 Each input is one stream with its own query: a file, HTTP, MQTT, ``slackwater.Producer``, and a
-topic in each format. They assign the same ids, so the sums are computed in the same order.
+topic in each format. They assign the same ids, so the sums are computed in the same order. In a
+topic of three partitions each partition assigns ids of its own: there, averages are equal up to
+rounding.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from tests.integration.test_topic_formats import (
     FIELDS,
     FORMS,
@@ -25,7 +28,7 @@ from tests.integration.test_topic_formats import (
     rows,
     send,
 )
-from tests.making import make_topics
+from tests.making import SENDS_ONCE, make_topics
 from tests.mosquitto import Mosquitto
 from tests.ports import free_port
 from tests.registry_stub import RegistryStub
@@ -38,12 +41,15 @@ from slackwater.runtime.local.broker import EmbeddedBroker
 from slackwater.runtime.local.stack import StackOptions
 from slackwater.runtime.local.stack_thread import StackThread
 from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.logs.topics import confluent_client
 from slackwater.runtime.logs.transport import read_to_end
 
 pytestmark = [pytest.mark.slow]
 
 READINGS = 900
-INPUTS = (*FORMS, "file", "mqtt", "posted", "python")
+EQUAL = (*FORMS, "file", "mqtt", "posted", "python")
+INPUTS = (*EQUAL, "divided")
+PARTITIONS = 3
 MINUTE_US = 60_000_000
 
 
@@ -54,6 +60,7 @@ def of_inputs(registry: str, mqtt: str, port: int) -> str:
         "mqtt": f'    mqtt: {{broker: "{mqtt}", topics: [rooms/1]}}\n',
         "posted": "    http: {}\n",
         "python": "    http: {}\n",
+        "divided": "    topic: {name: in-divided, format: json}\n",
     }
     streams = "".join(
         f"  {name}:\n{own}    key: {{{place}: node}}\n    time: {{{place}: ts, unit: ms}}\n"
@@ -96,6 +103,14 @@ def produce(url: str, some: Sequence[Row]) -> None:
         producer.send({name: [row[name] for row in some] for name in ("node", "ts", *FIELDS)})
 
 
+def divide(bootstrap: str, some: Sequence[Row]) -> None:
+    """Send to the partitions in turn."""
+    producer = Producer(confluent_client(bootstrap) | SENDS_ONCE)
+    for i, row in enumerate(some):
+        producer.produce("in-divided", json.dumps(row), partition=i % PARTITIONS)
+    assert producer.flush(WAIT_S_MAX) == 0
+
+
 def stable(transport: KafkaTransport, name: str) -> dict[tuple[str, str], Mapping[str, Any]]:
     """Return the figures of each window and key."""
     log = (f"sw.results.of-{name}.stable", 0)
@@ -123,10 +138,12 @@ def test_every_input_has_the_same_stable_results(tmp_path: Path, mosquitto: Mosq
         for schema_id, schema in enumerate((SCHEMA, NEWER), 1):
             registry.register(schema_id, schema)
         make_topics(broker.bootstrap, [f"in-{form}" for form in FORMS])
+        make_topics(broker.bootstrap, ["in-divided"], partitions=PARTITIONS)
         (tmp_path / "reading.avsc").write_text(json.dumps(SCHEMA))
         path, data = tmp_path / "d.yaml", tmp_path / "data"
         path.write_text(of_inputs(registry.url, mosquitto.address, port))
         send(broker.bootstrap, as_messages(some, 500))
+        divide(broker.bootstrap, some)
         stack = StackThread(
             StackOptions(path, load_deployment(path), data, bootstrap=broker.bootstrap)
         )
@@ -140,7 +157,8 @@ def test_every_input_has_the_same_stable_results(tmp_path: Path, mosquitto: Mosq
             post(url, some)
             produce(url, some)
             transport = KafkaTransport(broker.bootstrap)
-            last = some[-1]["ts"] * 1_000 // MINUTE_US
+            # The last reading of a partition closes the windows before it.
+            last = some[-PARTITIONS]["ts"] * 1_000 // MINUTE_US
             windows = len({at for row in some if (at := row["ts"] * 1_000 // MINUTE_US) < last})
             for name in INPUTS:
                 eventually(
@@ -151,5 +169,10 @@ def test_every_input_has_the_same_stable_results(tmp_path: Path, mosquitto: Mosq
         finally:
             stack.stop()
     assert sum(f["temperature"]["count"] for f in results["json"].values()) > READINGS - 20
-    for name in INPUTS:
+    for name in EQUAL:
         assert results[name] == results["json"], name
+    divided = results["divided"]
+    assert len(divided) >= windows
+    for place, fields in divided.items():
+        for field, figures in fields.items():
+            assert figures == pytest.approx(results["json"][place][field], rel=1e-12), place
