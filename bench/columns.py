@@ -50,6 +50,7 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, default=1)
     options = parser.parse_args()
     names = list(PROCESSES.values())
+    print("Sent at: the rate of the readings' own times. CPU of each process in ns a reading.\n")
     print(f"| sent at | readings | readings/s | with the start | {' | '.join(names)} |")
     print(f"|{'---|' * (4 + len(names))}")
     for rate in map(int, options.rates.split(",")):
