@@ -49,6 +49,8 @@ STIME_US_MAX: Final = 253_402_300_800_000_000
 """The year 10000. A later time is an error; below it, sums of times fit into int64."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND_DAY_US: Final = -62_135_510_400_000_000
+"""0001-01-02. pyarrow also has a year 0, which the definition refuses, in any time zone."""
 _UNIX: Final = re.compile(r"([+-]?)(?=\.?[0-9])0*([0-9]{0,18})(?:\.([0-9]*))?", re.ASCII)
 _UNIX_DIGITS_MAX: Final = 38
 """Digits of a pyarrow decimal, leading zeros not counted."""
@@ -244,8 +246,10 @@ def _quick_iso(texts: Texts) -> type_i64 | None:
         cast = _cast(texts, kind)
         if cast is not None:
             values: type_i64 = cast.cast(pa.int64()).to_numpy(zero_copy_only=False)
-            outside = len(values) and np.abs(values).max() >= STIME_US_MAX
-            return None if outside else values
+            is_inside = not len(values) or (
+                values.min() >= _SECOND_DAY_US and values.max() < STIME_US_MAX
+            )
+            return values if is_inside else None
     return None
 
 

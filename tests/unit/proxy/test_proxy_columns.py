@@ -123,6 +123,25 @@ def test_fractions_of_a_microsecond_are_cut_off(text: str, unit: Any, us: int) -
     assert set(values.tolist()) == {us}
 
 
+@pytest.mark.parametrize("rows", [1, 20])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0000-01-01T07:08:09.5",
+        "0000-12-31T23:00:00-05:00",
+        "0001-01-01T00:00:00+05:00",
+        "0001-01-01",
+    ],
+)
+def test_the_first_year_is_one(text: str, rows: int) -> None:
+    spec = TimeSpec(("t",), unit="iso")
+    stimes, bad = times(pa.array([text] * rows), spec)
+    wanted = time_of(text, spec)
+    assert bad.tolist() == [wanted is None] * rows
+    assert stimes.tolist() == [wanted or 0] * rows
+    assert (wanted is None) == text.startswith("0000")
+
+
 def test_strptime_with_fractions_of_any_length() -> None:
     spec = TimeSpec(("t",), format="%Y-%m-%d %H:%M:%S.%f")
     for fraction, us in (("5", 500_000), ("000123", 123), ("25", 250_000)):
