@@ -4,8 +4,8 @@
 
 A backlog of messages with 1,000 readings each is written to four partitions by sensor; `slackwater
 up` computes windows of a second of 1,000 sensors. The sensors have sent at a rate (`--rates`): at
-100,000 readings/s a window of a sensor has 100 readings. Each window is compared
-with the readings sent. The rate is that of the difference between this backlog and one of a sixth,
+100,000 readings/s a window of a sensor has 100 readings. Each window is compared with the readings
+sent. The rate is that of the difference between this backlog and one of a sixth,
 so it does not contain the start; the CPU time of each process, in ns a reading, likewise. The
 workload is that of `bench.peers`, in which each message is one reading.
 """
@@ -22,6 +22,7 @@ from typing import Any, Final
 import numpy as np
 import orjson
 import psutil
+from bench.idle import cpu_s
 from bench.peers import workload
 from bench.peers.check import SIZE_MS, TOLERANCE, PeerAnswer
 from bench.peers.run import wait_quiet
@@ -33,13 +34,7 @@ from slackwater.runtime.logs.topics import TopicLayout, ensure_topics
 READINGS_A_MESSAGE: Final = 1_000
 SENSORS: Final = workload.BACKLOG_SENSORS
 NAMES: Final = [f"s{sensor:04d}" for sensor in range(SENSORS)]
-PROCESSES: Final = {
-    "kafka.Kafka": "broker",
-    "SparkSubmit": "Spark",
-    "slackwater.proxy": "proxy",
-    "slackwater.host": "hosts",
-}
-"""Part of a command line, and the name of its process."""
+KINDS: Final = ("broker", "aggregator's JVM", "proxy", "host")
 
 
 def main() -> None:
@@ -49,16 +44,15 @@ def main() -> None:
     parser.add_argument("--rates", default="100000,2000000")
     parser.add_argument("--replicas", type=int, default=1)
     options = parser.parse_args()
-    names = list(PROCESSES.values())
     print("Sent at: the rate of the readings' own times. CPU of each process in ns a reading.\n")
-    print(f"| sent at | readings | readings/s | with the start | {' | '.join(names)} |")
-    print(f"|{'---|' * (4 + len(names))}")
+    print(f"| sent at | readings | readings/s | with the start | {' | '.join(KINDS)} |")
+    print(f"|{'---|' * (4 + len(KINDS))}")
     for rate in map(int, options.rates.split(",")):
         windows = options.readings // rate
         short_s, of_short = backlog(windows // 6, rate, options.replicas)
         long_s, of_long = backlog(windows, rate, options.replicas)
         more = (windows - windows // 6) * rate
-        ns = (f"{(of_long[name] - of_short[name]) / more * 1e9:.0f}" for name in names)
+        ns = (f"{(of_long[name] - of_short[name]) / more * 1e9:.0f}" for name in KINDS)
         print(
             f"| {rate:,} | {windows * rate:,} | {more / (long_s - short_s):,.0f} |"
             f" {windows * rate / long_s:,.0f} | {' | '.join(ns)} |"
@@ -83,31 +77,17 @@ def fill(bootstrap: str, values: Any, start_ms: int) -> None:
                 sensors = np.arange(source, SENSORS, sources)
                 numbers = np.arange(first, first + rows)[:, None] * SENSORS + sensors
                 ts = start_ms + window * SIZE_MS + numbers.ravel() * SIZE_MS // per_window
-                _put(
-                    writer,
-                    source,
-                    {
-                        "ts": ts.tolist(),
-                        "sensor": rows * [NAMES[sensor] for sensor in sensors],
-                        "value": of_window[first : first + rows, sensors].ravel().tolist(),
-                    },
-                )
+                columns = {
+                    "ts": ts.tolist(),
+                    "sensor": rows * [NAMES[sensor] for sensor in sensors],
+                    "value": of_window[first : first + rows, sensors].ravel().tolist(),
+                }
+                workload.put(writer, source, orjson.dumps(columns))
     end_ms = start_ms + len(values) * SIZE_MS + workload.CLOSING_MS
     for source in range(sources):
-        _put(writer, source, {"ts": [end_ms], "sensor": NAMES[source], "value": 0.0})
+        columns = {"ts": [end_ms], "sensor": NAMES[source], "value": 0.0}
+        workload.put(writer, source, orjson.dumps(columns))
     writer.flush()
-
-
-def _put(writer: Any, source: int, message: dict[str, Any]) -> None:
-    data = orjson.dumps(message)
-    while True:
-        try:
-            writer.produce(workload.TOPIC, data, partition=source)
-        except BufferError:
-            writer.poll(0.05)
-        else:
-            writer.poll(0)
-            return
 
 
 def backlog(windows: int, rate: int, replicas: int) -> tuple[float, dict[str, float]]:
@@ -127,17 +107,16 @@ def backlog(windows: int, rate: int, replicas: int) -> tuple[float, dict[str, fl
                 format="json-columns",
                 replicas=replicas,
             )
-            worker, seen = (
-                Worker(PEERS["slackwater"], job),
-                Seen(broker.bootstrap, PEERS["slackwater"].topics),
-            )
-            began_s, before = time.time(), sum(psutil.Process(broker.pid).cpu_times()[:2])
+            peer = PEERS["slackwater"]
+            worker, seen = Worker(peer, job), Seen(broker.bootstrap, peer.topics)
+            of_broker = psutil.Process(broker.pid)
+            began_s, before = time.time(), cpu_s([of_broker])
             worker.start()
             seen.start()
             try:
                 wait_quiet(worker, seen, windows * SENSORS)
-                used = _used(worker, broker.pid)
-                used["broker"] -= before
+                used = dict(cpu_s([of_broker, *worker.processes()]))
+                used["broker"] -= before["broker"]
             finally:
                 worker.kill()
                 seen.stop()
@@ -163,18 +142,6 @@ def check(values: Any, start_ms: int, answers: list[PeerAnswer]) -> None:
             found.avg, means[at], rel_tol=TOLERANCE
         ):
             raise SystemExit(f"{each.place}: {found}, is {count}, {means[at]}, {lows[at]}")
-
-
-def _used(worker: Worker, broker_pid: int) -> dict[str, float]:
-    """Return the CPU seconds of each process so far."""
-    found: dict[str, float] = {}
-    for process in [psutil.Process(broker_pid), *worker.processes()]:
-        times, line = process.cpu_times(), " ".join(process.cmdline())
-        for pattern, name in PROCESSES.items():
-            if pattern in line:
-                found[name] = found.get(name, 0.0) + times.user + times.system
-                break
-    return found
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -52,13 +52,16 @@ def table(up: Up, rate: int, seconds: float) -> None:
     seen.start()
     time.sleep(SETTLE_S)
     seen.first_late_s.clear()
-    woken, before = Wakeups(), cpu_s(up)
+    woken, before = Wakeups(), cpu_s(up.processes())
     began = time.monotonic()
     woken.look(up.processes(), began)
     time.sleep(seconds)
     woken.look(up.processes(), time.monotonic())
     took = time.monotonic() - began
-    used = {kind: (after - before.get(kind, 0.0)) / took for kind, after in cpu_s(up).items()}
+    used = {
+        kind: (after - before.get(kind, 0.0)) / took
+        for kind, after in cpu_s(up.processes()).items()
+    }
     if feeder is not None:
         feeder.stop()
     late_ms = [1000 * late for late in seen.first_late_s] or [float("nan")]
@@ -72,10 +75,10 @@ def table(up: Up, rate: int, seconds: float) -> None:
     print(f"| all | {sum(rates.values()):,.0f} | {100 * sum(used.values()):.1f} |", flush=True)
 
 
-def cpu_s(up: Up) -> Mapping[str, float]:
+def cpu_s(processes: Iterable[psutil.Process]) -> Mapping[str, float]:
     """CPU seconds so far, by kind of process."""
     spent: dict[str, float] = defaultdict(float)
-    for process in up.processes():
+    for process in processes:
         try:
             times = process.cpu_times()
             spent[kind_of(process.cmdline())] += times.user + times.system

@@ -67,10 +67,13 @@ def running(unread: Sequence[str], declared: str) -> Iterator[Up]:
 def used(up: Up, seconds: float) -> Mapping[str, float]:
     """Return the share of a core that each kind of process uses."""
     time.sleep(SETTLE_S)
-    before, began = cpu_s(up), time.monotonic()
+    before, began = cpu_s(up.processes()), time.monotonic()
     time.sleep(seconds)
     took = time.monotonic() - began
-    return {kind: (after - before.get(kind, 0.0)) / took for kind, after in cpu_s(up).items()}
+    return {
+        kind: (after - before.get(kind, 0.0)) / took
+        for kind, after in cpu_s(up.processes()).items()
+    }
 
 
 def row(more: int, per_s: int, used_: Mapping[str, float], base: Mapping[str, float]) -> None:

@@ -79,9 +79,14 @@ def fill(bootstrap: str, count: int, start_ms: int) -> None:
 
 
 def _put(writer: Producer, partition: int, reading: WorkloadReading) -> None:
+    put(writer, partition, message(reading), reading[1])
+
+
+def put(writer: Producer, partition: int, value: bytes, key: str | None = None) -> None:
+    """Write a message; wait while the producer's queue is full."""
     while True:
         try:
-            writer.produce(TOPIC, message(reading), reading[1], partition)
+            writer.produce(TOPIC, value, key, partition)
             return
         except BufferError:
             writer.poll(0.05)

@@ -68,29 +68,26 @@ def _elements(parsed: Parsed) -> list[Any]:
     """Return each element: its index, whether it is the last, and what was read."""
     elements = parsed.elements
     assert elements is not None
-    read: dict[int, Any] = {bad.index: ("malformed", bad.detail, bad.stime) for bad in parsed.bad}
-    read |= dict(parsed.boundaries)
-    columns = [column.tolist() for column in parsed.values]
-    for i, at in enumerate(parsed.indices.tolist()):
-        values = repr([column[i] for column in columns])
-        read[at] = (int(parsed.stimes[i]), parsed.keys[int(parsed.key_index[i])], values)
-    total = len(parsed.bad) + len(parsed.boundaries) + len(parsed.indices)
+    read, total = _outcomes(parsed)
     assert sorted(read) == list(range(len(elements))), "an element was not read"
     assert total == len(elements), "an element was read twice"
     numbers = zip(elements.indices.tolist(), elements.lasts.tolist(), strict=True)
     return [(*number, read[i]) for i, number in enumerate(numbers)]
 
 
-def _judge(parsed: Parsed, messages: list[bytes], wanted: list[Any]) -> Findings:
-    read: dict[int, Any] = {}
-    for bad in parsed.bad:
-        read[bad.index] = ("malformed", bad.detail, bad.stime)
+def _outcomes(parsed: Parsed) -> tuple[dict[int, Any], int]:
+    """Return what was read by index, and the number of outcomes: greater if one is repeated."""
+    read: dict[int, Any] = {bad.index: ("malformed", bad.detail, bad.stime) for bad in parsed.bad}
     read |= dict(parsed.boundaries)
     columns = [column.tolist() for column in parsed.values]
     for i, at in enumerate(parsed.indices.tolist()):
         values = repr([column[i] for column in columns])
         read[at] = (int(parsed.stimes[i]), parsed.keys[int(parsed.key_index[i])], values)
-    total = len(parsed.bad) + len(parsed.boundaries) + len(parsed.indices)
+    return read, len(parsed.bad) + len(parsed.boundaries) + len(parsed.indices)
+
+
+def _judge(parsed: Parsed, messages: list[bytes], wanted: list[Any]) -> Findings:
+    read, total = _outcomes(parsed)
     if sorted(read) != list(range(len(messages))) or total != len(messages):
         return [f"{len(messages)} messages were read as {total}"]
     found = []

@@ -21,7 +21,7 @@ _GROW_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """Rows of a batch, one per message; those in ``left`` have no reading."""
+    """Rows of a batch of messages, one each; those in ``left`` have no reading."""
 
     stimes: type_i64
     key_index: type_i32
@@ -32,17 +32,11 @@ class Scanned:
 
 
 @dataclass(frozen=True, slots=True)
-class ScannedColumns:
+class ScannedColumns(Scanned):
     """Rows of a batch of columns, those of each message in consecutive rows."""
 
-    stimes: type_i64
-    key_index: type_i32
-    values: type_f64
-    """A row of numbers per field."""
     counts: type_i64
     """The number of rows of each message; 0 for those that are left."""
-    left: Any
-    """Indices of the messages left to the definition."""
 
 
 class Scanner:
@@ -108,7 +102,7 @@ class Scanner:
             self._keys.grow(max(_GROW_BYTES, int(ends[done] - starts[done])))
         self._keys.decode()
         left = np.flatnonzero(status)
-        return ScannedColumns(stimes[:row], key_index[:row], values[:, :row], counts, left)
+        return ScannedColumns(stimes[:row], key_index[:row], values[:, :row], left, counts)
 
     def _drop_keys_if_large(self) -> None:
         if self._keys.is_large:
