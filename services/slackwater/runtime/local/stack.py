@@ -60,6 +60,8 @@ BROKER_S_MAX = 10.0
 """Longest wait for the response of an external broker."""
 ANCHOR_AHEAD_US = 1_000_000
 AGGREGATORS = "aggregator/"
+FIRST_AGGREGATOR_S_MAX = 12.0
+"""Longest delay of the other replicas' aggregators by the start of the first one."""
 _LOOK_S = 0.2
 
 
@@ -393,9 +395,21 @@ class Stack:
                 _log.info("queries are not registered yet: %s", error)
 
     async def _start_fragments(self) -> None:
+        """Start the first aggregator and the hosts; when it is ready, the other aggregators.
+
+        The start of an aggregator takes seven seconds of CPU time. One replica suffices for exact
+        answers, and on two cores they begin a third earlier if the replicas' aggregators start one
+        after the other.
+        """
         self._paused = await asyncio.to_thread(self.registration.paused)
-        await self._start_rest(fragment_specs(self.running, self.launch))
+        specs = fragment_specs(self.running, self.launch)
+        first, *others = [s for s in specs if s.name.startswith(AGGREGATORS)] or [None]
+        await self._start_rest(spec for spec in specs if spec not in others)
         self._truncate()
+        if first is not None and others:
+            with contextlib.suppress(EnvironmentProblem):  # not ready in time
+                await self.wait_ready([first.name], FIRST_AGGREGATOR_S_MAX)
+            await self._start_rest(others)
 
     async def _start_rest(self, specs: Iterable[ProcessSpec]) -> None:
         for spec in specs:
