@@ -403,12 +403,13 @@ class Stack:
         """
         self._paused = await asyncio.to_thread(self.registration.paused)
         specs = fragment_specs(self.running, self.launch)
-        first, *others = [s for s in specs if s.name.startswith(AGGREGATORS)] or [None]
+        aggregators = [spec for spec in specs if spec.name.startswith(AGGREGATORS)]
+        others = aggregators[1:]
         await self._start_rest(spec for spec in specs if spec not in others)
         self._truncate()
-        if first is not None and others:
+        if others:
             with contextlib.suppress(EnvironmentProblem):  # not ready in time
-                await self.wait_ready([first.name], FIRST_AGGREGATOR_S_MAX)
+                await self.wait_ready([aggregators[0].name], FIRST_AGGREGATOR_S_MAX)
             await self._start_rest(others)
 
     async def _start_rest(self, specs: Iterable[ProcessSpec]) -> None:
