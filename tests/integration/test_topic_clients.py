@@ -246,10 +246,10 @@ def test_a_client_that_is_paused_and_resumed_reads_each_message_once(
     for _ in range(rounds):
         client.pause()
         eventually(written.more_than(written.delivered + 5), "more messages")
-        promised = written.delivered
+        known = written.delivered
         ends = client.resume(WAIT_S_MAX)
         assert ends is not None
-        assert ends[0] >= promised, "the end offset is not older than the request"
+        assert ends[0] >= known, "the end offset is not older than the request"
         eventually(partial(read.reaches, client, ends[0]), "all up to the end offset")
     written.stop()
     eventually(partial(read.reaches, client, written.delivered), "the rest")

@@ -21,7 +21,7 @@ from typing import Any
 
 from slackwater.deployment.sharing import as_in_last_run, share
 from slackwater.model.deployment import Deployment
-from slackwater.model.errors import DeploymentError, EnvironmentProblem, SlackwaterError, UsageError
+from slackwater.model.errors import EnvironmentProblem, SlackwaterError, UsageError
 from slackwater.primitives.eventclock import AnchoredClock, EventClock
 from slackwater.runtime.local.broker import EmbeddedBroker, why_no_answer
 from slackwater.runtime.local.broker_security import CLIENT_FILE, security_of
@@ -36,8 +36,8 @@ from slackwater.runtime.local.layout import (
     process_names,
     proxy_specs,
 )
-from slackwater.runtime.local.logtail import last_message
 from slackwater.runtime.local.ownhosts import OwnHosts
+from slackwater.runtime.local.readiness import raise_what_ended, wait_ready
 from slackwater.runtime.local.registration import Registration
 from slackwater.runtime.local.supervisor import ProcessEvent, Supervisor
 from slackwater.runtime.logs.cluster import Cluster, find_cluster
@@ -45,7 +45,6 @@ from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.security.credentials import Role
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.heartbeats import HeartbeatListener
-from slackwater.runtime.service.parts import FAILED_CODE
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 from slackwater.runtime.service.retired import RetiredTopics
 from slackwater.runtime.service.settings import Settings, settings
@@ -271,32 +270,15 @@ class Stack:
         return anchor_wall_us
 
     async def wait_ready(self, names: Iterable[str], within_s: float) -> None:
-        """Wait until these processes report ready.
-
-        A process that ends with exit code 2 or 3 before it is ready has a problem that no restart
-        repairs. Its last message is raised here as the corresponding error.
-        """
-        waiting = list(names)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + within_s
-        while True:
-            waiting = [name for name in waiting if not self.listener.ready(name)]
-            if not waiting:
-                return
-            for name in waiting:
-                _raise_what_ended(self.supervisor, self.listener, name)
-            if loop.time() > deadline:
-                logs = self._directory.path / "logs"
-                raise EnvironmentProblem(
-                    f"not ready after {within_s:g} s: {', '.join(waiting)} (see {logs})"
-                )
-            await asyncio.sleep(0.05)
+        """Wait until these processes report ready; see ``readiness``."""
+        logs = self._directory.path / "logs"
+        await wait_ready(self.supervisor, self.listener, logs, names, within_s)
 
     def raise_what_gave_up(self) -> None:
         """Raise the error of a process that no restart repairs (exit code 2 or 3), if any."""
         for name in self.supervisor.names():
             if not self.listener.ready(name):
-                _raise_what_ended(self.supervisor, self.listener, name)
+                raise_what_ended(self.supervisor, self.listener, name)
 
     async def stop(self) -> None:
         """Stop everything; allowed at any time, and repeatedly."""
@@ -449,13 +431,3 @@ class Stack:
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         self._background.append(asyncio.create_task(work))
-
-
-def _raise_what_ended(supervisor: Supervisor, listener: HeartbeatListener, name: str) -> None:
-    """Raise the error with which a process ended, if no restart repairs it."""
-    code, beat = supervisor.last_exit(name), listener.latest(name)
-    if beat is not None and not beat.ready:
-        code = beat.detail.get(FAILED_CODE, code)
-    if code in {UsageError.exit_code, EnvironmentProblem.exit_code}:
-        error = EnvironmentProblem if code == EnvironmentProblem.exit_code else DeploymentError
-        raise error(f"{name}: {last_message(supervisor.log_path(name), name)}")
