@@ -84,8 +84,8 @@ class Draining:
         for process, pid in self._supervisor.pids().items():
             if not process.startswith(f"{HOST}/"):
                 continue
-            mib, parts = self._mib_of(pid), self._supervisor.parts(process)
-            if mib > HOST_MIB_MAX + FRAGMENT_MIB_MAX * len(parts):
+            mib, fragments = self._mib_of(pid), self._fragments(process)
+            if mib > HOST_MIB_MAX + FRAGMENT_MIB_MAX * len(fragments):
                 self._not_before_s = now_s + AGAIN_S
                 self._supervisor.record(process, f"uses {mib:,.0f} MiB; moving its fragments")
                 await self.drain(process)
@@ -104,7 +104,7 @@ class Draining:
             self._supervisor.record(process, f"cannot be drained: {new} did not start")
             await self._supervisor.end(new)
             return
-        for part in self._supervisor.parts(process):
+        for part in self._fragments(process):
             if self._supervisor.process_of(part) == process:
                 await self._move(part, process, new)
         await self._supervisor.end(process)

@@ -127,6 +127,16 @@ def test_a_host_within_its_bound_and_whatever_is_no_host_stay() -> None:
     assert kept.run == ["broker", "host/0", "host/1"]
 
 
+def test_a_host_without_fragments_has_the_allowance_of_none() -> None:
+    """Its fragments were moved to hosts of their own; the host itself is no fragment."""
+    kept = Kept()
+    kept.run.append("host/2")
+    kept.mib["host/2"] = HOST_MIB_MAX + 1
+    during(kept, draining(kept).run(), 60.0)
+    assert kept.run == ["broker", "host/0", "host/1", "host/new-1"]
+    assert kept.at["orderer/q.0.a"] == "host/0"
+
+
 def test_what_is_full_again_at_once_is_no_leak_and_is_drained_again_much_later() -> None:
     kept = Kept()
     kept.mib |= dict.fromkeys(("host/0", "host/new-1", "host/new-2"), BOUND_MIB + 1)
