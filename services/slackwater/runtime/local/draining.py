@@ -26,7 +26,8 @@ from slackwater.runtime.service.heartbeats import HeartbeatListener
 
 HOST_MIB_MAX: Final = 512
 """Allowance of a host without fragments: 100 for the process, 128 for records in flight, 64 for
-records read ahead; the rest is a reserve."""
+records read ahead, 64 for records read recently (``RECENT_BYTES_MAX``; ``REMEMBERED_BYTES_MAX``
+twice); the rest is a reserve."""
 FRAGMENT_MIB_MAX: Final = 384
 """Allowance of each fragment: 256 for H, and the rest for the readings that a join retains."""
 LOOK_S: Final = 5.0
