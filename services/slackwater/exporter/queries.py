@@ -27,11 +27,12 @@ def process_names_of(deployment: Deployment, found: Mapping[str, QueryDefinition
     set of orderers, and only the registry shows which queries do.
     """
     registered = {name: each.spec for name, each in found.items() if each.state == "running"}
+    paused = [name for name, each in found.items() if each.state == "paused"]
     declared = {name: query for name, query in deployment.queries.items() if name not in found}
     live = share(replace(deployment, queries=declared | registered), registered)
     queries = {name: query for name, query in live.queries.items() if name in registered}
-    known = {*process_names(replace(live, queries=queries), broker=False)}
-    names = process_names(live, broker=False)
+    known = {*process_names(replace(live, queries=queries), broker=False, paused=paused)}
+    names = process_names(live, broker=False, paused=paused)
     return [name for name in names if name in known or kind_of(name) != "orderer"]
 
 

@@ -160,7 +160,8 @@ class Stack:
     @property
     def process_names(self) -> tuple[str, ...]:
         """Names of its processes and parts, with the broker if it is embedded."""
-        return process_names(self.running, broker=not self._has_external_broker)
+        has_own_broker = not self._has_external_broker
+        return process_names(self.running, broker=has_own_broker, paused=self._paused)
 
     async def open(self) -> str:
         """First phase of both starts: directory, broker, topics; returns the broker's address."""
@@ -394,7 +395,7 @@ class Stack:
 
     async def _start_fragments(self) -> None:
         self._paused = await asyncio.to_thread(self.registration.paused)
-        await self._start_rest(fragment_specs(self.running, self.launch))
+        await self._start_rest(fragment_specs(self.running, self.launch, self._paused))
         self._truncate()
 
     async def _start_rest(self, specs: Iterable[ProcessSpec]) -> None:
