@@ -19,6 +19,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from slackwater.controller.accepting import accept_tls
 from slackwater.controller.links import (
     HELLO_S_MAX,
     FrameLink,
@@ -177,12 +178,10 @@ class Controller:
         self._failure = asyncio.get_running_loop().create_future()
         try:
             tls = self._config.tls
-            self._server = await asyncio.start_server(
-                self._serve,
-                listen.host,
-                listen.port,
-                ssl=None if tls is None else tls.accepting,
-                ssl_handshake_timeout=None if tls is None else HELLO_S_MAX,
+            self._server = await (
+                asyncio.start_server(self._serve, listen.host, listen.port)
+                if tls is None
+                else accept_tls(self._serve, *listen, tls.accepting, HELLO_S_MAX)
             )
         except OSError as error:
             raise EnvironmentProblem(f"--listen {listen}: {error.strerror or error}") from None
