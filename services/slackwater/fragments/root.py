@@ -43,8 +43,12 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
     if definition.state == "deleted":
         raise UsageError(f"query {of.query} has been deleted: there is no root {name}")
     spec = definition.spec
-    answered = read_root_state(transport, of.query, of.part)
-    placement = known.placement(of.process, -1 if answered is None else answered.placement)
+
+    def answered_with() -> int:
+        answered = read_root_state(transport, of.query, of.part)
+        return -1 if answered is None else answered.placement
+
+    placement = known.placement(of.process, answered_with)
     time = known.normal_time(spec)
     config = RootConfig(
         fragment=of.process,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.protocols.dpc.sunion.operators import BucketPiece
@@ -70,14 +70,14 @@ class RegistryView:
         """Whether placement numbers are those of the replicated record."""
         return self._placements is not None
 
-    def placement(self, root: str, above: int) -> int:
+    def placement(self, root: str, above: Callable[[], int]) -> int:
         """Return the placement number of a root that starts.
 
         On a node the number is that of the replicated record, also after a restart. Otherwise each
-        start takes a greater one. ``above``: see ``Registry.take_placement``.
+        start takes a greater one. ``above``: see ``Registry.take_placement``; called if needed.
         """
         if self._placements is None:
-            return self.registry.take_placement(root, above)
+            return self.registry.take_placement(root, above())
         return self._placements.of(root)
 
     def recorded_placement(self, fragment: str) -> int:

@@ -62,6 +62,15 @@ def test_a_root_that_starts_again_in_the_same_host_sees_that_its_query_was_delet
         root.make("q.0", view, cast(Any, None))
 
 
+def test_a_number_of_the_record_needs_no_state_record(registry: Registry) -> None:
+    """A root that starts reads its state topic several times; on a node not for its number."""
+    placements = SimpleNamespace(of=lambda process: {"root/q.0": 7}[process])
+    view = RegistryView(registry, FILE, cast(Any, placements))
+    assert view.placement("root/q.0", lambda: pytest.fail("it is not read")) == 7
+    number = RegistryView(registry, FILE).placement("root/q.0", lambda: 3)
+    assert number > 3
+
+
 def test_the_last_fragment_of_a_query_ends_the_wait_for_the_clock(
     registry: Registry, no_more_clocks: Callable[[], bool]
 ) -> None:
