@@ -272,7 +272,8 @@ def heartbeat_metrics(
         name: GaugeMetricFamily(metric, text, labels=["process"])
         for name, (metric, text) in GAUGES.items()
     }
-    for process in sorted(set(expected) - beats.keys()):
+    expected = frozenset(expected)
+    for process in sorted(expected - beats.keys()):
         ready.add_metric([process], 0.0)
     quarantined: defaultdict[tuple[str, str], int] = defaultdict(int)
     for process, beat in beats.items():
