@@ -104,12 +104,14 @@ class Node:
         self._problem = self._clock_problem = ""
         self._clocks: dict[str, ClockOffset] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._failure: asyncio.Future[None]
 
     async def run(self) -> None:
         """Run until SIGTERM or SIGINT."""
         loop, stopping = asyncio.get_running_loop(), asyncio.Event()
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, stopping.set)
+        self._failure = loop.create_future()
         self._machine.open()
         try:
             for address in self._config.controllers:
@@ -117,9 +119,10 @@ class Node:
             self._start(self._settle_always())
             self._start(self._register_always())
             ending = asyncio.create_task(stopping.wait())
-            done, _ = await asyncio.wait({ending, *self._tasks}, return_when="FIRST_COMPLETED")
-            for task in done - {ending}:
-                task.result()  # an unexpected error ends the node
+            both: set[asyncio.Future[Any]] = {ending, self._failure}
+            await asyncio.wait(both, return_when="FIRST_COMPLETED")
+            if self._failure.done():
+                self._failure.result()
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -127,7 +130,16 @@ class Node:
             await self._machine.close()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.add(asyncio.create_task(work))
+        """Run a part of the node, also one that begins later; an error of it ends the node."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if not self._failure.done():
+            self._failure.set_exception(error)
 
     # Controllers
 
@@ -145,6 +157,7 @@ class Node:
                 ) as client:
                     self._clients[address] = client
                     measuring = asyncio.create_task(self._compare_clocks(client))
+                    measuring.add_done_callback(self._ended)
                     try:
                         await self._report_to(client, address)
                     finally:

@@ -14,15 +14,16 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from slackwater.deployment.sharing import as_in_last_run, share
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError, UsageError
 from slackwater.primitives.eventclock import AnchoredClock, EventClock
+from slackwater.runtime.local.background import Background
 from slackwater.runtime.local.broker import EmbeddedBroker, why_no_answer
 from slackwater.runtime.local.broker_security import CLIENT_FILE, security_of
 from slackwater.runtime.local.changes import without_queries
@@ -107,7 +108,7 @@ class Stack:
         self._clock = clock or SystemClock()
         self._on_event = on_event
         self._directory = DataDirectory(options.data_dir)
-        self._background: list[asyncio.Task[None]] = []
+        self._background = Background()
         self._launch: Launch | None = None
         self._early: dict[str, ProcessSpec] = {}
         """Processes started before the broker responded."""
@@ -161,7 +162,8 @@ class Stack:
     @property
     def process_names(self) -> tuple[str, ...]:
         """Names of its processes and parts, with the broker if it is embedded."""
-        return process_names(self.running, broker=not self._has_external_broker)
+        has_own_broker = not self._has_external_broker
+        return process_names(self.running, broker=has_own_broker, paused=self._paused)
 
     async def open(self) -> str:
         """First phase of both starts: directory, broker, topics; returns the broker's address."""
@@ -184,10 +186,10 @@ class Stack:
         inputs = None if self._has_external_broker else 1
         await asyncio.to_thread(self.registration.make_topics, input_partitions=inputs)
         self._listener = HeartbeatListener(self._transport).start()
-        self._in_background(self._supervisor.watch_logs())
+        self._background.run("watch of the logs", self._supervisor.watch_logs)
         kept = (self._supervisor, self._listener, self._launch)
-        self._in_background(OwnHosts(*kept).run())
-        self._in_background(Draining(*kept).run())
+        self._background.run("watch of long turns", OwnHosts(*kept).run)
+        self._background.run("watch of the hosts' memory", Draining(*kept).run)
         return cluster.bootstrap
 
     async def start_up(self) -> None:
@@ -211,7 +213,8 @@ class Stack:
             self._write_run()
         await self._start_fragments()
         if missing:
-            self._in_background(self._register_later(missing, event_clock))
+            register = partial(self._register_later, missing, event_clock)
+            self._background.run("registration", register)
 
     def set_queries(self, deployment: Deployment, paused: Iterable[str]) -> None:
         """Set the queries, paused ones too; ``QueryChanges`` starts and ends their fragments."""
@@ -225,7 +228,7 @@ class Stack:
         """Delete the topics that only deleted queries have used, after a grace period."""
         if self._retired is None:
             self._retired = RetiredTopics(self.transport, self.listener)
-            self._in_background(self._retired.run())
+            self._background.run("deletion of topics", self._retired.run)
         self._retired.read(registered)
 
     @property
@@ -282,10 +285,7 @@ class Stack:
 
     async def stop(self) -> None:
         """Stop everything; allowed at any time, and repeatedly."""
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
-        self._background.clear()
+        await self._background.end()
         if self._supervisor is not None:
             await self._supervisor.stop_all()
         if self._listener is not None:
@@ -372,7 +372,7 @@ class Stack:
         while names:
             await asyncio.sleep(_LOOK_S)
             try:
-                names = await asyncio.to_thread(self.registration.register, names, event_clock)
+                names[:] = await asyncio.to_thread(self.registration.register, names, event_clock)
             except SlackwaterError as error:
                 _log.info("queries are not registered yet: %s", error)
 
@@ -384,7 +384,7 @@ class Stack:
         after the other.
         """
         self._paused = await asyncio.to_thread(self.registration.paused)
-        specs = fragment_specs(self.running, self.launch)
+        specs = fragment_specs(self.running, self.launch, self._paused)
         aggregators = [spec for spec in specs if spec.name.startswith(AGGREGATORS)]
         others = aggregators[1:]
         await self._start_rest(spec for spec in specs if spec not in others)
@@ -409,7 +409,8 @@ class Stack:
 
     def _truncate(self) -> None:
         self._truncation = Truncation(self.transport, self._deployment.queries.values())
-        self._in_background(self._truncation.run(self._settings.truncate_every_s))
+        every_s = self._settings.truncate_every_s
+        self._background.run("truncation of logs", partial(self._truncation.run, every_s))
 
     @property
     def launch(self) -> Launch:
@@ -428,6 +429,3 @@ class Stack:
                 {} if kept is None else kept.lives(),
                 {name: query.child_query for name, query in self._deployment.queries.items()},
             )
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        self._background.append(asyncio.create_task(work))
