@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from slackwater.producer.columns import UNUSABLE, array_of, checked, is_column, is_text, repeated
+from slackwater.producer.columns import UNUSABLE, array_of, is_column, plain, repeated
 from slackwater.producer.sink import ProducerError
 
 BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -61,7 +61,7 @@ def as_table(piece: Readings) -> Any:
     names = dict.fromkeys(name for reading in piece for name in reading)
     try:
         columns = {name: array_of(name, [one.get(name) for one in piece]) for name in names}
-        return _plain(pa.table(columns))
+        return pa.table(columns)
     except ProducerError as error:
         raise ProducerError(f"the readings of a batch differ in their types: {error}") from error
     except UNUSABLE as error:
@@ -173,7 +173,7 @@ def _table_of(columns: Mapping[str, Any]) -> Any:
         name: array_of(name, value) if is_column(value) else repeated(name, value, n)
         for name, value in columns.items()
     }
-    return _plain(pa.table(arrays))
+    return pa.table(arrays)
 
 
 def _from_pandas(frame: Any) -> Any:
@@ -196,15 +196,4 @@ def _from_pandas(frame: Any) -> Any:
 def _plain(table: Any) -> Any:
     """Return the table without metadata and dictionaries; all-null columns become float64."""
     names = table.column_names
-    columns = list(map(_plain_column, names, table.columns))
-    return pa.table(columns, names=names)
-
-
-def _plain_column(name: str, column: Any) -> Any:
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    elif pa.types.is_null(column.type):
-        column = column.cast(pa.float64())
-    if is_text(column.type) or pa.types.is_nested(column.type):
-        checked(name, column)
-    return column
+    return pa.table(list(map(plain, names, table.columns)), names=names)

@@ -36,11 +36,12 @@ def array_of(name: str, values: Any) -> Any:
 
     Raises ``ProducerError`` if the values have no common type.
     """
-    if isinstance(values, pa.Array | pa.ChunkedArray):
-        return values
     try:
+        if isinstance(values, pa.Array | pa.ChunkedArray):
+            return plain(name, values)
         if hasattr(values, "__arrow_c_stream__"):
-            return pa.chunked_array(values.copy() if hasattr(values, "copy") else values)
+            copied = values.copy() if hasattr(values, "copy") else values
+            return plain(name, pa.chunked_array(copied))
         if not hasattr(values, "ndim"):
             return _from_objects(values)
         if np.ma.isMaskedArray(values):
@@ -55,10 +56,22 @@ def array_of(name: str, values: Any) -> Any:
         raise unusable(name, values, error) from error
 
 
+def plain(name: str, column: Any) -> Any:
+    """Return a column of the caller's buffers without a dictionary; one of nulls is float64.
+
+    Raises ``ProducerError`` if a text is not UTF-8.
+    """
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if is_text(column.type) or pa.types.is_nested(column.type):
+        _check_utf8(name, column)
+    return _without_null_type(column)
+
+
 def repeated(name: str, value: Any, n: int) -> Any:
     """Return a column with the same value in n rows."""
     try:
-        return pa.repeat(pa.scalar(value), n)
+        return _without_null_type(pa.repeat(pa.scalar(value), n))
     except UNUSABLE as error:
         raise ProducerError(f"column {name!r} cannot be converted: {error}") from error
 
@@ -77,8 +90,11 @@ def unusable(name: str, values: Any, error: Exception) -> ProducerError:
     return ProducerError(f"column {name!r}{row} cannot be converted: {error}")
 
 
-def checked(name: str, texts: Any) -> None:
-    """Raise ``ProducerError`` if a text from the caller's buffers is not UTF-8."""
+def _without_null_type(column: Any) -> Any:
+    return column.cast(pa.float64()) if pa.types.is_null(column.type) else column
+
+
+def _check_utf8(name: str, texts: Any) -> None:
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid as error:
@@ -92,10 +108,10 @@ def checked(name: str, texts: Any) -> None:
 
 def _from_objects(values: Sequence[Any] | Any) -> Any:
     try:
-        return pa.array(values)
+        return _without_null_type(pa.array(values))
     except UNUSABLE:
         # With pandas' rules NaN among texts is a missing value.
-        return pa.array(values, from_pandas=True)
+        return _without_null_type(pa.array(values, from_pandas=True))
 
 
 def _is_usable(objects: Sequence[Any]) -> bool:
@@ -117,9 +133,12 @@ def _from_texts(texts: Any) -> Any:
         if codes.max() < 0x80:
             characters = codes.astype(np.uint8)
             used = characters != 0
-            if not (used[:, 1:] > used[:, :-1]).any():
+            has_inner_nul = used.ravel()[1:] > used.ravel()[:-1]
+            has_inner_nul[width - 1 :: width] = False  # from one row to the next
+            if not has_inner_nul.any():
                 ends = np.zeros(n + 1, np.int32)
-                np.cumsum(np.count_nonzero(used, axis=1), out=ends[1:])
+                lengths = used.view(np.uint8) @ np.ones(width, np.uint8)
+                np.cumsum(lengths, out=ends[1:], dtype=np.int32)
                 buffers = [None, pa.py_buffer(ends), pa.py_buffer(characters[used])]
                 return pa.Array.from_buffers(pa.string(), n, buffers)
     return pa.array(texts.tolist(), pa.string())

@@ -59,6 +59,8 @@ def test_texts_of_numpy_that_are_long_or_empty() -> None:
         (np.array(["a", None, NAN], object), ["a", None, None]),
         (["a", NAN, None], ["a", None, None]),
         (np.array([1, None, 2.5], object), [1.0, None, 2.5]),
+        ([None, None], [None, None]),
+        (np.array([None], object), [None]),
         (np.array([1, 2], ">i4"), [1, 2]),
         (np.array([1.5, 2.5], ">f8"), [1.5, 2.5]),
         (np.arange(6)[::2], [0, 2, 4]),
@@ -71,11 +73,13 @@ def test_texts_of_numpy_that_are_long_or_empty() -> None:
         ([dt.datetime(2026, 1, 1, 1, tzinfo=ZoneInfo("Europe/Berlin"))],
          [dt.datetime(2026, 1, 1, tzinfo=dt.UTC)]),
     ],
-    ids=["object", "list", "numbers", "big-endian int", "big-endian float", "strided", "float32",
-         "masked", "chunked", "dictionary", "series", "datetime64", "time zone"],
+    ids=["object", "list", "numbers", "nulls", "null objects", "big-endian int", "big-endian float",
+         "strided", "float32", "masked", "chunked", "dictionary", "series", "datetime64", "time zone"],
 )  # fmt: skip
 def test_columns_of_many_forms(values: Any, expected: list[Any]) -> None:
-    assert column(values).to_pylist() == expected
+    found = column(values)
+    assert found.to_pylist() == expected
+    assert not pa.types.is_null(found.type)
 
 
 @pytest.mark.parametrize(
@@ -112,3 +116,7 @@ def test_an_error_of_single_readings_names_the_column_and_the_row() -> None:
     readings = [{"ts": 1, "t": 1.0}, {"ts": 2}, {"ts": 3, "t": "warm"}]
     with pytest.raises(ProducerError, match="differ in their types: column 't', row 2,"):
         as_table(pieces_of(readings))
+
+
+def test_a_single_value_that_is_missing_is_a_number() -> None:
+    assert pieces_of({"ts": [1, 2], "t": None})["t"].type == pa.float64()
