@@ -77,7 +77,7 @@ def values_of(windows: int, rate: int) -> Any:
 
 
 def fill(bootstrap: str, values: Any, start_ms: int) -> None:
-    """Write the backlog in prepared messages, and the readings that close its windows."""
+    """Write the backlog in prepared messages."""
     writer = workload.producer(bootstrap)
     rows, sources = READINGS_A_MESSAGE // (SENSORS // workload.SOURCES), workload.SOURCES
     per_window = values.shape[1] * SENSORS
@@ -93,11 +93,11 @@ def fill(bootstrap: str, values: Any, start_ms: int) -> None:
                     "value": of_window[first : first + rows, sensors].ravel().tolist(),
                 }
                 workload.put(writer, source, orjson.dumps(columns))
-    close(writer, values, start_ms)
+    writer.flush()
 
 
 def send(bootstrap: str, values: Any, start_ms: int) -> None:
-    """Write the same readings with ``slackwater.Producer``."""
+    """Write the same backlog with ``slackwater.Producer``."""
     per_window = values.shape[1] * SENSORS
     names = np.tile(NAMES, ROWS_A_CALL)
     wall_s, used_s = time.perf_counter(), time.process_time()
@@ -118,14 +118,13 @@ def send(bootstrap: str, values: Any, start_ms: int) -> None:
         f" {used_s / values.size * 1e9:.0f} ns of CPU a reading)",
         file=sys.stderr,
     )
-    close(workload.producer(bootstrap), values, start_ms)
 
 
-def close(writer: Any, values: Any, start_ms: int) -> None:
-    """Write the readings that close the windows."""
-    end_ms = start_ms + len(values) * SIZE_MS + workload.CLOSING_MS
+def put_each(bootstrap: str, ts: int) -> None:
+    """Write one reading to each partition."""
+    writer = workload.producer(bootstrap)
     for source in range(workload.SOURCES):
-        columns = {"ts": [end_ms], "sensor": NAMES[source], "value": 0.0}
+        columns = {"ts": [ts], "sensor": NAMES[source], "value": 0.0}
         workload.put(writer, source, orjson.dumps(columns))
     writer.flush()
 
@@ -141,7 +140,11 @@ def backlog(
         with broker:
             layout = [TopicLayout(workload.TOPIC, workload.SOURCES, {})]
             ensure_topics(broker.bootstrap, layout)
+            # A query starts at the smallest time in the logs that have readings when it is
+            # registered. With random partitions that need not be the smallest time of all.
+            put_each(broker.bootstrap, start_ms - SIZE_MS)
             fill(broker.bootstrap, values, start_ms)
+            put_each(broker.bootstrap, start_ms + windows * SIZE_MS + workload.CLOSING_MS)
             job = Job(
                 broker.bootstrap,
                 Path(folder),
@@ -156,7 +159,7 @@ def backlog(
             worker.start()
             seen.start()
             try:
-                wait_quiet(worker, seen, windows * SENSORS)
+                wait_quiet(worker, seen, windows * SENSORS + workload.SOURCES)
                 used = dict(cpu_s([of_broker, *worker.processes()]))
                 used["broker"] -= before["broker"]
             finally:

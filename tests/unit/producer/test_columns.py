@@ -73,8 +73,9 @@ def test_texts_of_numpy_that_are_long_or_empty() -> None:
         ([dt.datetime(2026, 1, 1, 1, tzinfo=ZoneInfo("Europe/Berlin"))],
          [dt.datetime(2026, 1, 1, tzinfo=dt.UTC)]),
     ],
-    ids=["object", "list", "numbers", "nulls", "null objects", "big-endian int", "big-endian float",
-         "strided", "float32", "masked", "chunked", "dictionary", "series", "datetime64", "time zone"],
+    ids=["object", "list", "numbers", "nulls", "null objects", "big-endian int",
+         "big-endian float", "strided", "float32", "masked", "chunked", "dictionary", "series",
+         "datetime64", "time zone"],
 )  # fmt: skip
 def test_columns_of_many_forms(values: Any, expected: list[Any]) -> None:
     found = column(values)
