@@ -37,7 +37,8 @@ def messages(table: Any, format_: Format, bytes_max: int) -> Iterator[bytes]:
     for name, kind in zip(table.column_names, table.schema.types, strict=True):
         if pa.types.is_temporal(kind):
             raise ProducerError(
-                f"column {name!r} is {kind}: send times as numbers in the stream's unit"
+                f"column {name!r} is {kind}: to a topic send times as numbers in the stream's unit,"
+                " such as times.astype('datetime64[ms]').astype('int64')"
             )
     if format_ == "json-columns":
         return _divided(len(table), READINGS_A_MESSAGE_MAX, _columns(table), bytes_max)
