@@ -53,6 +53,11 @@ def test_texts_of_numpy_that_are_long_or_empty() -> None:
     assert column(np.array([], "U3")).type == pa.string()
 
 
+def test_texts_of_numpy_keep_nul_characters_inside() -> None:
+    for texts in (["a\0b", "c"], ["\0a", "b"], ["ab", "\0c"]):
+        assert column(np.array(texts)).to_pylist() == texts
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
