@@ -239,7 +239,9 @@ def test_status_names_the_query_with_lost_readings() -> None:
 
 
 def test_json_has_a_process_that_is_missing_too() -> None:
-    rows = json.loads(_as_json(look(without=("proxy/s",), lives={"proxy/s": SEGFAULT})))
+    rows = json.loads(_as_json(look(without=("proxy/s",), lives={"proxy/s": SEGFAULT})))[
+        "processes"
+    ]
     proxy = next(row for row in rows if row["process"] == "proxy/s")
     assert proxy | {"age_ms": 0} == {
         "process": "proxy/s", "ready": False, "state": "missing", "failing": True, "pid": None,
@@ -323,7 +325,7 @@ def test_orderers_and_roots_of_queries_that_share_name_the_queries() -> None:
         assert line(picture, name).endswith(reported), name
     for name in ("proxy/s", "aggregator/0"):
         assert "shared" not in line(picture, name), name
-    rows = {row["process"]: row["shared_by"] for row in json.loads(_as_json(picture))}
+    rows = {row["process"]: row["shared_by"] for row in json.loads(_as_json(picture))["processes"]}
     assert rows["root/r.0"] == ["q", "r", "t", "u"]
     assert rows["proxy/s"] == []
     # Of a group, the others may not be registered yet.
