@@ -1,4 +1,4 @@
-"""The controllers' part of ``slackwater status``, asked at each refresh over the same connections."""
+"""The controllers' part of ``slackwater status``; its connections stay between refreshes."""
 
 from __future__ import annotations
 

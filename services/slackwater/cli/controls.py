@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from slackwater.cli.local_control import where
-from slackwater.controller.app import parse_address, read_secret
+from slackwater.controller.app import parse_addresses, read_secret
 from slackwater.controller.client import ControlClient, connect
 from slackwater.controller.server import Address
 from slackwater.controller.tls import LinkTls, read_tls
@@ -84,7 +84,13 @@ def reach_controllers(
         secret = b"" if secret_file is None else read_secret(secret_file)
         addresses = parse_addresses(controllers)
         tls = None if tls_dir is None else read_tls(tls_dir)
-        return Reach(addresses, "is `slackwater controller` running?", True, secret, tls)
+        return Reach(
+            addresses,
+            "is `slackwater controller` running there, with the same secret and TLS?",
+            True,
+            secret,
+            tls,
+        )
     for option, given in (("--secret-file", secret_file), ("--tls-dir", tls_dir)):
         if given is not None:
             raise UsageError(f"{option} needs --controllers")
@@ -123,11 +129,3 @@ def find_controllers(
         except EnvironmentProblem:
             return Reach((), "it starts, or has failed: see the log of `slackwater up`", False)
     return reach_controllers(controllers, secret_file, tls_dir, data_dir)
-
-
-def parse_addresses(text: str) -> tuple[Address, ...]:
-    """HOST:PORT,HOST:PORT; names before an equals sign, as in --peers, are allowed."""
-    items = [item.rpartition("=")[2] for item in text.split(",") if item]
-    if not items:
-        raise UsageError("--controllers is empty: write HOST:PORT,...")
-    return tuple(dict.fromkeys(parse_address("--controllers", item) for item in items))

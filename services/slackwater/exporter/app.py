@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from slackwater.client.follow import Client
 from slackwater.deployment.sharing import share
+from slackwater.exporter.controllers import ControllerCollector, add_controller_arguments
 from slackwater.exporter.metrics import HeartbeatCollector, ResultMetrics
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError, UsageError
@@ -36,6 +37,7 @@ AGAIN_S = 1.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that are specific to the exporter."""
     parser.add_argument("--listen", default="127.0.0.1:9100", help="host:port of the page")
+    add_controller_arguments(parser)
 
 
 class Expected:
@@ -87,6 +89,8 @@ def main(context: ProcessContext) -> None:
     deployment, clock = context.deployment, SystemClock()
     host, port = _address(context.arguments.listen)
     registry = CollectorRegistry()
+    if (controllers := ControllerCollector.of(context.arguments)) is not None:
+        registry.register(controllers.start(context.stopping))
     results = ResultMetrics(registry, deployment)
     listener = HeartbeatListener(context.transport()).start()
     by_wall = deployment.clock == "wall"

@@ -8,9 +8,10 @@ any controller hears it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from slackwater.controller.links import StateFrame
 from slackwater.model.deployment import QuerySpec
@@ -19,9 +20,13 @@ from slackwater.node.recorded import applied_queries, fragment_specs, not_applie
 from slackwater.protocols.iads.control_state import ControlState, Wanted
 from slackwater.protocols.iads.placement import Standing
 
+NAMED_MAX: Final = 5
+"""Fragments that a reason names."""
 NAME_COLUMNS: Final = 28
 """Width of the column with names, as in the lines of processes."""
 
+FragmentState = Literal["ready", "not ready", "down", "unplaced"]
+"""``down``: it stays down, since another copy has a greater placement number."""
 Answers = Mapping[str, StateFrame | str]
 """By the controller's address: its answer, or why there is none."""
 
@@ -39,11 +44,11 @@ class ControllerRow:
 
 @dataclass(frozen=True, slots=True)
 class FragmentRow:
-    """A fragment that is to run. ``state`` is ready, starting, down or unplaced."""
+    """A fragment that is to run, and where it is placed. ``problem`` is empty if it runs."""
 
     name: str
     node: str
-    state: str
+    state: FragmentState
     problem: str = ""
 
 
@@ -89,6 +94,8 @@ class Overview:
     paused: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     """Queries that cannot be carried out, and moves that were refused."""
+    absent: tuple[str, ...] = ()
+    """Names of controllers of the record that are in no answering one's view."""
     clock_offset_us_max: int | None = None
     """The largest offset that does not endanger a bound; None without a query."""
 
@@ -106,7 +113,14 @@ class Overview:
     @property
     def wrong(self) -> list[str]:
         """Return the reasons for exit code 1; empty if there are none."""
-        reasons = [row.problem for row in self.fragments if row.problem]
+        reasons = []
+        alike: defaultdict[str, list[str]] = defaultdict(list)
+        for row in self.not_running:
+            alike[row.problem].append(row.name)
+        for problem, names in alike.items():
+            more = len(names) - NAMED_MAX
+            named = ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+            reasons.append(f"{problem}: {named}")
         for node in self.nodes:
             reasons += [f"node {node.name}: {problem}" for problem in node.problems]
         return list(dict.fromkeys([*reasons, *self.problems]))
@@ -122,6 +136,8 @@ class Overview:
         views = dict.fromkeys((row.view_number, row.members) for row in self.answering)
         for number, members in views:
             yield f"{'controllers':<{NAME_COLUMNS}} {', '.join(members)} (view {number})"
+        if self.absent:
+            yield f"{'':<{NAME_COLUMNS}} in no view: {', '.join(sorted(self.absent))}"
         if len(views) > 1:
             yield f"{'':<{NAME_COLUMNS}} more than one view: these controllers are separated"
         for row in self.controllers:
@@ -163,6 +179,7 @@ class Overview:
                 }
                 for row in self.controllers
             ],
+            "controllers_absent": sorted(self.absent),
             "nodes": [
                 {
                     "node": node.name,
@@ -208,6 +225,7 @@ def overview_of(answers: Answers, *, has_nodes: bool = True) -> Overview:
     )
     if not has_nodes:
         return Overview(controllers, paused=paused)
+    seen = {name for frame in frames.values() for name in frame.members}
     problems = [f"query {name}: {reason}" for name, reason in not_applied(state).items()]
     problems += [frame.nodes.refusal for frame in frames.values() if frame.nodes.refusal]
     return Overview(
@@ -216,6 +234,9 @@ def overview_of(answers: Answers, *, has_nodes: bool = True) -> Overview:
         tuple(_fragments(state, frames.values())),
         paused,
         tuple(dict.fromkeys(problems)),
+        tuple(
+            name for name, entry in state.controllers.items() if not entry.left and name not in seen
+        ),
         offset_us_max(_specs(state)),
     )
 
@@ -271,19 +292,13 @@ def _fragments(state: ControlState, frames: Iterable[StateFrame]) -> Iterator[Fr
             if copy is not None and copy.number in numbers
         )
         placed, node = copies[0], next(running, None)
+        reason = f" ({unplaced[key]})" if key in unplaced else ""
         if node is not None:
             yield FragmentRow(name, node, "ready")
         elif placed is None:
-            problem = f"{name} is placed nowhere"
-            reason = unplaced.get(key)
-            yield FragmentRow(name, "", "unplaced", f"{problem}: {reason}" if reason else problem)
+            yield FragmentRow(name, "", "unplaced", f"placed nowhere{reason}")
         elif placed.number in fenced:
-            problem = (
-                f"{name} stays down on {placed.node}: another copy has a greater placement number"
-            )
+            problem = f"down on {placed.node}, since another copy has a greater placement number"
             yield FragmentRow(name, placed.node, "down", problem)
         else:
-            reason = unplaced.get(key)
-            problem = f"{name} is not ready on {placed.node}"
-            problem += f": {reason}" if reason else ""
-            yield FragmentRow(name, placed.node, "starting", problem)
+            yield FragmentRow(name, placed.node, "not ready", f"not ready on {placed.node}{reason}")
