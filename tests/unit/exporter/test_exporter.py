@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
-import threading
 from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry
-from tests.ports import free_port
 from tests.unit.runtime.local.test_layout import query, stream
-from tests.waiting import eventually
 
 from slackwater.codec.results import format_time
-from slackwater.exporter.controllers import ControllerCollector, add_controller_arguments
 from slackwater.exporter.metrics import ResultMetrics, heartbeat_metrics
 from slackwater.model.deployment import Deployment
-from slackwater.model.errors import UsageError
 from slackwater.model.records import Heartbeat
 
 S = 1_000_000
@@ -227,29 +221,3 @@ def test_without_a_clock_that_is_known_there_is_no_lag() -> None:
         for sample in metric.samples
     }
     assert "slackwater_lag_seconds" not in names
-
-
-def options(*given: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    add_controller_arguments(parser)
-    return parser.parse_args(given)
-
-
-def test_controllers_are_asked_only_if_they_are_given() -> None:
-    assert ControllerCollector.of(options()) is None
-    with pytest.raises(UsageError, match="--tls-dir needs --controllers"):
-        ControllerCollector.of(options("--tls-dir", "here"))
-    with pytest.raises(UsageError, match="--controllers 'h'"):
-        ControllerCollector.of(options("--controllers", "h"))
-
-
-def test_a_controller_that_is_away_is_down_and_the_page_is_served() -> None:
-    address, stopping, registry = f"127.0.0.1:{free_port()}", threading.Event(), CollectorRegistry()
-    collector = ControllerCollector.of(options("--controllers", address))
-    assert collector is not None
-    registry.register(collector.start(stopping))
-    try:
-        up = ("slackwater_controller_up", {"controller": address})
-        eventually(lambda: registry.get_sample_value(*up) == 0.0, "it is asked")
-    finally:
-        stopping.set()
