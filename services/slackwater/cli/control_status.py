@@ -9,7 +9,7 @@ from slackwater.cli.controls import Reach
 from slackwater.node.asking import ControllersAsked
 from slackwater.node.overview import Overview, overview_of
 
-LOCAL: Final = "slackwater up"
+LOCAL: Final = "that of `slackwater up`"
 """Stands for the address of the controller of `up` while it has none."""
 
 

@@ -127,5 +127,5 @@ def find_controllers(
         try:
             where(data_dir)
         except EnvironmentProblem:
-            return Reach((), "it starts, or has failed: see the log of `slackwater up`", False)
+            return Reach((), "it starts, or has failed; the reason is in its log", False)
     return reach_controllers(controllers, secret_file, tls_dir, data_dir)

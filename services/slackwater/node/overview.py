@@ -89,6 +89,8 @@ class Overview:
     """Controllers, nodes and fragments. Without an answer of a controller the others are empty."""
 
     controllers: tuple[ControllerRow, ...]
+    has_nodes: bool = True
+    """False: the controller is that of `slackwater up`, which runs everything itself."""
     nodes: tuple[NodeRow, ...] = ()
     fragments: tuple[FragmentRow, ...] = ()
     paused: tuple[str, ...] = ()
@@ -133,6 +135,10 @@ class Overview:
         return [*self._of_controllers(), *self._of_nodes(), *self._of_queries()]
 
     def _of_controllers(self) -> Iterator[str]:
+        if not self.has_nodes:
+            (row,) = self.answering
+            yield f"{'controller':<{NAME_COLUMNS}} that of `slackwater up` (view {row.view_number})"
+            return
         views = dict.fromkeys((row.view_number, row.members) for row in self.answering)
         for number, members in views:
             yield f"{'controllers':<{NAME_COLUMNS}} {', '.join(members)} (view {number})"
@@ -214,7 +220,7 @@ def overview_of(answers: Answers, *, has_nodes: bool = True) -> Overview:
         for address, answer in answers.items()
     )
     frames = {at: frame for at, frame in answers.items() if isinstance(frame, StateFrame)}
-    overview = Overview(controllers)
+    overview = Overview(controllers, has_nodes)
     if not frames:
         return overview
     # The first one by rank gives the record, and is asked first for where a fragment is.
@@ -224,12 +230,13 @@ def overview_of(answers: Answers, *, has_nodes: bool = True) -> Overview:
         name for name in state.live_queries() if state.queries[name].wanted == Wanted.PAUSED.value
     )
     if not has_nodes:
-        return Overview(controllers, paused=paused)
+        return Overview(controllers, has_nodes, paused=paused)
     seen = {name for frame in frames.values() for name in frame.members}
     problems = [f"query {name}: {reason}" for name, reason in not_applied(state).items()]
     problems += [frame.nodes.refusal for frame in frames.values() if frame.nodes.refusal]
     return Overview(
         controllers,
+        has_nodes,
         tuple(_node(name, state, frames) for name in state.live_nodes()),
         tuple(_fragments(state, frames.values())),
         paused,

@@ -352,7 +352,7 @@ def test_without_options_the_controller_is_that_of_the_running_up(directory: Any
             overview = controls.look()
         assert overview is not None
         (line,) = overview.lines()
-        assert "none answers: slackwater up: it starts, or has failed" in line
+        assert "none answers: that of `slackwater up`: it starts, or has failed" in line
         (directory / "controller").mkdir()
         (directory / "controller/address").write_text("127.0.0.1:7\n")
         (directory / "controller/secret").write_text("s" * 16)

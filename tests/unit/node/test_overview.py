@@ -187,7 +187,7 @@ def test_of_the_controller_of_up_only_view_and_paused_queries_are_shown() -> Non
     answers = {A: frame(recorded(apply("q"), PauseQuery("q")), members=("up",))}
     overview = overview_of(answers, has_nodes=False)
     assert [" ".join(line.split()) for line in overview.lines()] == [
-        "controllers up (view 4)",
+        "controller that of `slackwater up` (view 4)",
         "query q is paused",
     ]
     assert overview.wrong == []
