@@ -96,8 +96,6 @@ class Overview:
     paused: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     """Queries that cannot be carried out, and moves that were refused."""
-    absent: tuple[str, ...] = ()
-    """Names of controllers of the record that are in no answering one's view."""
     clock_offset_us_max: int | None = None
     """The largest offset that does not endanger a bound; None without a query."""
 
@@ -142,8 +140,6 @@ class Overview:
         views = dict.fromkeys((row.view_number, row.members) for row in self.answering)
         for number, members in views:
             yield f"{'controllers':<{NAME_COLUMNS}} {', '.join(members)} (view {number})"
-        if self.absent:
-            yield f"{'':<{NAME_COLUMNS}} in no view: {', '.join(sorted(self.absent))}"
         if len(views) > 1:
             yield f"{'':<{NAME_COLUMNS}} more than one view: these controllers are separated"
         for row in self.controllers:
@@ -185,7 +181,6 @@ class Overview:
                 }
                 for row in self.controllers
             ],
-            "controllers_absent": sorted(self.absent),
             "nodes": [
                 {
                     "node": node.name,
@@ -231,7 +226,6 @@ def overview_of(answers: Answers, *, has_nodes: bool = True) -> Overview:
     )
     if not has_nodes:
         return Overview(controllers, has_nodes, paused=paused)
-    seen = {name for frame in frames.values() for name in frame.members}
     problems = [f"query {name}: {reason}" for name, reason in not_applied(state).items()]
     problems += [frame.nodes.refusal for frame in frames.values() if frame.nodes.refusal]
     return Overview(
