@@ -141,7 +141,7 @@ class Overview:
         for number, members in views:
             yield f"{'controllers':<{NAME_COLUMNS}} {', '.join(members)} (view {number})"
         if len(views) > 1:
-            yield f"{'':<{NAME_COLUMNS}} more than one view: these controllers are separated"
+            yield f"{'':<{NAME_COLUMNS}} more than one view: they are separated, or it changes now"
         for row in self.controllers:
             if row.problem:
                 name = f"controller {row.address}"
@@ -156,7 +156,8 @@ class Overview:
         there = {node.name for node in self.nodes}
         for row in self.fragments:
             if row.node not in there:
-                yield f"{row.name:<{NAME_COLUMNS}} {row.problem}"
+                # Placed nowhere, or on a node that only the other half of a split network knows.
+                yield f"{row.name:<{NAME_COLUMNS}} {row.problem or f'ready on {row.node}'}"
 
     def _of_queries(self) -> Iterator[str]:
         yield from (f"query {name} is paused" for name in self.paused)
@@ -235,9 +236,6 @@ def overview_of(answers: Answers, *, has_nodes: bool = True) -> Overview:
         tuple(_fragments(state, frames.values())),
         paused,
         tuple(dict.fromkeys(problems)),
-        tuple(
-            name for name, entry in state.controllers.items() if not entry.left and name not in seen
-        ),
         offset_us_max(_specs(state)),
     )
 

@@ -170,9 +170,16 @@ def test_in_a_split_network_a_fragment_runs_if_a_half_has_a_copy_that_is_ready()
     assert shown[:3] == [
         "controllers b (view 6)",
         "controllers a (view 5)",
-        "more than one view: these controllers are separated",
+        "more than one view: they are separated, or it changes now",
     ]
     assert "node n1 steady, suspected by b, room for 5 site=hall" in shown
+
+
+def test_a_fragment_is_shown_also_on_a_node_that_the_first_record_lacks() -> None:
+    there = frame(placed("n2"), controller="b", members=("b",), view=5)
+    answers = {A: frame(recorded(apply("q")), members=("a",), view=6), B: there}
+    assert overview_of(answers).wrong == []
+    assert "root/q.0 ready on n2" in lines(answers)
 
 
 def test_a_node_that_no_controller_hears_is_suspected() -> None:
