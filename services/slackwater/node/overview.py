@@ -95,7 +95,8 @@ class Overview:
     fragments: tuple[FragmentRow, ...] = ()
     paused: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
-    """Queries that cannot be carried out, and moves that were refused."""
+    """Queries that cannot be carried out, what nodes report that are not in the record, and moves
+    that were refused."""
     clock_offset_us_max: int | None = None
     """The largest offset that does not endanger a bound; None without a query."""
 
@@ -228,6 +229,13 @@ def overview_of(answers: Answers, *, has_nodes: bool = True) -> Overview:
     if not has_nodes:
         return Overview(controllers, has_nodes, paused=paused)
     problems = [f"query {name}: {reason}" for name, reason in not_applied(state).items()]
+    there = {*state.live_nodes()}
+    problems += [  # a node that joins, or has left, is connected too
+        f"node {node}: {problem}"
+        for frame in frames.values()
+        for node, problem in frame.nodes.problems
+        if node not in there
+    ]
     problems += [frame.nodes.refusal for frame in frames.values() if frame.nodes.refusal]
     return Overview(
         controllers,

@@ -153,6 +153,12 @@ def test_what_a_node_reports_is_a_failure_named_once() -> None:
     assert f"problem: {clock}" in lines(answers)
 
 
+def test_what_a_node_reports_before_it_has_joined_is_a_failure_too() -> None:
+    answers = {A: frame(recorded(), problems=(("n9", "no disk"),))}
+    assert overview_of(answers).wrong == ["node n9: no disk"]
+    assert "node n9: no disk" in lines(answers)
+
+
 def test_in_a_split_network_a_fragment_runs_if_a_half_has_a_copy_that_is_ready() -> None:
     here, there = placed("n1"), placed("n2", member="b")
     answers = {
