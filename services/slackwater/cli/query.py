@@ -119,7 +119,9 @@ def query_delete(
     secret_file: SecretFileOption = None,
     tls_dir: TlsDirOption = None,
 ) -> None:
-    """End a query. Its results stay in their topics; its name is not used again.
+    """End a query. Its results stay in their topics.
+
+    A query of this name that is applied later continues them.
 
     Example: slackwater query delete climate
     """

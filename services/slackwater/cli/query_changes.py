@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -27,7 +28,12 @@ from slackwater.model.names import (
 from slackwater.node.applied import AppliedQuery, Start, from_text, to_text
 from slackwater.node.generations import as_generation, is_same
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.iads.control_object import ApplyQuery, Operation, ResumeQuery
+from slackwater.protocols.iads.control_object import (
+    ApplyQuery,
+    DeleteQuery,
+    Operation,
+    ResumeQuery,
+)
 from slackwater.protocols.iads.control_state import ControlState
 from slackwater.runtime.local.layout import expected_names
 from slackwater.runtime.logs.cluster import Cluster
@@ -92,17 +98,19 @@ async def _apply(
                 if latest is not None and _runs(recorded, deployment, name, latest):
                     emit(f"query {name} runs already")
                     continue
-                if latest is not None:
-                    if start != "now":
-                        raise UsageError(
-                            f"query {name} runs with another definition, so it is changed, and"
-                            " continues where it is: --from is for new queries"
-                        )
-                    accepted.append(await _change(client, recorded, deployment, name))
+                if latest is not None or latest_generation(name, recorded.queries) is not None:
+                    accepted.append(await _change(client, recorded, deployment, name, start))
                     continue
                 begins = _start_on_nodes(deployment, name, start) if reach.has_nodes else start
                 text = to_text(AppliedQuery(name, deployment, begins))
-                await _request(client, ApplyQuery(name, text))
+                try:
+                    await _request(client, ApplyQuery(name, text))
+                except UsageError:
+                    again = await _continued(client, recorded, deployment, name, start)
+                    if again is None:
+                        raise
+                    accepted.append(again)
+                    continue
                 emit(f"query {name} is accepted")
                 accepted.append(name)
     except LinkError as error:
@@ -110,15 +118,45 @@ async def _apply(
     return accepted
 
 
+async def _continued(
+    client: ControlClient, recorded: ControlState, deployment: Deployment, name: str, start: Start
+) -> str | None:
+    """Apply a refused query as the next generation of a deleted one; None if there is none.
+
+    The record forgets deleted queries, the registry does not. Only a deleted query of this name has
+    results that a next generation can continue, so nothing else is admitted by the second request.
+    """
+    if not recorded.generation_unused:
+        return None  # nothing has been forgotten
+    try:
+        return await _change(client, recorded, deployment, name, start)
+    except UsageError:
+        return None
+
+
 async def _change(
-    client: ControlClient, recorded: ControlState, deployment: Deployment, name: str
+    client: ControlClient, recorded: ControlState, deployment: Deployment, name: str, start: Start
 ) -> str:
+    """Apply the next generation of a query that runs with another definition or was deleted."""
+    runs = latest_generation(name, recorded.live_queries()) is not None
+    how = "runs with another definition, so it is changed" if runs else "was deleted"
+    if start != "now":
+        raise UsageError(
+            f"query {name} {how}, and it continues its results: --from is for new queries"
+        )
     changed, generation = as_generation(deployment, name, recorded)
     await _request(client, ApplyQuery(generation, to_text(AppliedQuery(generation, changed))))
-    emit(
-        f"query {name} is changed: generation {generation_of(generation)} is accepted; it replaces"
-        " the running one at the first window without a stable answer, as soon as it is ready"
-    )
+    number = generation_of(generation)
+    if runs:
+        emit(
+            f"query {name} is changed: generation {number} is accepted; it replaces the running one"
+            " at the first window without a stable answer, as soon as it is ready"
+        )
+    else:
+        emit(
+            f"query {name} was deleted: generation {number} is accepted; it continues the results"
+            " at the first window without a stable answer"
+        )
     return generation
 
 
@@ -155,8 +193,15 @@ def request_each(reach: Reach, make: Callable[[str], Operation], query: str) -> 
 async def _request_each(reach: Reach, make: Callable[[str], Operation], query: str) -> None:
     try:
         async with reach.connect("query") as client:
-            live = (await client.state()).state.live_queries()
+            recorded = (await client.state()).state
+            live = recorded.live_queries()
             named = [name for name in live if base_of(name) == query]
+            if make is DeleteQuery and len(named) > 1 and (readers := _readers(recorded, query)):
+                # Deleting the last generation would cancel the change, and the query would run on.
+                raise UsageError(
+                    f"query {query} is read by {', '.join(readers)}: delete that first, or cancel"
+                    f" the change with `slackwater query delete {max(named, key=generation_of)}`"
+                )
             if query in live and generation_of(query) and not earlier_generations(query, live):
                 raise UsageError(
                     f"{query} has replaced the earlier generation: name the query,"
@@ -167,6 +212,17 @@ async def _request_each(reach: Reach, make: Callable[[str], Operation], query: s
                 await _request(client, make(name))
     except LinkError as error:
         raise EnvironmentProblem(f"{error}: {reach.advice}") from None
+
+
+def _readers(recorded: ControlState, query: str) -> list[str]:
+    """The recorded queries that read a query's results."""
+    found = []
+    for name in recorded.live_queries():
+        with suppress(ValueError):  # it cannot be read by this version
+            applied = from_text(name, recorded.queries[name].definition)
+            if query in applied.deployment.queries[name].sources:
+                found.append(name)
+    return found
 
 
 def request(reach: Reach, operation: Operation) -> None:

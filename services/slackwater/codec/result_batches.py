@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import orjson
@@ -50,6 +50,8 @@ class ResultStream:
     """One part of a query as an input stream of another query: ``<query>/<part>``.
 
     ``slide_us`` is None for a query without a window, whose rows have event times of their own.
+    ``generation`` is that of the query that has these columns. In rows of earlier generations a
+    column may be absent, and is a missing value (rule-29).
     """
 
     query: str
@@ -57,6 +59,7 @@ class ResultStream:
     fields: tuple[str, ...]
     aggregate: tuple[str, ...]
     slide_us: int | None
+    generation: int = 0
 
     @property
     def name(self) -> str:
@@ -265,7 +268,7 @@ class LazyRows:
         if not all(isinstance(row["key"], str) for row in rows):
             raise TypeError("a key that is not a string")
         index = [places.setdefault(row["key"], len(places)) for row in rows]
-        fields = [row["fields"] for row in rows]
+        fields = [self._fields_of(row) for row in rows]
         if stream.slide_us is None:
             stimes = np.array([parse_time(row["stime"]) for row in rows], np.int64)
             values = [_column([of[name] for of in fields]) for name in stream.fields]
@@ -279,6 +282,16 @@ class LazyRows:
         return SourceColumns(
             stimes, np.array(index, np.int32), list(places), stream.columns, tuple(values)
         )
+
+    def _fields_of(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The fields of a row; those that an earlier generation did not have are None."""
+        stream, fields = self._stream, row["fields"]
+        if not stream.generation or row.get("generation", 0) >= stream.generation:
+            return cast(Mapping[str, Any], fields)
+        if stream.slide_us is None:
+            return dict.fromkeys(stream.fields) | fields
+        absent = dict.fromkeys(stream.aggregate)
+        return {name: absent | fields.get(name, {}) for name in stream.fields}
 
 
 def _column(figures: list[float | None]) -> type_f64:

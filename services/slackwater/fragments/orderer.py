@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from slackwater.codec.result_batches import ResultStream
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import UsageError
-from slackwater.model.names import Names, OrdererName, ResultKind
+from slackwater.model.names import Names, OrdererName, ResultKind, base_of, generation_of
 from slackwater.primitives.deltas import KeyTable
 from slackwater.primitives.expressions import compile_predicate, compile_projection
 from slackwater.protocols.common.line import Policy, Schedule
@@ -41,7 +41,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         )
     deployment = known.deployment_of(of.query)
     streams = deployment.child_streams(definition.spec, of.child)
-    logs = list(inputs(deployment, streams, known, transport))
+    logs = list(inputs(deployment, streams, known, transport, definition.deployment))
     same = bucket_contents_key(deployment, definition.spec, logs)
     time, shared = known.normal_time(definition.spec), known.join_buckets(same)
 
@@ -215,11 +215,22 @@ def inputs(
     sources: Sequence[str],
     known: RegistryView,
     transport: KafkaTransport,
+    registered: Deployment | None = None,
 ) -> Iterator[SourceInput]:
-    """Yield the input logs of streams and queries, in the same order in all replicas."""
+    """Yield the input logs of streams and queries, in the same order in all replicas.
+
+    Of a query that is read, the columns are those that it had when the reading query was
+    registered: ``registered`` has it, or, for a query of the deployment file, its first definition.
+    All replicas then read the same columns, whatever generation of it runs when they start
+    (rule-29).
+    """
     for source in sources:
-        if source in deployment.queries:
-            yield from result_logs(deployment, known.query(source))
+        if deployment.query_read(source) is not None:
+            first = known.query(source)
+            if registered is not None and (read := registered.query_read(source)) is not None:
+                yield from result_logs(registered, replace(first, spec=read))
+            else:
+                yield from result_logs(deployment, first)
             continue
         disorder_us = deployment.streams[source].disorder_us
         for log in source_logs(deployment, source, transport):
@@ -229,10 +240,11 @@ def inputs(
 def result_logs(deployment: Deployment, definition: QueryDefinition) -> Iterator[SourceInput]:
     """Yield a query's result logs: for each part that of the stable topic, then the tentative one.
 
-    See trace-20.
+    All generations of a query write to the same topics, and the first one writes the first row. See
+    trace-20.
     """
     spec, grid = definition.spec, definition.grid
-    window = spec.window
+    query, window = base_of(spec.name), spec.window
     if window is None:
         watermark = grid.bucket_start(definition.e0_us)
     else:
@@ -240,14 +252,15 @@ def result_logs(deployment: Deployment, definition: QueryDefinition) -> Iterator
         watermark = grid.window_end(grid.first_window_holding(definition.e0_us)) - 1
     for part in range(spec.parts):
         stream = ResultStream(
-            spec.name,
+            query,
             part,
             deployment.output_fields(spec),
             spec.aggregate,
             None if window is None else window.slide_us,
+            generation_of(spec.name),
         )
-        yield SourceInput(stream.name, spec.name, results=stream, watermark=watermark)
-        yield SourceInput(f"{stream.name}/tentative", spec.name, results=stream)
+        yield SourceInput(stream.name, query, results=stream, watermark=watermark)
+        yield SourceInput(f"{stream.name}/tentative", query, results=stream)
 
 
 def source_logs(deployment: Deployment, stream: str, transport: KafkaTransport) -> list[str]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 from slackwater.model.mqtt import MqttSpec
-from slackwater.model.names import UNPREFIXED, Names, ProxyName
+from slackwater.model.names import UNPREFIXED, Names, ProxyName, base_of, earliest_generation
 
 Clock = Literal["wall", "data"]
 TimeUnit = Literal["s", "ms", "us", "iso"]
@@ -303,15 +303,28 @@ class Deployment:
         return self._spec(query).sources
 
     def queries_of(self, query: str | QuerySpec) -> tuple[str, ...]:
-        """The queries among its sources: the links of a chain (trace-20)."""
-        return tuple(name for name in self.streams_of(query) if name in self.queries)
+        """The queries that it reads, by their own names: the links of a chain (trace-20)."""
+        read = map(self.query_read, self.streams_of(query))
+        return tuple(found.name for found in read if found is not None)
+
+    def query_read(self, source: str) -> QuerySpec | None:
+        """The query whose results a source is; None if the source is a stream.
+
+        The results of all generations of a query are read under its name. Of several generations it
+        is the earliest: the next one answers after that has ended (rule-29).
+        """
+        if source in self.streams:
+            return None
+        name = source if source in self.queries else earliest_generation(source, self.queries)
+        return None if name is None else self.queries[name]
 
     @_once_a_query
     def source_streams(self, query: str | QuerySpec) -> tuple[str, ...]:
         """The streams that reach the query, through other queries too, each named once."""
         found: dict[str, None] = {}
         for name in self.streams_of(query):
-            found |= dict.fromkeys(self.source_streams(name) if name in self.queries else (name,))
+            read = self.query_read(name)
+            found |= dict.fromkeys((name,) if read is None else self.source_streams(read))
         return tuple(found)
 
     def lateness_us(self, query: str | QuerySpec) -> int:
@@ -344,9 +357,10 @@ class Deployment:
         A windowed query has one field for each figure, ``temperature_avg``; names of figures
         contain no ``_``, so the names are unique.
         """
-        if source not in self.queries:
+        query = self.query_read(source)
+        if query is None:
             return self.streams[source].field_names
-        query, fields = self.queries[source], self.output_fields(source)
+        fields = self.output_fields(query)
         if query.window is None:
             return fields
         return tuple(f"{field}_{figure}" for field in fields for figure in query.aggregate)
@@ -425,7 +439,8 @@ class Deployment:
         return self.bound_at(first)
 
     def _readers(self, query: QuerySpec) -> list[QuerySpec]:
-        return [other for other in self.queries.values() if query.name in other.sources]
+        name = base_of(query.name)  # all generations of a query have the same readers
+        return [other for other in self.queries.values() if name in other.sources]
 
     def _spec(self, query: str | QuerySpec) -> QuerySpec:
         return self.queries[query] if isinstance(query, str) else query

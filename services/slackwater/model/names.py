@@ -72,6 +72,11 @@ def latest_generation(query: str, queries: Iterable[str]) -> str | None:
     return max((q for q in queries if base_of(q) == query), key=generation_of, default=None)
 
 
+def earliest_generation(query: str, queries: Iterable[str]) -> str | None:
+    """The earliest generation of a query among these."""
+    return min((q for q in queries if base_of(q) == query), key=generation_of, default=None)
+
+
 def replica_letter(replica: int) -> str:
     """Return the letter of a replica in names: 0 is ``a``."""
     assert 0 <= replica < 26

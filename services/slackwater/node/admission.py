@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from slackwater.deployment.deadlines import brought_forward
 from slackwater.deployment.sharing import without_sharing
-from slackwater.model.deployment import Deployment
-from slackwater.model.names import generation_of, latest_generation
+from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.model.names import base_of, generation_of
 from slackwater.node.applied import AppliedQuery, from_text
-from slackwater.node.generations import why_no_change
+from slackwater.node.generations import is_changing, is_same, why_no_change
 from slackwater.node.recorded import applied_queries, deployment_of, why_unreadable
 from slackwater.protocols.iads.control_object import (
     AcknowledgeView,
@@ -35,14 +35,15 @@ class RunningQueries:
     Attributes:
         deployment: its queries, paused ones too, and their streams.
         deadlines_us: the first deadline with which each query is registered, us after normal time.
-        deleted: names of deleted queries; these names are not used again.
+        deleted: the deleted queries; None if only the name is known. A query of such a name
+            continues the results of the deleted one, as its next generation.
         takes_streams: a query may have streams that no other query has.
         paused: names of its paused queries.
     """
 
     deployment: Deployment
     deadlines_us: Mapping[str, int]
-    deleted: Collection[str]
+    deleted: Mapping[str, QuerySpec | None]
     takes_streams: bool = False
     paused: Collection[str] = ()
 
@@ -85,7 +86,7 @@ def why_refused_on_nodes(operation: Operation, state: ControlState) -> str:
     known = RunningQueries(
         deployment,
         {name: query.deployment.deadline_us(name, 1) for name, query in applied.items()},
-        state.queries_wanted(Wanted.DELETED),
+        dict.fromkeys(state.queries_wanted(Wanted.DELETED)),
         takes_streams=True,
         paused=state.queries_wanted(Wanted.PAUSED),
     )
@@ -100,8 +101,10 @@ def _unknown(name: str, known: RunningQueries) -> str:
 
 
 def _read_by(name: str, deployment: Deployment) -> Iterator[str]:
-    readers = [query.name for query in deployment.queries.values() if name in query.sources]
-    if readers:
+    """Readers of a query's results go on with another generation of it, if there is one."""
+    query, queries = base_of(name), deployment.queries
+    readers = [each.name for each in queries.values() if query in each.sources]
+    if readers and not any(base_of(other) == query and other != name for other in queries):
         yield f"query {name} is read by {', '.join(sorted(readers))}: delete that first"
 
 
@@ -117,11 +120,11 @@ def _against(applied: AppliedQuery, known: RunningQueries) -> Iterator[str]:
             )
         return
     if generation_of(name):
-        yield from why_no_change(spec, running, known.paused)
+        yield from why_no_change(spec, added, running, known.paused, known.deleted)
     if name in known.deleted:
         yield (
-            f"query {name} has been deleted, and its topics keep its results: give the new query"
-            " another name"
+            f"query {name} has been deleted, and its topics keep its results: its next generation"
+            " can continue them, or give the new query another name"
         )
     if running.clock == "data":
         yield (
@@ -143,14 +146,14 @@ def _against(applied: AppliedQuery, known: RunningQueries) -> Iterator[str]:
                 )
             elif running.streams[source] != added.streams[source]:
                 yield f"query {name}: stream {source} runs with another definition"
-        elif (of := latest_generation(source, running.queries)) is None:
+        elif (read := running.query_read(source)) is None:
             yield f"query {name} reads query {source}, which does not run: apply that first"
-        elif of != source:
+        elif is_changing(source, running.queries):
             yield (
-                f"query {name} reads query {source}, which has been changed (it is {of}): in this"
-                " version a query over a changed one is not possible"
+                f"query {name} reads query {source}, which is being changed: wait until its new"
+                " generation answers, and apply it again"
             )
-        elif without_sharing(running.queries[source]) != without_sharing(added.queries[source]):
+        elif (meant := added.query_read(source)) is None or not is_same(read, meant):
             yield f"query {name} reads query {source}, which runs with another definition"
     yield from (f"{reason}, or leave it out" for reason in _brought_forward(added, name, known))
 

@@ -116,7 +116,7 @@ class Agent:
         known = RunningQueries(
             Deployment(deployment.clock, deployment.streams, queries, deployment.names),
             {name: q.first_deadline_us for name, q in self._registered.items() if name in queries},
-            {name for name, query in self._registered.items() if query.state == "deleted"},
+            {name: q.spec for name, q in self._registered.items() if q.state == "deleted"},
             paused=self._state.queries_wanted(Wanted.PAUSED),
         )
         return why_refused(operation, known)

@@ -4,11 +4,13 @@ A changed query is applied as its next generation, ``climate.g1``, beside the ea
 new generation is ready, the earlier one is deleted, and the roots of the new one start. A change
 therefore needs no operation of its own. Until then it can be cancelled: the new generation is
 deleted (rule-29).
+
+A query that has been deleted and is applied again continues its results in the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from slackwater.deployment.sharing import without_sharing
@@ -20,6 +22,7 @@ from slackwater.model.names import (
     generation_of,
     latest_generation,
 )
+from slackwater.node.readers import why_not_read_on
 from slackwater.protocols.iads.control_state import ControlState
 
 
@@ -30,6 +33,11 @@ def replacements(live: Collection[str]) -> list[tuple[str, str]]:
         for name in sorted(live)
         for earlier in reversed(earlier_generations(name, live))
     ]
+
+
+def is_changing(query: str, live: Collection[str]) -> bool:
+    """Whether a query has several generations, of which the later ones do not answer yet."""
+    return sum(base_of(name) == query for name in live) > 1
 
 
 def is_same(one: QuerySpec, other: QuerySpec) -> bool:
@@ -59,18 +67,25 @@ def as_generation(
 
 
 def why_no_change(
-    changed: QuerySpec, running: Deployment, paused: Collection[str]
+    changed: QuerySpec,
+    added: Deployment,
+    running: Deployment,
+    paused: Collection[str],
+    ended: Mapping[str, QuerySpec | None],
 ) -> Iterator[str]:
     """Yield the reasons against a new generation of a query.
 
     Args:
         changed: the new generation.
+        added: has the new generation, and all that it reads.
         running: the queries that run, paused ones too.
         paused: the names of the paused ones.
+        ended: the deleted ones; None if only the name is known.
     """
     name, query = changed.name, base_of(changed.name)
     earlier = earlier_generations(name, running.queries)
-    if not earlier:
+    continued = earlier or earlier_generations(name, ended)
+    if not continued:
         yield f"there is no query {query} that generation {generation_of(name)} could continue"
         return
     if len(earlier) > 1:
@@ -78,17 +93,20 @@ def why_no_change(
             f"query {query} is being changed: wait until generation {generation_of(earlier[0])}"
             f" answers, or cancel that change with `slackwater query delete {earlier[0]}`"
         )
-    present = running.queries[earlier[0]]
     if {*earlier}.intersection(paused):
         yield f"query {query} is paused: resume it before it is changed"
-    if readers := [each.name for each in running.queries.values() if query in each.sources]:
-        yield (
-            f"query {query} is read by {', '.join(sorted(readers))}, so it cannot be changed:"
-            " delete that first, or give the new query another name"
-        )
+    present = running.queries[earlier[0]] if earlier else ended[continued[0]]
+    if present is not None:
+        yield from why_not_continued(changed, present)
+    if earlier:
+        yield from why_not_read_on(changed, added, running)
+
+
+def why_not_continued(changed: QuerySpec, present: QuerySpec) -> Iterator[str]:
+    """Yield the reasons why one generation cannot continue the results of another (rule-29)."""
     for what, fixed in (("window", "window"), ("number of parts", "parts")):
         if getattr(changed, fixed) != getattr(present, fixed):
             yield (
-                f"query {query}: the {what} of a running query cannot be changed: give the new"
-                " query another name"
+                f"query {base_of(changed.name)}: the {what} of a query cannot be changed, since its"
+                " results continue: give the new query another name"
             )

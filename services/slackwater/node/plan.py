@@ -50,6 +50,6 @@ def changes(
     for name in by_stage:
         want, has = wanted[name], registered.get(name)
         if want == "deleted" or has in {want, "deleted"}:
-            continue  # the name of a deleted query is not used again
+            continue  # a deleted query is applied again as its next generation, which has a name
         found.append(Apply(name) if has is None else SetState(name, want))
     return found

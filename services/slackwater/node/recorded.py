@@ -16,18 +16,21 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
-from slackwater.deployment.sharing import without_sharing
 from slackwater.model.deployment import Deployment, StreamSpec
 from slackwater.model.errors import UsageError
 from slackwater.model.names import (
     OrdererName,
     ProxyName,
     RootName,
+    base_of,
     earlier_generations,
+    generation_of,
     kind_of,
     own_name,
 )
 from slackwater.node.applied import AppliedQuery, from_text
+from slackwater.node.generations import is_same
+from slackwater.node.readers import in_circles, serves
 from slackwater.protocols.iads.control_object import ApplyQuery
 from slackwater.protocols.iads.control_state import STREAMS, ControlState, PlacementEntry, Wanted
 from slackwater.protocols.iads.placement import FragmentSpec
@@ -100,22 +103,37 @@ def _split_by_consistency(state: ControlState) -> tuple[dict[str, AppliedQuery],
         else:
             streams |= needed
             found[name] = query
-    while lacking := [name for name, query in found.items() if _lacks(query, found)]:
+    while True:
+        lacking = [name for name, query in found.items() if _lacks(query, found)]
         for name in lacking:
             reasons[name] = "a query that it reads is not there, or has another definition"
             del found[name]
-    return found, reasons
+        circles = in_circles(deployment_of(found).queries.values())
+        if circles:  # each half has changed one of its queries
+            name = max(circles, key=lambda each: (generation_of(each), each))
+            reasons[name] = "it reads a query that reads it"
+            del found[name]
+        elif not lacking:
+            return found, reasons
 
 
 def _lacks(query: AppliedQuery, found: Mapping[str, AppliedQuery]) -> bool:
-    """Whether the query reads one that is not there, or is there with another definition."""
-    queries = query.deployment.queries
-    read = [name for name in queries[query.query].sources if name in queries]
-    return any(
-        name not in found
-        or without_sharing(found[name].deployment.queries[name]) != without_sharing(queries[name])
-        for name in read
-    )
+    """Whether the query reads one that is not there, or no longer has what the query needs."""
+    view = query.deployment
+    sources = view.queries[query.query].sources
+    for source in (source for source in sources if source not in view.streams):
+        generations = [each for name, each in found.items() if base_of(name) == source]
+        if not any(_is_read_by(view, source, each) for each in generations):
+            return True
+    return False
+
+
+def _is_read_by(view: Deployment, source: str, query: AppliedQuery) -> bool:
+    """Whether the reader that was defined with ``view`` can read this generation of a source."""
+    known, deployment = view.query_read(source), query.deployment
+    if known is not None and is_same(known, deployment.queries[query.query]):
+        return True
+    return generation_of(query.query) > 0 and serves(view, deployment, source)
 
 
 def deployment_of(applied: Mapping[str, AppliedQuery]) -> Deployment:

@@ -147,8 +147,8 @@ class Registering:
             if not to_do:
                 used = {n for n, s in states.items() if s != "deleted" and _is_deleted(n, found)}
                 problems += [
-                    f"query {name} has the name of a deleted one: delete it, and apply it under"
-                    " another name"
+                    f"query {name} has the name of a deleted one: delete it, and apply it again,"
+                    " which continues the results of that one, or under another name"
                     for name in sorted(used)
                 ]
                 return frozenset(wanted) - waiting - used, "; ".join(problems)

@@ -28,6 +28,7 @@ from slackwater.model.names import (
     ProxyName,
     RootName,
     aggregator_process,
+    base_of,
     earlier_generations,
     kind_of,
     own_name,
@@ -98,7 +99,8 @@ def expected_names(queries: Mapping[str, QuerySpec], latest: Iterable[str] = ())
     of a node, aggregators are omitted, since their number depends on the placement.
     """
     read = (name for query in queries.values() for name in query.sources)
-    streams = dict.fromkeys(name for name in read if name not in queries)
+    known = {base_of(name) for name in queries}
+    streams = dict.fromkeys(name for name in read if name not in known)
     names = _names(map(ProxyName, streams), queries.values())
     if node_aggregators(latest):
         names = tuple(name for name in names if kind_of(name) != "aggregator")

@@ -76,7 +76,7 @@ class QueryChanges:
         return definition
 
     async def change_state(self, name: str, state: QueryState) -> None:
-        """Pause, resume or delete a query. The name of a deleted query is not used again."""
+        """Pause, resume or delete a query; a deleted one stays registered under its name."""
         stack = self._stack
         async with self._changing:
             registry = Registry(stack.transport)

@@ -67,20 +67,44 @@ def as_changed(
         elif found.state != "deleted" and found.deployment is not None:
             queries.setdefault(name, found.spec)
     for name, query in queries.items():
-        lacking = {*query.sources} - deployment.streams.keys() - queries.keys()
-        for source in sorted(lacking):
-            if (latest := latest_generation(source, live)) is not None:
-                raise DeploymentError(
-                    f"{path}: query {name} reads query {source}, which was changed at run time (it"
-                    f" is {latest}): in this version a query over a changed one is not possible"
-                )
-        if lacking:
+        known = {*deployment.streams, *map(base_of, queries)}
+        if lacking := {*query.sources} - known:
             raise DeploymentError(
                 f"{path}: query {name} {_of(name, deployment)} and reads"
                 f" {', '.join(sorted(lacking))}, which the file does not have: add it to the file,"
                 f" or run `slackwater query delete {name}` with the earlier file"
             )
+        for source in sorted({*query.sources} - deployment.streams.keys()):
+            if generation_of(latest_generation(source, live) or source):
+                _check_reads_changed(query, registered, source, deployment, path)
     return replace(deployment, queries=queries)
+
+
+def _check_reads_changed(
+    reader: QuerySpec,
+    registered: Mapping[str, QueryDefinition],
+    source: str,
+    deployment: Deployment,
+    path: Path,
+) -> None:
+    """Raise ``DeploymentError`` if a query of the file cannot read one that has been changed.
+
+    A reader goes on with the columns that the source had when the reader was registered. For a
+    query of the file these are the columns of its first definition, which its file must explain.
+    """
+    name = reader.name
+    if name not in registered:
+        raise DeploymentError(
+            f"{path}: query {name} is new and reads query {source}, which was changed at run time:"
+            f" leave {name} out at the start, and add it with `slackwater query apply {path}`"
+        )
+    first = registered[source].spec
+    lacking = {*first.sources} - deployment.streams.keys() - {*map(base_of, deployment.queries)}
+    if registered[name].deployment is None and lacking:
+        raise DeploymentError(
+            f"{path}: query {name} reads query {source} as it was before it was changed at run"
+            f" time, from {', '.join(first.sources)}: keep {', '.join(sorted(lacking))} in the file"
+        )
 
 
 def _of(name: str, deployment: Deployment) -> str:
@@ -256,19 +280,25 @@ class Registration:
         registered = Registry(self._transport).all_queries()
         for earlier in earlier_generations(later.name, registered):
             query = registered[earlier]
+            if (query.spec.window, query.spec.parts) != (later.window, later.parts):
+                raise EnvironmentProblem(
+                    f"query {base_of(later.name)} had another window or another number of parts,"
+                    " and its results continue: delete it, and apply it with these, or give the new"
+                    " query another name"
+                )
             parts = range(query.spec.parts)
             states = read_root_states(self._transport, earlier, query.spec.parts)
             answered = answered_by_all(states.get(RootName(earlier, p).process) for p in parts)
             if answered is not None:
                 looks_back_us = 0 if later.join is None else later.join.within_us
                 start_us = start_of_generation(answered, query.e0_us, looks_back_us)
-                self._check_kept(later, start_us)
+                self._check_kept(later, start_us, is_ended=query.state == "deleted")
                 return start_us
             if not generation_of(earlier):
                 return query.e0_us
         return None
 
-    def _check_kept(self, later: QuerySpec, start_us: int) -> None:
+    def _check_kept(self, later: QuerySpec, start_us: int, *, is_ended: bool) -> None:
         """Raise ``EnvironmentProblem`` if retention has deleted readings of a new generation.
 
         Its windows would be answered without these readings, and no record would have the gap.
@@ -278,13 +308,18 @@ class Registration:
         logs = [log for stream in deployment.source_streams(later) for log in sources[stream]]
         places = {log: (self._transport.names.source(log), 0) for log in logs}
         begins = self._transport.beginning_offsets(places.values())
+        what_follows = (
+            "it cannot be continued: delete it, and give the new query another name"
+            if is_ended
+            else "the running generation goes on"
+        )
         for log in logs:
             first_us = first_event_time(self._transport, log) if begins[places[log]] else None
             if first_us is not None and first_us > start_us:
                 raise EnvironmentProblem(
                     f"query {base_of(later.name)} has no stable answer from"
                     f" {format_time(start_us)} on, and retention has deleted readings of {log}"
-                    f" before {format_time(first_us)}: the running generation goes on"
+                    f" before {format_time(first_us)}: {what_follows}"
                 )
 
     def _beginning(self, query: QuerySpec, event_clock: EventClock) -> int | None:

@@ -10,7 +10,8 @@ query is changed.
 The topic may hold foreign records. A record that is not an entry is skipped, counted and reported
 (``slackwater.runtime.logs.skipped``), and the entry before it stays valid. Tombstones are skipped,
 too: entries are never removed. The entry of a deleted query has the state ``deleted``, and its name
-is not used again, since topics and positions have that name. Compaction keeps only the newest
+is not used again, since topics and positions have that name: the query continues as its next
+generation, which has an entry of its own. Compaction keeps only the newest
 record of a key, so an entry hidden by another record is written again when a deployment starts
 (``restore``).
 
@@ -32,6 +33,7 @@ from pydantic import TypeAdapter, ValidationError
 from slackwater.codec.state_records import decode_registry, encode_registry
 from slackwater.model.deployment import Deployment, QuerySpec, readers_of
 from slackwater.model.errors import EnvironmentProblem, MalformedRecordError
+from slackwater.model.names import base_of
 from slackwater.model.records import RegistryRecord
 from slackwater.primitives.eventclock import EventClock, clock_from_json
 from slackwater.primitives.lateness import LEARNING, Step
@@ -161,6 +163,7 @@ def check_ranges(query: QueryDefinition) -> None:
 def check_stands_alone(query: str, deployment: Deployment) -> None:
     """Check that a deployment has the query, and all that its queries read; else ``ValueError``."""
     known = deployment.streams.keys() | deployment.queries.keys()
+    known |= {base_of(name) for name in deployment.queries}  # a changed query is read by its name
     named = all(name == each.name for name, each in deployment.queries.items())
     named &= all(name == each.name for name, each in deployment.streams.items())
     read = {source for each in deployment.queries.values() for source in each.sources}
