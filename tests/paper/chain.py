@@ -48,12 +48,22 @@ class Topics:
         self.root = root
         root.on_commit = self.commit
         slide = settings.slide_ms or settings.window_ms
+        self.aggregate, self.generation = AGGREGATE, 0
         self.stream = ResultStream(name, 0, settings.fields, AGGREGATE, slide * MS)
+
+    def replaced_by(
+        self, root: Root, generation: int, aggregate: tuple[str, ...] = AGGREGATE
+    ) -> None:
+        """Take the results of the query's later generation from now on (rule-29)."""
+        self.root, self.generation, self.aggregate = root, generation, aggregate
+        root.on_commit = self.commit
 
     def commit(self, transaction: Transaction[PaneShare[Any]]) -> None:
         """Append the records of a transaction, and its markers."""
         keys = self.root.core.keys
-        writer = ResultsWriter(self.name, 0, self.settings.fields, AGGREGATE, keys)
+        writer = ResultsWriter(
+            self.name, 0, self.settings.fields, self.aggregate, keys, self.generation
+        )
         written: set[ResultKind] = set()
         for kind, lines in writer.lines(transaction, 0):
             written.add(kind)
@@ -92,7 +102,11 @@ class Chained(Orderer):
     rounds_max = 1_000
 
     def __init__(
-        self, sources: Sequence[Source], queries: Sequence[Topics], settings: Settings
+        self,
+        sources: Sequence[Source],
+        queries: Sequence[Topics],
+        settings: Settings,
+        query: str = "b",
     ) -> None:
         inputs: list[Input] = [SourceLog(source) for source in sources]
         watermarks = {}
@@ -102,7 +116,7 @@ class Chained(Orderer):
             inputs += [TopicLog(topics, "stable"), TopicLog(topics, "tentative")]
         self.sources = [*sources, *(Source(t.name) for t in queries)]
         self.config = OrdererConfig(
-            "orderer/b.0.a",
+            f"orderer/{query}.0.a",
             0,
             0,
             tuple(log.name for log in inputs),

@@ -364,10 +364,11 @@ def draw_sharing(plan: Plan) -> Plan:
 def draw_changed(plan: Plan) -> Plan:
     """In some runs q's definition is changed, so that a new generation takes over (rule-29).
 
-    This is one in four of the runs with a single query. Drawn last, from a separate generator.
+    This is one in four of the runs without a query that reads q's children; another one may read
+    its results. Drawn last, from a separate generator.
     """
     rng, config = Random(f"changed/{plan.seed}"), plan.config
-    if config.reader is not None or rng.randrange(4):
+    if config.sharing is not None or rng.randrange(4):
         return plan
     at = rng.randrange(config.bound_us // 2, plan.length_us) // MS * MS
     faults = [*plan.faults, Fault(at, "change")]

@@ -181,7 +181,8 @@ class SimQuery:
         """Return the lines that a transaction writes for the readers of this query."""
         if self.config.chain is None:
             return
-        writer = ResultsWriter(self.name, part, self.config.fields, AGGREGATE, keys)
+        query, generation = base_of(self.name), generation_of(self.name)
+        writer = ResultsWriter(query, part, self.config.fields, AGGREGATE, keys, generation)
         for kind, lines in writer.lines(transaction, self.world.scheduler.now):
             for _, value in lines:
                 yield self.result_topic(kind, part), value

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.codec.result_batches import Assembler, ResultStream
+from slackwater.codec.result_batches import Assembler, LazyRows, ResultStream
 from slackwater.codec.results import (
     AggregateColumns,
     Label,
@@ -404,3 +404,24 @@ def test_rows_without_a_window_bring_their_own_times() -> None:
     assert [columns.keys[i] for i in columns.key_index] == ["b", "a"]
     assert columns.fields == ("t",)
     np.testing.assert_array_equal(columns.values[0], [1.5, np.nan])
+
+
+@pytest.mark.parametrize("generation", [0, 1])
+def test_a_column_that_an_earlier_generation_lacks_is_missing_and_another_one_is_damage(
+    generation: int,
+) -> None:
+    """Rows of the generation that has the columns must have them all."""
+    wider = ResultStream("climate", 0, ("t", "h", "new"), ("count", "max"), SLIDE, 1)
+    rows = [orjson.loads(row) for row in window(0, ["a", "b"], 0, "stable")[:-1]]
+    if generation:
+        rows = [row | {"generation": generation} for row in rows]
+    columns = LazyRows(wider, [orjson.dumps(row) for row in rows], SLIDE - 1).load()
+    if generation:
+        assert len(columns.stimes) == 0, "damaged"
+        return
+    assert columns.fields == ("t_count", "t_max", "h_count", "h_max", "new_count", "new_max")
+    found = dict(zip(columns.fields, columns.values, strict=True))
+    assert {name for name in found if not np.isnan(found[name]).any()} == {"t_count", "h_count"}
+    assert {name for name in found if np.isnan(found[name]).all()} == {
+        *("t_max", "h_max", "new_count", "new_max")
+    }

@@ -152,3 +152,27 @@ def test_without_a_window_a_bucket_is_what_is_answered_as_one() -> None:
     assert [q.bucket_us() for q in (windowed, joined, rows)] == [250_000, 100_000, 10_000]
     assert (rows.bucket_us(60), rows.bucket_us(1e-9)) == (600_000, 1)
     assert QuerySpec.from_json(rows.to_json()) == rows
+
+
+def test_all_generations_of_a_query_have_its_readers() -> None:
+    q, p = query("s1"), dataclasses.replace(query("q"), name="p", bound_us=1_000_000)
+    later = dataclasses.replace(query("s2"), name="q.g2", aggregate=("count", "avg", "max"))
+    streams = {name: stream(name, name[1:]) for name in ("s1", "s2")}
+    both = Deployment("wall", streams, {"q": q, "q.g2": later, "p": p})
+    for generation in ("q", "q.g2"):
+        assert both.deadline_us(generation, 2) == 1_000_000 - 3 * 50_000
+        assert both.bound_of(generation) == p
+        assert both.bound_at(both.queries[generation]) == p
+    # The earliest one is read, until it has ended.
+    assert both.query_read("q") == q
+    assert both.queries_of("p") == ("q",)
+    assert both.source_streams("p") == ("s1",)
+    assert both.connected("q.g2").queries == both.queries
+    changed = Deployment("wall", streams, {"q.g2": later, "p": p})
+    assert changed.query_read("q") == later
+    assert changed.query_read("s1") is None
+    assert changed.queries_of("p") == ("q.g2",)
+    assert changed.source_streams("p") == ("s2",)
+    assert changed.fields_of("q") == ("2_count", "2_avg", "2_max")
+    assert changed.stages("p") == 4
+    assert changed.connected("p").queries == changed.queries

@@ -35,7 +35,7 @@ def parsed(*queries: str, streams: str = STREAMS) -> Deployment:
 def known(*queries: str, deleted: str = "") -> RunningQueries:
     running = parsed(*queries)
     deadlines = {name: running.deadline_us(name, 1) for name in running.queries}
-    return RunningQueries(running, deadlines, {deleted} - {""})
+    return RunningQueries(running, deadlines, dict.fromkeys({deleted} - {""}))
 
 
 def refusal(name: str, of: Deployment, has: RunningQueries) -> str:
@@ -59,7 +59,7 @@ def test_another_text_is_refused(text: str) -> None:
 
 def test_with_event_time_from_the_data_queries_are_fixed() -> None:
     data = STREAMS.replace("streams:", "clock: data\nstreams:")
-    has = RunningQueries(parsed(ONE, streams=data), {}, set())
+    has = RunningQueries(parsed(ONE, streams=data), {}, {})
     reported = refusal("three", parsed(THREE, streams=data), has)
     assert reported.startswith("query three: with clock: data, queries are fixed at the start")
 

@@ -12,7 +12,7 @@ from tests.unit.runtime.local.test_layout import query, stream
 from slackwater.codec.source_records import encode_source
 from slackwater.codec.state_records import encode_root_state
 from slackwater.deployment.sharing import share
-from slackwater.model.deployment import Clock, Deployment, QuerySpec, TopicSpec
+from slackwater.model.deployment import Clock, Deployment, QuerySpec, TopicSpec, WindowSpec
 from slackwater.model.errors import DeploymentError, EnvironmentProblem
 from slackwater.model.records import Kind, Position, RootState, SourceRecord
 from slackwater.primitives.eventclock import DataClock, WallClock
@@ -185,6 +185,63 @@ def test_a_file_that_has_a_changed_query_starts_the_new_generation(
         assert found.share().queries.keys() == {"q.g1"}
         assert found.missing() == []
     assert "query q was changed at run time: generation 1 is started" in caplog.text
+
+
+def test_a_file_with_a_reader_of_a_changed_query_starts_both(broker: MemoryBroker) -> None:
+    """The reader's columns are those of the first definition, whose streams the file explains."""
+    wide = replace(Q, sources=("s1", "s2"))
+    reader = replace(query("reader", "q"), bound_us=9_000_000)
+    first = on(broker, of_chain(wide, reader))
+    assert first.register(first.missing(), WallClock()) == []
+    registry, changed = Registry(broker), replace(Q, name="q.g1")
+    registry.publish_queries(
+        replace(registry.queries()["q"], state="deleted"),
+        QueryDefinition("q.g1", 1, 5_000_000, 250_000, changed, deployment=of_chain(changed)),
+    )
+    for file in (of_chain(wide, reader), of_chain(Q, reader)):
+        found = on(broker, file)
+        assert found.share().queries.keys() == {"q.g1", "reader"}
+        assert found.share().queries_of("reader") == ("q.g1",)
+        assert found.missing() == []
+    with pytest.raises(DeploymentError) as refused:
+        on(broker, replace(of_chain(Q, reader), streams={"s1": stream("s1")}))
+    assert str(refused.value) == (
+        "d.yaml: query reader reads query q as it was before it was changed at run time, from s1,"
+        " s2: keep s2 in the file"
+    )
+    with pytest.raises(DeploymentError) as refused:
+        on(broker, of_chain(Q, reader, replace(reader, name="new")))
+    assert str(refused.value) == (
+        "d.yaml: query new is new and reads query q, which was changed at run time: leave new out"
+        " at the start, and add it with `slackwater query apply d.yaml`"
+    )
+
+
+def test_a_deleted_query_begins_again_where_it_was_deleted(broker: MemoryBroker) -> None:
+    first = on(broker, of_chain(Q))
+    first.register(first.missing(), WallClock())
+    registry = Registry(broker)
+    registry.publish_queries(replace(registry.queries()["q"], state="deleted"))
+    for spec in topics_for([], [QueryTopics("q", 1, 1, 1, True, True)]):
+        if spec.name == "sw.state.q":
+            broker.create_topic(spec.name, spec.partitions)
+    state = RootState("root/q.0", 1, 5, 0, 8_000_000, 9_000_000, (Position(0),), ())
+    writer = broker.writer(lambda why: None)
+    writer.append("sw.state.q", 0, encode_root_state(state), b"root/q.0")
+    broker.create_topic("sw.source.s1", 1)
+    again = replace(Q, name="q.g1")
+    begun = on(broker, of_chain(again)).define("q.g1", WallClock(), "now")
+    assert begun is not None
+    assert (begun.e0_us, begun.generation) == (8_000_000, 1)
+    for other in (replace(again, parts=2), replace(again, window=WindowSpec(7, 7))):
+        with pytest.raises(EnvironmentProblem, match="had another window or another number of"):
+            on(broker, of_chain(other)).define("q.g1", WallClock(), "now")
+    reading = SourceRecord(Kind.BOUNDARY, "s1", 0, 0, -1, 9_000_000, 9_000_000, 9_000_000)
+    for _ in range(2):
+        writer.append("sw.source.s1", 0, encode_source(reading))
+    broker.delete_records({("sw.source.s1", 0): 1})
+    with pytest.raises(EnvironmentProblem, match="it cannot be continued: delete it, and give the"):
+        on(broker, of_chain(again)).define("q.g1", WallClock(), "now")
 
 
 def test_one_that_was_in_the_file_from_the_beginning_may_begin_later(
