@@ -227,3 +227,70 @@ def test_a_query_is_changed_when_one_of_its_sources_is_gone(tmp_path: Path, brok
     del found[min(found)]  # the query's time begins within this window
     wanted = {at: lab.sum_of[at] + (0 if by[at] else attic.sum_of[at]) for at in found}
     assert found == wanted
+
+
+READER = (
+    "  chain: {from: [first], select: {x: x_sum}, window: {size: 4s}, aggregate: [sum], bound: 6s,"
+    " replicas: 1}\n"
+)
+
+
+def test_a_query_that_another_one_reads_is_changed_and_the_reader_goes_on(
+    tmp_path: Path, broker: str
+) -> None:
+    """The reader's windows are the sums of the rows of both generations, each row once."""
+    make_topics(broker, [ATTIC])
+    transport = KafkaTransport(broker)
+    lab, attic = Sender(broker), Sender(broker, ATTIC)
+    up = Up(tmp_path, broker, WITH_ATTIC + BOTH + READER)
+
+    def wait_windows(query: str, generation: int, count: int = 2) -> None:
+        """Wait for so many more windows of a query's generation."""
+
+        def found() -> int:
+            return sum(of == generation for of in generations(transport, query).values())
+
+        before = found()
+        what = f"{count} more windows of generation {generation} of {query}"
+        eventually(lambda: found() >= before + count, what, 90)
+
+    try:
+        wait_windows("chain", 0)
+        up.wait_accepts()
+        narrow = tmp_path / "narrow.yaml"
+        narrow.write_text(WITH_ATTIC + ONLY.replace("sum, count", "max") + READER)
+        assert "needs x_sum" in up.command("query", "apply", str(narrow), code=2)
+        attic.stop()
+        changed = tmp_path / "changed.yaml"
+        changed.write_text(WITH_ATTIC + ONLY + READER)
+        said = up.command("query", "apply", str(changed), "--wait")
+        assert "query first is changed: generation 1 is accepted" in said
+        assert "query chain runs already" in said
+        wait_windows("chain", 0)
+        assert "is read by chain" in up.command("query", "delete", "first", code=2)
+        # A restart with the file of now; the reader is still that of the first file.
+        up.stop()
+        up = Up(tmp_path, broker, WITH_ATTIC + ONLY + READER)
+        wait_windows("chain", 0)
+        up.wait_accepts()
+        # The reader is deleted, applied again, and continues.
+        up.command("query", "delete", "chain")
+        wait_windows("first", 1, 5)
+        said = up.command("query", "apply", str(changed), "--wait")
+        assert "query chain was deleted: generation 1 is accepted" in said
+        wait_windows("chain", 1)
+    finally:
+        lab.stop()
+        attic.stop()
+        up.stop()
+    first, by = sums(transport, "first", 1), generations(transport, "first")
+    assert sorted(first) == list(range(min(first), max(first) + 1)), "each window once"
+    assert sorted(by.values()) == [by[at] for at in sorted(by)], "one cut"
+    assert {*by.values()} == {0, 1}
+    del by[min(first)]  # the query's time begins within this window
+    wanted = {at: lab.sum_of[at] + (0 if of else attic.sum_of[at]) for at, of in by.items()}
+    assert {at: first[at] for at in wanted} == wanted
+    chain = sums(transport, "chain", 4)
+    assert sorted(chain) == list(range(min(chain), max(chain) + 4, 4)), "each window once"
+    assert {*generations(transport, "chain").values()} == {0, 1}
+    assert chain == {at: sum(first.get(s, 0) for s in range(at, at + 4)) for at in chain}

@@ -48,7 +48,8 @@ class Topics:
         self.root = root
         root.on_commit = self.commit
         slide = settings.slide_ms or settings.window_ms
-        self.aggregate, self.generation = AGGREGATE, 0
+        self.aggregate: tuple[str, ...] = AGGREGATE
+        self.generation = 0
         self.stream = ResultStream(name, 0, settings.fields, AGGREGATE, slide * MS)
 
     def replaced_by(

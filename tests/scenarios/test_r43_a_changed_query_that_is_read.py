@@ -50,14 +50,15 @@ queries:
 
 
 def with_change() -> Deployment:
-    """Both generations of q, and p."""
+    """Both generations of q, and p; the later one has a longer bound than p."""
     first = parse_deployment(TEXT.replace("SOURCES", "[s1, s2, s3]"), "d.yaml").deployment
-    changed = parse_deployment(TEXT.replace("SOURCES", "[s1, s2]"), "d.yaml").deployment
+    longer = TEXT.replace("SOURCES", "[s1, s2]").replace("bound: 2s", "bound: 3s", 1)
+    changed = parse_deployment(longer, "d.yaml").deployment
     later, _ = as_generation(changed, "q", ControlState())
     return replace(first, queries={**first.queries, **later.queries})
 
 
-@dataclass(frozen=True)
+@dataclass
 class OfDeployment(Settings):
     """The deadlines are those of a query of a deployment."""
 
@@ -70,7 +71,7 @@ class OfDeployment(Settings):
 
 
 class Change:
-    """p reads q, which is replaced by its generation 1. (In a ``Chain`` they are b and a.)"""
+    """p reads q, which is replaced by its generation 1; in a ``Chain`` they are b and a."""
 
     def __init__(self, q: Settings | None = None, later: Settings | None = None) -> None:
         self.settings = q or Settings(window_ms=WINDOW)
@@ -147,7 +148,7 @@ def test_a_reader_finds_one_sequence(restarts: str) -> None:
 def test_a_reader_is_given_its_time_across_a_change() -> None:
     """The later generation answers before p stops waiting for it, as the earlier one does.
 
-    With deadlines of its own it would answer at the end of X, when p has named q as missing.
+    With deadlines of its own it would answer after 3 s, when p has named q as missing.
     """
     both = with_change()
     earlier = OfDeployment(window_ms=WINDOW, deployment=both, query="q")

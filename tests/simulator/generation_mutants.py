@@ -10,12 +10,16 @@ from typing import Final
 
 from tests.paper.stage import Settings
 from tests.simulator.mutation import Edit, Mutant
+from tests.unit.node.test_readers import SOME
 
 _progress = "slackwater.sessions.progress"
 _config = "slackwater.protocols.dpc.soutput.config"
 _scenario = "tests.scenarios.test_r40_a_changed_query"
 _continues = f"{_scenario}:test_a_new_generation_continues_the_results"
 _root_session = "tests.unit.sessions.test_root_session"
+_read = "tests.scenarios.test_r43_a_changed_query_that_is_read"
+_readers = "slackwater.node.readers"
+_unit = "tests.unit.node.test_readers"
 
 GENERATION_MUTANTS: Final = (
     Mutant(
@@ -71,5 +75,54 @@ GENERATION_MUTANTS: Final = (
               "(yield from read_progress(self._config)) != self._restored:",
               "(yield from read_progress(self._config)).own != self._restored.own:"),),
         f"{_root_session}:test_a_new_generation_ends_if_the_earlier_one_has_answered_meanwhile",
+    ),
+    Mutant(
+        "a new generation has no readers, and the deadlines of a query without any", "trace-43",
+        (Edit("slackwater.model.deployment:Deployment._readers", "name = base_of(query.name)",
+              "name = query.name"),),
+        f"{_read}:test_a_reader_is_given_its_time_across_a_change",
+    ),
+    Mutant(
+        "rows of before a column was added are damaged", "trace-43",
+        (Edit("slackwater.codec.result_batches:LazyRows._fields_of",
+              "if not stream.generation or", "if stream.generation or"),),
+        f"{_read}:test_columns_that_earlier_rows_lack_are_missing_values",
+    ),
+    Mutant(
+        "a reader that restarts reads the columns of the generation that runs then", "trace-43",
+        (Edit("slackwater.fragments.orderer:inputs",
+              "(read := registered.query_read(source))", "(read := deployment.query_read(source))"),
+         Edit("slackwater.fragments.orderer:result_logs", "deployment.output_fields(spec)",
+              "('a',)")),
+        "tests.unit.fragments.test_orderer_inputs:"
+        "test_a_reader_keeps_the_columns_that_it_was_registered_with",
+    ),
+    Mutant(
+        "a reader looks for the results of a new generation under its name", "trace-43",
+        (Edit("slackwater.fragments.orderer:result_logs", "base_of(spec.name)", "spec.name"),),
+        "tests.unit.fragments.test_orderer_inputs:"
+        "test_a_reader_that_is_applied_later_reads_the_columns_of_the_later_generation",
+    ),
+    Mutant(
+        "a change takes columns from its readers", "trace-43",
+        (Edit(f"{_readers}:_columns", "if field not in has]", "if False]"),),
+        f"{_unit}:test_what_the_readers_need_is_named",
+        ((SOME,), "[avg]", "[max]", "which needs x_avg"),
+    ),
+    Mutant(
+        "a change moves the normal times of its readers", "trace-43",
+        (Edit(f"{_readers}:_times", "if was_us != is_us:", "if False:"),),
+        f"{_unit}:test_lateness_is_that_of_all_readers_also_through_others",
+    ),
+    Mutant(
+        "a change moves what is learned about the normal times of its readers", "trace-43",
+        (Edit(f"{_readers}:_times", "_learning(reader, before) ^ _learning(reader, after)",
+              "set()"),),
+        f"{_unit}:test_a_learning_stream_is_neither_added_nor_removed",
+    ),
+    Mutant(
+        "a reader goes on with a query that no longer has what it needs", "trace-43",
+        (Edit(f"{_readers}:serves", "return is_continued and", "return is_continued or"),),
+        f"{_unit}:test_a_reader_waits_if_a_split_has_left_it_without_what_it_needs",
     ),
 )  # fmt: skip

@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 import orjson
@@ -285,13 +285,14 @@ class LazyRows:
 
     def _fields_of(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """The fields of a row; those that an earlier generation did not have are None."""
-        stream, fields = self._stream, row["fields"]
+        stream = self._stream
+        fields: Mapping[str, Any] = row["fields"]
         if not stream.generation or row.get("generation", 0) >= stream.generation:
-            return cast(Mapping[str, Any], fields)
+            return fields
         if stream.slide_us is None:
-            return dict.fromkeys(stream.fields) | fields
+            return {**dict.fromkeys(stream.fields), **fields}
         absent = dict.fromkeys(stream.aggregate)
-        return {name: absent | fields.get(name, {}) for name in stream.fields}
+        return {name: {**absent, **fields.get(name, {})} for name in stream.fields}
 
 
 def _column(figures: list[float | None]) -> type_f64:
