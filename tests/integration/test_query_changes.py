@@ -258,14 +258,14 @@ def test_a_query_that_another_one_reads_is_changed_and_the_reader_goes_on(
         wait_windows("chain", 0)
         up.wait_accepts()
         narrow = tmp_path / "narrow.yaml"
-        narrow.write_text(WITH_ATTIC + ONLY.replace("sum, count", "max") + READER)
+        narrow.write_text(WITH_ATTIC + ONLY.replace("sum, count", "max"))
         assert "needs x_sum" in up.command("query", "apply", str(narrow), code=2)
         attic.stop()
         changed = tmp_path / "changed.yaml"
         changed.write_text(WITH_ATTIC + ONLY + READER)
-        said = up.command("query", "apply", str(changed), "--wait")
-        assert "query first is changed: generation 1 is accepted" in said
-        assert "query chain runs already" in said
+        reported = up.command("query", "apply", str(changed), "--wait")
+        assert "query first is changed: generation 1 is accepted" in reported
+        assert "query chain runs already" in reported
         wait_windows("chain", 0)
         assert "is read by chain" in up.command("query", "delete", "first", code=2)
         # A restart with the file of now; the reader is still that of the first file.
@@ -276,8 +276,8 @@ def test_a_query_that_another_one_reads_is_changed_and_the_reader_goes_on(
         # The reader is deleted, applied again, and continues.
         up.command("query", "delete", "chain")
         wait_windows("first", 1, 5)
-        said = up.command("query", "apply", str(changed), "--wait")
-        assert "query chain was deleted: generation 1 is accepted" in said
+        reported = up.command("query", "apply", str(changed), "--wait")
+        assert "query chain was deleted: generation 1 is accepted" in reported
         wait_windows("chain", 1)
     finally:
         lab.stop()
