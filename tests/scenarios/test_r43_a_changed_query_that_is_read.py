@@ -25,13 +25,15 @@ from tests.paper.stage import (
     stable_answers,
 )
 
-from slackwater.codec.result_batches import ResultStream
+from slackwater.codec.result_batches import Assembler, ResultStream
+from slackwater.codec.results import encode_boundary
 from slackwater.deployment.parse import parse_deployment
 from slackwater.model.deployment import Deployment
-from slackwater.model.records import Kind, OrderedRecord
+from slackwater.model.records import Kind, OrderedRecord, SourcePosition
 from slackwater.node.generations import as_generation
 from slackwater.protocols.common.line import LineName, Schedule
 from slackwater.protocols.dpc.soutput.config import start_of_generation
+from slackwater.protocols.dpc.sunion.chain import ResultCursor
 from slackwater.protocols.iads.control_state import ControlState
 
 REMOVED, CHANGED, READY, END = 4_000, 8_000, 9_000, 14_000
@@ -191,6 +193,27 @@ def test_columns_that_earlier_rows_lack_are_missing_values() -> None:
     assert by_start.keys() >= at.keys()
     has_max = {at[bucket]: "v_max" in _figures(by_start[bucket]) for bucket in at}
     assert has_max == {start: start >= change.begins // MS for start in at.values()}
+
+
+def test_a_shorter_window_would_be_below_what_a_reader_takes_for_complete() -> None:
+    """Why the window is not changed: after [12, 16) the topic states that no row before 20 follows.
+
+    The row of [16, 17) would be at 17, and a reader drops what lies below a boundary.
+    """
+    second = 1_000_000
+    cursor = ResultCursor(SourcePosition(0, 0, -1, 16 * second - 1), "q", strict=True)
+    taken = []
+    for offset, (start, end) in enumerate([(12, 16), (16, 20), (20, 21)]):
+        answer = encode_boundary(
+            query="q", part=0, seq=offset, epoch=0, label="stable", keys=0, missing=(), lost={},
+            window_start=start * second, window_end=end * second, due_at=0, emitted_at=0,
+        )  # fmt: skip
+        size = end - start
+        stream = ResultStream("q", 0, ("v",), ("sum",), size * second)
+        batch = Assembler(stream).take(offset, answer)
+        assert batch is not None
+        taken.append(cursor.offer(offset, batch))
+    assert taken == [True, True, False]
 
 
 def _figures(record: OrderedRecord) -> set[str]:

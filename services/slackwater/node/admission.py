@@ -85,7 +85,11 @@ def why_refused_on_nodes(operation: Operation, state: ControlState) -> str:
         return ""
     known = RunningQueries(
         deployment,
-        {name: query.deployment.deadline_us(name, 1) for name, query in applied.items()},
+        {
+            # A client's file may lack queries that read a changed one.
+            name: min(query.deployment.deadline_us(name, 1), deployment.deadline_us(name, 1))
+            for name, query in applied.items()
+        },
         dict.fromkeys(state.queries_wanted(Wanted.DELETED)),
         takes_streams=True,
         paused=state.queries_wanted(Wanted.PAUSED),

@@ -191,6 +191,15 @@ def test_readers_go_on_with_the_generation_that_answers() -> None:
     )
 
 
+def test_a_client_s_file_need_not_have_the_readers() -> None:
+    """The deadlines in effect are those with the readers, and no other query is blamed for them."""
+    state = running(Q, SOME.replace("5s", "1s").replace("4s", "1s"))
+    changed = change("q", state, Q.replace("[a, b]", "[a]"))
+    both = recorded(*_operations(Q, SOME.replace("5s", "1s")), changed)
+    new = SOME.replace("some", "new").replace("[q]", "[a]").replace("x_avg", "x")
+    assert why_refused_on_nodes(applied("new", new), both) == ""
+
+
 def _operations(*queries: str) -> list[ApplyQuery]:
     return [applied(query.name, *queries) for query in of(*queries).in_order()]
 

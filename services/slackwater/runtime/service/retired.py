@@ -3,8 +3,8 @@
 Their ordered logs and deltas are needed by no fragment any more. They are deleted after a grace
 period, in which a fragment that ends late still finds them. They are not deleted while an
 aggregator reads them, since a Spark query that also serves other fragments would fail. Results and
-state records stay: the results are the user's, and the state records prevent that a name is used
-again by mistake.
+state records stay: the results are the user's, and a query of the same name that is applied later
+continues them where the state records end.
 """
 
 from __future__ import annotations
