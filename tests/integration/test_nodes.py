@@ -50,6 +50,7 @@ ABSENT = """\
 queries:
 """
 ROWS = "  rows: {from: [lab], where: x > 0, bound: 2s}\n"
+READER = "  read: {from: [rows], where: x > 0, select: {x: x}, bound: 4s}\n"
 
 
 @pytest.fixture(name="broker")
@@ -133,6 +134,62 @@ async def test_the_fragments_of_a_killed_node_run_on_the_other_one(
             sender.stop()
         found = [int(x) for x in readings(nodes.transport, "rows")]
         assert found == [*range(found[0], found[-1] + 1)]
+
+
+async def test_a_query_that_another_one_reads_is_changed_on_nodes(
+    tmp_path: Path, broker: str
+) -> None:
+    """A replica of the reader that starts on another node later reads what the first one reads.
+
+    The change adds a field, which the reader has not been applied with. Afterwards the reader is
+    deleted, and applied again.
+    """
+    async with controllers(tmp_path, "a", "b", relayed=False) as cluster:
+        nodes, sender = Nodes(tmp_path, broker, cluster), Sender(broker)
+
+        async def answers_more() -> None:
+            before = len(readings(nodes.transport, "read"))
+            await eventually_async(
+                lambda: len(readings(nodes.transport, "read")) > before + 50, "it answers on"
+            )
+
+        async def is_changed() -> bool:
+            present = (await nodes.places()).keys()
+            return "root/rows.g1.0" in present and "root/rows.0" not in present
+
+        try:
+            file = tmp_path / "d.yaml"
+            rows = ROWS.replace("x > 0", "x > 0, select: {x: x}")
+            file.write_text(FILE[: FILE.index("  each")] + rows + READER)
+            for name in ("n1", "n2"):
+                nodes.start(name)
+            await nodes.command("query", "apply", str(file))
+            placed = await nodes.run_on("n1", "n2")
+            await answers_more()
+            changed = rows.replace("{x: x}", "{y: 2 * x, x: x}")
+            file.write_text(FILE[: FILE.index("  each")] + changed + READER)
+            reported = await nodes.command("query", "apply", str(file))
+            assert "query rows is changed" in reported
+            assert "query read runs already" in reported
+            await eventually_async(is_changed, "generation 1 has replaced generation 0", 60)
+            await answers_more()
+            victim = placed["orderer/read.0.a"]
+            other = "n2" if victim == "n1" else "n1"
+            nodes.kill(victim)
+            await nodes.run_on(other)
+            await answers_more()
+            assert "is read by read" in await nodes.command("query", "delete", "rows", code=2)
+            await nodes.command("query", "delete", "read")
+            await nodes.run_on(other)
+            reported = await nodes.command("query", "apply", str(file))
+            assert "query read was deleted: generation 1 is accepted" in reported
+            await answers_more()
+        finally:
+            nodes.stop_all()
+            sender.stop()
+        for query in ("rows", "read"):
+            found = [int(x) for x in readings(nodes.transport, query)]
+            assert found == [*range(found[0], found[-1] + 1)], query
 
 
 async def test_each_half_of_a_split_network_answers_on(tmp_path: Path, broker: str) -> None:
