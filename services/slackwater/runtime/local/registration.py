@@ -87,24 +87,39 @@ def _check_reads_changed(
     deployment: Deployment,
     path: Path,
 ) -> None:
-    """Raise ``DeploymentError`` if a query of the file cannot read one that has been changed.
+    """Raise ``DeploymentError`` if a query cannot read one that has been changed, with this file.
 
-    A reader goes on with the columns that the source had when the reader was registered. For a
-    query of the file these are the columns of its first definition, which its file must explain.
+    The processes of a query of the file have its columns and its lateness from the file. All
+    definitions of the source that have been registered lead to the same ones (trace-43), others
+    need not. If the reader was registered from the file, its columns of the source are those of the
+    first definition.
     """
-    name = reader.name
+    name, declared = reader.name, deployment.queries
     if name not in registered:
         raise DeploymentError(
             f"{path}: query {name} is new and reads query {source}, which was changed at run time:"
             f" leave {name} out at the start, and add it with `slackwater query apply {path}`"
         )
+    generations = [q.spec for other, q in registered.items() if base_of(other) == source]
+    if name not in declared or source not in declared:
+        return
+    if not any(_is_same(declared[source], each) for each in generations):
+        raise DeploymentError(
+            f"{path}: query {name} reads query {source}, which was changed at run time, and has"
+            f" never run as it is in the file: start with its present definition (`slackwater query"
+            f" show {source}`), and change it with `slackwater query apply {path}`"
+        )
     first = registered[source].spec
-    lacking = {*first.sources} - deployment.streams.keys() - {*map(base_of, deployment.queries)}
+    lacking = {*first.sources} - deployment.streams.keys() - {*map(base_of, declared)}
     if registered[name].deployment is None and lacking:
         raise DeploymentError(
             f"{path}: query {name} reads query {source} as it was before it was changed at run"
             f" time, from {', '.join(first.sources)}: keep {', '.join(sorted(lacking))} in the file"
         )
+
+
+def _is_same(one: QuerySpec, other: QuerySpec) -> bool:
+    return replace(without_sharing(one), name=other.name) == without_sharing(other)
 
 
 def _of(name: str, deployment: Deployment) -> str:

@@ -203,6 +203,8 @@ def test_a_file_with_a_reader_of_a_changed_query_starts_both(broker: MemoryBroke
         assert found.share().queries.keys() == {"q.g1", "reader"}
         assert found.share().queries_of("reader") == ("q.g1",)
         assert found.missing() == []
+    with pytest.raises(DeploymentError, match="which was changed at run time, and has never"):
+        on(broker, of_chain(replace(Q, where="x > 7"), reader))
     with pytest.raises(DeploymentError) as refused:
         on(broker, replace(of_chain(Q, reader), streams={"s1": stream("s1")}))
     assert str(refused.value) == (
