@@ -1,7 +1,7 @@
 """Mutants of a change of a query's definition (rule-29).
 
-Each is detected by a scenario or a unit test. In one of four simulated runs with a single query a
-new generation takes over; the first 600 seeds detect each of these mutants, too.
+Each is detected by a scenario or a unit test. In one of four simulated runs with a single query or
+a chain a new generation takes over; the first 600 seeds detect each mutant of trace-40, too.
 """
 
 from __future__ import annotations
