@@ -1,0 +1,120 @@
+"""What `query apply` and `query delete` request, against a controller that is a value."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.unit.node.test_readers import SOME, Q, of
+
+from slackwater.cli.query_changes import apply_queries, request_each
+from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.model.errors import UsageError
+from slackwater.model.names import base_of
+from slackwater.node.admission import RunningQueries, why_refused, why_refused_on_nodes
+from slackwater.protocols.iads.control_object import (
+    ControlObject,
+    ControlResponse,
+    DeleteQuery,
+    Operation,
+)
+from slackwater.protocols.iads.control_state import ControlState
+from slackwater.protocols.iads.messages import Stamp
+
+ALONE = "  alone: {from: [a], window: {size: 1s}, aggregate: [avg], bound: 4s}\n"
+CHANGED = Q.replace("[a, b]", "[a]")
+
+
+class Controller:
+    """One controller, which is reached without a network."""
+
+    advice = ""
+    has_nodes = False
+
+    def __init__(self, admit: Callable[[Operation, ControlState], str]) -> None:
+        self.object = ControlObject(frozenset("a"), ControlState())
+        self._admit = admit
+        self.requested: list[Operation] = []
+
+    @asynccontextmanager
+    async def connect(self, _name: str) -> AsyncIterator[Controller]:
+        yield self
+
+    async def state(self) -> Any:
+        return SimpleNamespace(state=self.object.state)
+
+    async def request(self, operation: Operation) -> Any:
+        refusal = self._admit(operation, self.object.state)
+        if refusal:
+            return SimpleNamespace(response=ControlResponse(refusal))
+        self.requested.append(operation)
+        stamp = Stamp(1, len(self.requested), "a")
+        return SimpleNamespace(response=self.object.apply(operation, stamp))
+
+    def apply(self, *queries: str) -> list[str]:
+        deployment = of(*queries)
+        names = [query.name for query in deployment.in_order()]
+        return apply_queries(self, deployment, names, "now")  # type: ignore[arg-type]
+
+
+def machine(deleted: Mapping[str, QuerySpec | None], *running: str) -> Controller:
+    """The controller of `up`: its registry has deleted queries, which the record has forgotten."""
+    known = RunningQueries(of(*running), {}, deleted)
+    controller = Controller(lambda operation, _: why_refused(operation, known))
+    controller.object = ControlObject(frozenset("a"), ControlState(generation_unused=3))
+    return controller
+
+
+def nodes() -> Controller:
+    return Controller(why_refused_on_nodes)
+
+
+def test_a_deleted_query_is_applied_as_its_next_generation() -> None:
+    controller = nodes()
+    assert controller.apply(Q) == ["q"]
+    request_each(controller, DeleteQuery, "q")  # type: ignore[arg-type]
+    assert controller.apply(CHANGED) == ["q.g1"]
+    assert controller.object.state.live_queries() == ("q.g1",)
+
+
+def test_it_is_found_although_the_record_has_forgotten_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The registry has not; nothing else is admitted by the second request."""
+    gone = {"q": of(Q).queries["q"]}
+    assert machine(gone, ALONE).apply(CHANGED) == ["q.g3"]
+    assert "query q was deleted: generation 3 is accepted" in capsys.readouterr().out
+    # The refusal is that of the first request, which has the remedy.
+    with pytest.raises(UsageError, match="query q has been deleted, and its topics keep"):
+        machine(gone, ALONE).apply(CHANGED.replace("1s}", "2s}"))
+    with pytest.raises(UsageError, match="stream slow runs with another definition"):
+        apply_queries(machine({}, ALONE), over_another_stream(), ["q"], "now")  # type: ignore[arg-type]
+
+
+def over_another_stream() -> Deployment:
+    """A file with q over another definition of a stream."""
+    first = of(Q)
+    slow = replace(first.streams["slow"], expect_every_us=1)
+    q = replace(first.queries["q"], sources=("slow",))
+    return replace(first, streams={**first.streams, "slow": slow}, queries={"q": q})
+
+
+def test_a_query_that_is_read_is_not_deleted_while_it_is_changed() -> None:
+    """Its last generation would be deleted first, which only cancels the change."""
+    controller = nodes()
+    controller.apply(Q, SOME)
+    assert controller.apply(CHANGED, SOME) == ["q.g1"]
+    before = len(controller.requested)
+    with pytest.raises(UsageError) as refused:
+        request_each(controller, DeleteQuery, "q")  # type: ignore[arg-type]
+    assert str(refused.value) == (
+        "query q is read by some: delete that first, or cancel the change with `slackwater query"
+        " delete q.g1`"
+    )
+    assert len(controller.requested) == before
+    request_each(controller, DeleteQuery, "q.g1")  # type: ignore[arg-type]
+    assert [base_of(name) for name in controller.object.state.live_queries()] == ["q", "some"]
