@@ -61,8 +61,12 @@ class Nodes:
         done = await asyncio.to_thread(
             subprocess.run, command, env=env, capture_output=True, text=True, check=False
         )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        printed = done.stdout + done.stderr
+        # A test makes no claim on the time of answers: `status` may say that they were late.
+        reported = (" is OVERLOADED: ", " is LATE: ")
+        is_late = words[0] == "status" and any(each in done.stderr for each in reported)
+        assert done.returncode == (1 if is_late else code), printed
+        return printed
 
     async def frame(self) -> StateFrame:
         return await self.cluster.state(next(iter(self.cluster.processes)))

@@ -69,8 +69,8 @@ def readings(transport: Transport, query: str) -> list[float]:
 
 
 def places_of(status: str) -> dict[str, str]:
-    """Where each fragment is ready according to `status --format json`."""
-    rows = json.loads(status)["fragments"]
+    """Where each fragment is ready according to `status --format json`; warnings may follow."""
+    rows = json.JSONDecoder().raw_decode(status)[0]["fragments"]
     return {row["fragment"]: row["node"] for row in rows if row["state"] == "ready"}
 
 
