@@ -1,4 +1,4 @@
-"""Where a command reaches a controller: one of ``--controllers``, or the one of a running `up`."""
+"""Finds the controllers of a command: those of ``--controllers``, or that of a running `up`."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def reach_controllers(
 
 
 def parse_addresses(text: str) -> tuple[Address, ...]:
-    """HOST:PORT,HOST:PORT; names before an equals sign, as in --peers, are allowed."""
+    """Parse HOST:PORT,HOST:PORT; names before an equals sign, as in --peers, are allowed."""
     items = [item.rpartition("=")[2] for item in text.split(",") if item]
     if not items:
         raise UsageError("--controllers is empty: write HOST:PORT,...")
