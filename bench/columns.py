@@ -140,9 +140,6 @@ def backlog(
         with broker:
             layout = [TopicLayout(workload.TOPIC, workload.SOURCES, {})]
             ensure_topics(broker.bootstrap, layout)
-            # A query starts at the smallest time in the logs that have readings when it is
-            # registered. With random partitions that need not be the smallest time of all.
-            put_each(broker.bootstrap, start_ms - SIZE_MS)
             fill(broker.bootstrap, values, start_ms)
             put_each(broker.bootstrap, start_ms + windows * SIZE_MS + workload.CLOSING_MS)
             job = Job(
@@ -159,7 +156,7 @@ def backlog(
             worker.start()
             seen.start()
             try:
-                wait_quiet(worker, seen, windows * SENSORS + workload.SOURCES)
+                wait_quiet(worker, seen, windows * SENSORS)
                 used = dict(cpu_s([of_broker, *worker.processes()]))
                 used["broker"] -= before["broker"]
             finally:

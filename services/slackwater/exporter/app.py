@@ -15,6 +15,7 @@ from functools import partial
 from prometheus_client import CollectorRegistry, start_http_server
 
 from slackwater.client.follow import Follower, Seen
+from slackwater.exporter.controllers import ControllerCollector, add_controller_arguments
 from slackwater.exporter.metrics import HeartbeatCollector, ResultMetrics
 from slackwater.exporter.queries import QUERIES_MAX, answering, process_names_of
 from slackwater.model.deployment import Deployment
@@ -34,6 +35,7 @@ AGAIN_S = 1.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that are specific to the exporter."""
     parser.add_argument("--listen", default="127.0.0.1:9100", help="host:port of the page")
+    add_controller_arguments(parser)
 
 
 class Queries:
@@ -91,6 +93,8 @@ def main(context: ProcessContext) -> None:
     deployment, clock = context.deployment, SystemClock()
     host, port = _address(context.arguments.listen)
     registry = CollectorRegistry()
+    if (controllers := ControllerCollector.of(context.arguments)) is not None:
+        registry.register(controllers.start(context.stopping))
     results = ResultMetrics(registry, deployment)
     queries = Queries(deployment, results, partial(_follow, context, results))
     listener = HeartbeatListener(context.transport()).start()

@@ -263,12 +263,14 @@ class Node:
         numbers = self._assigned.numbers()
         ready = {*self._machine.ready()}
         ready |= {f"{REGISTRATION}/{name}" for name in self._registered}
+        clock = self._clocks.get(controller, ClockOffset(0, -1))
         return NodeBeat(
             self._config.name,
             tuple(sorted(numbers[name] for name in ready if name in numbers)),
             tuple(sorted(numbers[name] for name in self._machine.superseded())),
             "; ".join(filter(None, [self._problem, self._clock_problem]))[:PROBLEM_CHARS_MAX],
-            str(self._clocks.get(controller, "")),
+            clock.offset_us,
+            clock.error_us,
         )
 
     # What is placed here. Registration waits for Kafka; processes start and end meanwhile.

@@ -14,17 +14,17 @@ START_US = 10_000_000
 @pytest.mark.parametrize(
     ("name", "running", "is_due"),
     [
-        (A, set(), True),
-        (B, set(), False),
-        (B, {"q.0.a"}, True),
-        (B, {"q.0.c", "q.1.a", "p.0.a"}, False),
-        (C, {"q.0.a"}, False),
-        (C, {"q.0.b"}, True),
+        (A, (), True),
+        (B, (), False),
+        (B, ("q.0.a",), True),
+        (B, ("q.0.c", "q.1.a", "p.0.a"), False),
+        (C, ("q.0.a",), False),
+        (C, ("q.0.b",), True),
     ],
     ids=str,
 )
 def test_a_replica_starts_when_the_one_before_it_runs(
-    name: OrdererName, running: set[str], is_due: bool
+    name: OrdererName, running: tuple[str, ...], is_due: bool
 ) -> None:
     deferral = Deferral()
     deferral.add(name, START_US)
