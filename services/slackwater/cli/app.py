@@ -202,7 +202,7 @@ def status(
     With controllers also: their view, the nodes, and where each fragment runs.
 
     Exit code 1 if a process is missing, a query's answers exceed their bound, a fragment does not
-    run on its node, or a node reports a problem, as a clock that is off.
+    run on its node, or a node reports a problem, such as a clock that is off by too much.
 
     Example: slackwater status --watch
     """

@@ -158,7 +158,7 @@ class Line:
         self.stable_next = stable_next
         self.live_next = live_next
         self.failed: set[int] = set()
-        # Whether an input is missing is unknown at a start; the first ``judge`` finds out.
+        # Whether an input is missing is unknown at a start; the first ``judge`` determines it.
         self.state = LineState.UP_FAILURE if live_next > stable_next else LineState.STABLE
         """The output's state, as heartbeats report it (dpc-6)."""
 

@@ -128,13 +128,13 @@ class CatchUpReader:
         return self._transport.beginning_offsets([log])[log]
 
     def _beginning(self, log: Log, wanted: int | None) -> Gone | None:
-        """Return where a log begins whose wanted position is removed; None if it is not known."""
+        """Return the beginning of a log that lacks the wanted position; None if not known yet."""
         gone, request = self._gone[log]
         if wanted == gone and not request.done():
             return None
         del self._gone[log]
         if wanted != gone:
-            return None  # another position is read, or none
+            return None  # the session wants another position of the log, or none
         try:
             beginning = request.result()
         except LogError as error:

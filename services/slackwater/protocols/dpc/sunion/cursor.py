@@ -185,7 +185,7 @@ class SourceCursor:
         self.offset = beginning
 
     def skip_to(self, offset: int) -> None:
-        """Jump: each offset of the log had a record, so the records between are lost."""
+        """Continue at ``offset``, as ``jump`` does: an offset without a record is a lost record."""
         self.jump(offset)
 
     def _expect_loss(self) -> None:
