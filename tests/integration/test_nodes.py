@@ -125,7 +125,7 @@ async def test_the_fragments_of_a_killed_node_run_on_the_other_one(
             await eventually_async(is_changed, "generation 1 has replaced generation 0", 60)
             await answers_more()
             printed = await nodes.command("query", "pause", "rows", "--bootstrap", broker)
-            assert "its inputs are kept for 7d; what is deleted before it is resumed" in printed
+            assert "its inputs are kept for 7d: readings that are deleted before" in printed
             await nodes.command("query", "resume", "rows")
             await answers_more()
         finally:
@@ -256,7 +256,7 @@ async def _live_through_failures(nodes: Nodes, folder: Path) -> None:
     nodes.start(victim)
     await nodes.run_on("n1", "n2")
     drained = await nodes.command("node", "drain", other, "--wait")
-    assert "runs nothing that is needed" in drained
+    assert "is drained" in drained
     await nodes.run_on(victim)
     nodes.cluster.kill("b")  # no controller is there
     await nodes.answers_after("each", 1)

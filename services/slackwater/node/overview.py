@@ -1,9 +1,9 @@
-"""What controllers say of themselves, of the nodes, and of where each fragment runs. Pure.
+"""What controllers report about themselves, the nodes, and where each fragment runs. Pure.
 
-Each controller has its own view, and receives the nodes' heartbeats itself. The first controller of
-the greatest view gives the record. In a split network each half has a placement of its own, so a
-fragment runs if the report of any controller says that its copy of it is ready, and a node is up if
-any controller hears it.
+Each controller has its own view, and receives the nodes' heartbeats itself. The record shown is
+that of the first controller of the greatest view. In a split network each half has a placement of
+its own, so a fragment runs if any controller reports its copy as ready, and a node is up if any
+controller receives its heartbeats.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class NodeRow:
 
     @property
     def is_up(self) -> bool:
-        """Whether a controller hears it."""
+        """Whether a controller receives its heartbeats."""
         return self.standing != Standing.SUSPECTED.value
 
     def text(self) -> str:
