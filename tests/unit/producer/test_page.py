@@ -49,8 +49,8 @@ def test_the_first_block_prints_what_the_page_says(
 ) -> None:
     text = block("import numpy as np")
     exec(text, {})
-    (said,) = re.findall(r"# (\{.*\})$", text, re.MULTILINE)
-    assert capsys.readouterr().out == f"{said}\n"
+    (printed,) = re.findall(r"# (\{.*\})$", text, re.MULTILINE)
+    assert capsys.readouterr().out == f"{printed}\n"
     assert [stime for _, stime, _ in site.world.readings()] == [1000, 1001, 1002]
 
 
