@@ -16,6 +16,7 @@ from tests.iads_simulator import world as iads
 from tests.iads_simulator.world import Plan, _Node
 
 from slackwater.controller.nodes import GATHER_S, PLAN_S_MIN
+from slackwater.node.admission import why_refused_on_nodes
 from slackwater.node.recorded import fragment_specs
 from slackwater.protocols.iads.control_object import ControlResponse, Operation
 from slackwater.protocols.iads.control_state import ControlState
@@ -92,6 +93,14 @@ class ControlPlane(iads.World):
         self._cut.clear()
 
     # Requests.
+
+    def ask(self, name: str, operation: Operation, then: Then = lambda _: None) -> None:
+        """Request an operation as a client: the controller may refuse it before it is recorded."""
+        refusal = why_refused_on_nodes(operation, self.state(name))
+        if refusal:
+            then(ControlResponse(refusal))
+        else:
+            self.request(name, operation, then)
 
     def request(self, name: str, operation: Operation, then: Then = lambda _: None) -> None:
         """Request an operation at a controller; ``then`` gets the response, if there is one."""
