@@ -427,7 +427,13 @@ def _starts_over_and_over(history: History) -> None:
 
 def test_a_query_that_is_deleted_owes_its_answers_until_then() -> None:
     faults = Fault(1 * SECOND, "apply"), Fault(9 * SECOND, "delete")
-    config = WorldConfig(machines=Machines(), added=Added(window_us=200 * MS, slide_us=200 * MS))
+    config = WorldConfig(
+        machines=Machines(),
+        added=Added(window_us=200 * MS, slide_us=200 * MS),
+        bound_us=300 * MS,
+        margin_us=20 * MS,
+        pace=0.3,
+    )
     outcome = run(Plan(1, config, 10 * SECOND, faults))
     assert outcome.violation is None, str(outcome)
     added = outcome.history.reader

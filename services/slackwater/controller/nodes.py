@@ -67,8 +67,8 @@ class ConnectedNodes:
             tuple(sorted((n, b.clock) for n, b in self._reported.items() if b.clock)),
         )
 
-    def beat(self, link: FrameLink, beat: NodeBeat) -> None:
-        """Handle a node's heartbeat.
+    def beat(self, link: FrameLink, beat: NodeBeat) -> bool:
+        """Handle a node's heartbeat; True if it differs from the last one.
 
         Raises:
             LinkError: a node of this name is connected already.
@@ -81,11 +81,17 @@ class ConnectedNodes:
                 )
             self._links[beat.node] = link
             link.send(self._frame())
-        self._placing.heartbeat(beat.node, beat.ready, beat.fenced, self._now())
+        self._placing.heartbeat(beat.node, beat.ready, beat.fenced, self._now(), beat.ended)
         last = self._reported.get(beat.node)
         self._reported[beat.node] = beat
-        if other is not link or last is None or replace(last, clock=beat.clock) != beat:
+        is_new = other is not link or last is None or replace(last, clock=beat.clock) != beat
+        if is_new:
             self._wake.set()
+        return is_new
+
+    def may_forget(self, state: ControlState) -> bool:
+        """Whether nodes have carried out all deletions of a state."""
+        return self._placing.may_forget(state)
 
     def closed(self, link: FrameLink) -> None:
         """Handle the end of a connection."""

@@ -127,7 +127,7 @@ class Controller:
             store: its file.
             admit: returns why a client's operation is refused; empty if it is not.
             on_state: called with the object's state after each change.
-            may_forget: returns whether tombstones of a state may be dropped.
+            may_forget: returns whether tombstones of a state may be dropped; without nodes.
             specs_of: returns what is to run on nodes in a state; None: no node may connect.
             clock: makes a clock with the machine's present time, with which nodes compare theirs.
         """
@@ -136,6 +136,8 @@ class Controller:
         self._specs_of, self._clock = specs_of, clock
         self._nodes: ConnectedNodes | None = None
         self._reported: ControlState | None = None
+        self._acknowledged = -1
+        """The view that it has acknowledged last."""
         self._is_started = asyncio.Event()
         self._store = store
         self._object = ControlObject(frozenset(config.roster), store.state)
@@ -262,9 +264,17 @@ class Controller:
             link.send(RefreshFrame(view.number, tuple(sorted(view.names)), overridden))
         if self._nodes is not None:
             self._nodes.view(view.number, frozenset(view.names))
-        state = self._object.state
-        if not state.has_tombstones() or not self._may_forget(state):
+        return self._acknowledge()
+
+    def _acknowledge(self) -> list[MemberEffect]:
+        """Acknowledge the view, once, when its deletions have been carried out."""
+        view, state = self._member.endpoint.myview, self._object.state
+        if view.number == self._acknowledged or not state.has_tombstones():
             return []
+        may_forget = self._may_forget if self._nodes is None else self._nodes.may_forget
+        if not may_forget(state):
+            return []
+        self._acknowledged = view.number
         return self._member.request(_OWN, AcknowledgeView(view.number), self._now())
 
     async def _tick(self) -> None:
@@ -396,7 +406,8 @@ class Controller:
                     case NodeBeat() as beat:
                         if self._nodes is None:
                             raise LinkError("this controller is part of `slackwater up`")
-                        self._nodes.beat(link, beat)
+                        if self._nodes.beat(link, beat):
+                            self._step(self._acknowledge())
                     case _:
                         raise LinkError("expected a request")
         finally:

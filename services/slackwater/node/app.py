@@ -98,6 +98,8 @@ class Node:
         self._assigned = Assignment()
         self._registering: Registering | None = None
         self._registered: frozenset[str] = frozenset()
+        self._ended: frozenset[str] = frozenset()
+        """Those of them that are registered as deleted."""
         self._known: set[str] = set()
         """Queries that are known to be registered. The proxies here have been notified of them, and
         aggregators may get their fragments."""
@@ -256,6 +258,13 @@ class Node:
             tuple(sorted(numbers[name] for name in self._machine.superseded())),
             "; ".join(filter(None, [self._problem, self._clock_problem]))[:PROBLEM_CHARS_MAX],
             str(self._clocks.get(controller, "")),
+            tuple(
+                sorted(
+                    number
+                    for name, number in self._assigned.registrations.items()
+                    if name in self._ended
+                )
+            ),
         )
 
     # What is placed here. Registration waits for Kafka; processes start and end meanwhile.
@@ -281,6 +290,9 @@ class Node:
         applied = applied_queries(self._state)
         self._registered, problem = await self._registering.carry_out(
             assigned.registered, applied, deployment_of(applied)
+        )
+        self._ended = frozenset(
+            name for name in self._registered if assigned.registered[name] is Wanted.DELETED
         )
         if applied.keys() - self._known:
             found = {*await asyncio.to_thread(self._registering.registered)} & applied.keys()

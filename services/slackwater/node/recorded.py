@@ -138,7 +138,8 @@ def fragment_specs(state: ControlState) -> list[FragmentSpec]:
     """What is to run, for the planner.
 
     For a paused query these are its registration and the proxies of its streams. The roots of a new
-    generation follow when the earlier generation has ended (rule-29).
+    generation follow when the earlier generation has ended (rule-29). The registration of a deleted
+    query, if it had been placed, has to carry out the deletion in Kafka.
     """
     applied = applied_queries(state)
     specs = [
@@ -149,7 +150,10 @@ def fragment_specs(state: ControlState) -> list[FragmentSpec]:
             query.deployment, name, has_roots=not earlier_generations(name, applied)
         )
     ]
-    specs += [FragmentSpec(name, REGISTRATION, REGISTRATION) for name in applied]
+    placed = (
+        n for n in state.queries_wanted(Wanted.DELETED) if (n, REGISTRATION) in state.placement
+    )
+    specs += [FragmentSpec(n, REGISTRATION, REGISTRATION) for n in (*applied, *placed)]
     specs += _proxies(deployment_of(applied), state.placement)
     return specs
 

@@ -37,7 +37,7 @@ def check(facts: Facts) -> None:
             text = f"{name} is placed on {placed[name]}, and runs on {running.get(name)}"
             raise Violation("placed", history.ended_at, text)
     for name, node in [*history.running, *history.alive]:
-        if placed.get(name) != node:
+        if name not in history.to_run or placed.get(name) != node:
             text = f"{name} is left on {node}, and placed on {placed.get(name)}"
             raise Violation("placed", history.ended_at, text)
     if history.not_ready:

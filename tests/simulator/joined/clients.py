@@ -95,8 +95,10 @@ class Clients:
 
         def make(state: ControlState) -> Sequence[Operation]:
             live = state.live_queries()
-            is_recorded = bool(names & {*state.queries})
-            if is_recorded or self._is_healed or latest_generation("q", live) is None:
+            if names & {*state.queries}:
+                accepted()  # the response has been lost
+                return ()
+            if self._is_healed or latest_generation("q", live) is None:
                 return ()
             name, text = changed(world.config, state)
             names.add(name)

@@ -7,7 +7,7 @@ What survives kill -9 of a machine is the file of placement numbers, and the spo
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tests.simulator.clock import MS, Act
 from tests.simulator.joined.registering import Registering
@@ -31,6 +31,14 @@ STAYS_DOWN_US: Final = (500 * MS, 2_000 * MS)
 """Pause before a fragment that stays down looks again whether its number has changed."""
 UNREGISTERED_US: Final = (10 * MS, 50 * MS)
 """Pause before a fragment looks again whether its query is registered."""
+
+
+class Beat(NamedTuple):
+    """A heartbeat: placement numbers."""
+
+    ready: frozenset[int]
+    fenced: frozenset[int]
+    ended: frozenset[int]
 
 
 class Connection:
@@ -158,13 +166,19 @@ class SimNode:
             if world.is_cut(self.name, controller) or not control.works(controller):
                 continue
             world.scheduler.after(
-                world.link_us(), partial(control.beat, controller, connection, ready, fenced)
+                world.link_us(),
+                partial(control.beat, controller, connection, Beat(ready, fenced, self._ended())),
             )
             if controller in self.states and self._must_join(self.states[controller]):
                 self._join(controller, connection)
         world.scheduler.after(
             HEARTBEAT_PERIOD_US, lambda: self.when_awake(connection, lambda: self._beat(connection))
         )
+
+    def _ended(self) -> frozenset[int]:
+        """The registrations here that have carried out a deletion."""
+        ended = frozenset[str]() if self._registering is None else self._registering.ended
+        return frozenset(n for name, n in self.assigned.registrations.items() if name in ended)
 
     def _must_join(self, state: ControlState) -> bool:
         return not self._is_joined or self.name not in state.nodes

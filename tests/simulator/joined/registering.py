@@ -70,6 +70,8 @@ class Registering:
         self._node, self._connection = node, connection
         self.done: frozenset[str] = frozenset()
         """The queries placed here that are registered in their wanted state."""
+        self.ended: frozenset[str] = frozenset()
+        """Those of them that are registered as deleted."""
         self._is_due = False
 
     def run_soon(self, delay_us: int = 0) -> None:
@@ -113,6 +115,7 @@ class Registering:
             return
         used = {n for n, s in wanted.items() if s != "deleted" and known.get(n) == "deleted"}
         self.done = frozenset(wanted) - waiting - used
+        self.ended = frozenset(name for name in self.done if wanted[name] == "deleted")
         is_ended = self._end_replaced(applied)
         if self.done < {*wanted} or not is_ended:
             self.run_soon(AGAIN_US)

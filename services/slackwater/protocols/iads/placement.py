@@ -197,8 +197,8 @@ class _Table:
 
 
 def _table_of(state: ControlState, specs: Iterable[FragmentSpec], reports: NodeReports) -> _Table:
-    live = {*state.live_queries(), STREAMS}
-    ordered = sorted((s for s in specs if s.query in live), key=_key)
+    known = {*state.queries, STREAMS}
+    ordered = sorted((s for s in specs if s.query in known), key=_key)
     takers = {
         name: state.nodes[name]
         for name in state.live_nodes()

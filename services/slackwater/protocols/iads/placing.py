@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from slackwater.protocols.iads.control_object import MoveFragment
-from slackwater.protocols.iads.control_state import ControlState
+from slackwater.protocols.iads.control_state import ControlState, Wanted
 from slackwater.protocols.iads.detector import PhiAccrual
 from slackwater.protocols.iads.node_watch import NodeWatch
 from slackwater.protocols.iads.placement import FragmentSpec, NodeReports, Unplaced, plan_moves
@@ -67,15 +67,28 @@ class Placing:
     _connected: set[str] = field(default_factory=set)
     """The nodes that it does not wait for: they have sent a heartbeat since."""
     _nodes: dict[str, _Observed] = field(default_factory=dict)
+    _ended: frozenset[int] = frozenset()
+    """The placements of deleted queries that have carried out the deletion."""
     _watch: NodeWatch = field(default_factory=lambda: NodeWatch(0))
 
     def __post_init__(self) -> None:
         """It waits from its start on."""
         self._waits_from = self.started
 
-    def heartbeat(self, node: str, ready: Iterable[int], fenced: Iterable[int], now: int) -> None:
-        """Record a node's heartbeat, with the placements there that are ready or were fenced."""
+    def heartbeat(
+        self,
+        node: str,
+        ready: Iterable[int],
+        fenced: Iterable[int],
+        now: int,
+        ended: Iterable[int] = (),
+    ) -> None:
+        """Record a node's heartbeat, with the placements there that are ready or were fenced.
+
+        ``ended``: those of deleted queries that have carried out the deletion.
+        """
         self._connected.add(node)
+        self._ended |= {*ended}
         observed = self._nodes.get(node)
         if observed is None or observed.suspected:
             self._nodes[node] = _Observed(PhiAccrual(now), now)
@@ -113,6 +126,7 @@ class Placing:
         live = frozenset(state.live_nodes())
         numbers = frozenset(entry.number for entry in state.placement.values())
         self._watch.keep(live, numbers, now)
+        self._ended &= numbers
         self._nodes = {
             n: observed
             for n, observed in self._nodes.items()
@@ -124,6 +138,18 @@ class Placing:
         plan = plan_moves(state, self.specs_of(state), self._watch.reports(now))
         self.unplaced = plan.unplaced
         return plan.moves
+
+    def may_forget(self, state: ControlState) -> bool:
+        """True if nodes have carried out all deletions, so that tombstones may be dropped.
+
+        Else nobody would know that something of a deleted query is still to be done.
+        """
+        entries = (
+            state.placement.get((spec.query, spec.fragment))
+            for spec in self.specs_of(state)
+            if spec.query in state.queries_wanted(Wanted.DELETED)
+        )
+        return all(entry is not None and entry.number in self._ended for entry in entries)
 
     def _plans(self, live: frozenset[str], now: int) -> bool:
         if not self._members or self.name != min(self._members):
