@@ -31,6 +31,7 @@ def print_nodes(reach: Reach) -> None:
     standings, clocks = dict(frame.nodes.standings), dict(frame.nodes.clocks)
     by_node: defaultdict[str, list[str]] = defaultdict(list)
     missing = []
+    deleted = {*frame.state.queries_wanted(Wanted.DELETED)}
     for spec in fragment_specs(frame.state):
         name = process_of(spec.query, spec.fragment)
         entry = frame.state.placement.get((spec.query, spec.fragment))
@@ -38,7 +39,8 @@ def print_nodes(reach: Reach) -> None:
             missing.append(f"{name} is placed nowhere")
             continue
         if entry.number in frame.nodes.ready:
-            by_node[entry.node].append(name)
+            if spec.query not in deleted:  # else it has ended
+                by_node[entry.node].append(name)
         elif entry.number in frame.nodes.fenced:
             by_node[entry.node].append(f"{name} (down)")
             missing.append(

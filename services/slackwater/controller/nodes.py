@@ -34,6 +34,7 @@ class ConnectedNodes:
         state: returns the record's present state.
         frame: returns a frame with this state.
         request: requests a move.
+        planned: called after each plan, so after each change of the record or of a heartbeat.
     """
 
     def __init__(
@@ -44,10 +45,12 @@ class ConnectedNodes:
         state: Callable[[], ControlState],
         frame: Callable[[], StateFrame],
         request: Callable[[MoveFragment], None],
+        planned: Callable[[], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._placing = Placing(name, specs_of, self._now())
-        self._state, self._frame, self._request = state, frame, request
+        self._state, self._frame = state, frame
+        self._request, self._planned = request, planned
         self._links: dict[str, FrameLink] = {}
         self._sending: asyncio.TimerHandle | None = None
         self._reported: dict[str, NodeBeat] = {}
@@ -67,8 +70,8 @@ class ConnectedNodes:
             tuple(sorted((n, b.clock) for n, b in self._reported.items() if b.clock)),
         )
 
-    def beat(self, link: FrameLink, beat: NodeBeat) -> bool:
-        """Handle a node's heartbeat; True if it differs from the last one.
+    def beat(self, link: FrameLink, beat: NodeBeat) -> None:
+        """Handle a node's heartbeat.
 
         Raises:
             LinkError: a node of this name is connected already.
@@ -84,14 +87,15 @@ class ConnectedNodes:
         self._placing.heartbeat(beat.node, beat.ready, beat.fenced, self._now(), beat.ended)
         last = self._reported.get(beat.node)
         self._reported[beat.node] = beat
-        is_new = other is not link or last is None or replace(last, clock=beat.clock) != beat
-        if is_new:
+        if other is not link or last is None or replace(last, clock=beat.clock) != beat:
             self._wake.set()
-        return is_new
 
     def may_forget(self, state: ControlState) -> bool:
-        """Whether nodes have carried out all deletions of a state."""
-        return self._placing.may_forget(state)
+        """Whether nodes have carried out all deletions of a state; False after an error."""
+        try:
+            return self._placing.may_forget(state)
+        except Exception:  # noqa: BLE001 -- the plan of this state fails too, and logs the error
+            return False
 
     def closed(self, link: FrameLink) -> None:
         """Handle the end of a connection."""
@@ -130,6 +134,7 @@ class ConnectedNodes:
             self._wake.clear()
             for move in self._plan(now):
                 self._request(move)
+            self._planned()
             await asyncio.sleep(PLAN_S_MIN)
             due = self._placing.next_deadline(now)
             with suppress(TimeoutError):

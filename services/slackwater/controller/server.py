@@ -196,6 +196,7 @@ class Controller:
                 state=lambda: self._object.state,
                 frame=lambda: self._state_frame(0),
                 request=self.request,
+                planned=lambda: self._step(self._acknowledge()),
             )
             tasks = [asyncio.create_task(self._guard(self._nodes.run()))]
         self._step(self._member.start(self._now()))
@@ -406,8 +407,7 @@ class Controller:
                     case NodeBeat() as beat:
                         if self._nodes is None:
                             raise LinkError("this controller is part of `slackwater up`")
-                        if self._nodes.beat(link, beat):
-                            self._step(self._acknowledge())
+                        self._nodes.beat(link, beat)
                     case _:
                         raise LinkError("expected a request")
         finally:

@@ -98,7 +98,7 @@ class Node:
         self._assigned = Assignment()
         self._registering: Registering | None = None
         self._registered: frozenset[str] = frozenset()
-        self._ended: frozenset[str] = frozenset()
+        self._deleted: frozenset[str] = frozenset()
         """Those of them that are registered as deleted."""
         self._known: set[str] = set()
         """Queries that are known to be registered. The proxies here have been notified of them, and
@@ -262,7 +262,7 @@ class Node:
                 sorted(
                     number
                     for name, number in self._assigned.registrations.items()
-                    if name in self._ended
+                    if name in self._deleted
                 )
             ),
         )
@@ -291,7 +291,7 @@ class Node:
         self._registered, problem = await self._registering.carry_out(
             assigned.registered, applied, deployment_of(applied)
         )
-        self._ended = frozenset(
+        self._deleted = frozenset(
             name for name in self._registered if assigned.registered[name] is Wanted.DELETED
         )
         if applied.keys() - self._known:

@@ -166,7 +166,6 @@ class ControlPlane(iads.World):
         if self._beats.get((name, node)) != (connection, beat):
             self._beats[name, node] = connection, beat
             self._plan_soon(name)
-            self._acknowledge(name)
 
     def closed(self, name: str, connection: Connection) -> None:
         """A node's process has ended, and so its connection."""
@@ -227,6 +226,7 @@ class ControlPlane(iads.World):
         placing: Any = self.placings[name]
         for move in placing.moves(self.state(name), self.now):
             self.request(name, move)
+        self._acknowledge(name)
         due = placing.next_deadline(self.now)
         if due is not None:
             self._plan_soon(name, due)

@@ -67,8 +67,6 @@ class Placing:
     _connected: set[str] = field(default_factory=set)
     """The nodes that it does not wait for: they have sent a heartbeat since."""
     _nodes: dict[str, _Observed] = field(default_factory=dict)
-    _ended: frozenset[int] = frozenset()
-    """The placements of deleted queries that have carried out the deletion."""
     _watch: NodeWatch = field(default_factory=lambda: NodeWatch(0))
 
     def __post_init__(self) -> None:
@@ -88,14 +86,13 @@ class Placing:
         ``ended``: those of deleted queries that have carried out the deletion.
         """
         self._connected.add(node)
-        self._ended |= {*ended}
         observed = self._nodes.get(node)
         if observed is None or observed.suspected:
             self._nodes[node] = _Observed(PhiAccrual(now), now)
         else:
             observed.detector.heartbeat(now)
             observed.latest, observed.closed_at = now, None
-        self._watch.heartbeat(node, frozenset(ready), frozenset(fenced), now)
+        self._watch.heartbeat(node, frozenset(ready), frozenset(fenced), now, frozenset(ended))
 
     def closed(self, node: str, now: int) -> None:
         """Record that a node's connection was closed."""
@@ -126,7 +123,6 @@ class Placing:
         live = frozenset(state.live_nodes())
         numbers = frozenset(entry.number for entry in state.placement.values())
         self._watch.keep(live, numbers, now)
-        self._ended &= numbers
         self._nodes = {
             n: observed
             for n, observed in self._nodes.items()
@@ -144,12 +140,13 @@ class Placing:
 
         Else nobody would know that something of a deleted query is still to be done.
         """
+        ended, deleted = self._watch.ended(), {*state.queries_wanted(Wanted.DELETED)}
         entries = (
             state.placement.get((spec.query, spec.fragment))
             for spec in self.specs_of(state)
-            if spec.query in state.queries_wanted(Wanted.DELETED)
+            if spec.query in deleted
         )
-        return all(entry is not None and entry.number in self._ended for entry in entries)
+        return all(entry is not None and entry.number in ended for entry in entries)
 
     def _plans(self, live: frozenset[str], now: int) -> bool:
         if not self._members or self.name != min(self._members):
