@@ -5,7 +5,8 @@
         [--secret-file FILE] [--mode real-time|micro-batch] [--commands]
 
 With ``--commands`` each line of standard input is ``add FRAGMENT`` or ``remove FRAGMENT``. Without
-fragments the process waits for the first one.
+fragments the process waits for the first one. An added fragment may wait for the replica before it
+(``deferral.py``).
 
 The process is stateless: the roots' state records determine where each Spark query begins
 (``queries.py``). If the JVM ends, the process ends, too (exit code 1), and the supervisor restarts
@@ -17,7 +18,6 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -25,7 +25,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from slackwater.model.errors import UsageError
-from slackwater.model.names import OrdererName
+from slackwater.model.names import OrdererName, kind_of
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.cpu import OwnCpu
 from slackwater.runtime.service.entry import ProcessContext, run
@@ -36,6 +36,7 @@ from slackwater.runtime.service.heartbeats import (
 )
 from slackwater.runtime.service.parts import ADD, REMOVE, start_following
 from slackwater.runtime.service.registry import Registry
+from slackwater_spark.deferral import Deferral
 from slackwater_spark.queries import Aggregator, QuerySettings, fragment_of
 from slackwater_spark.session import LOCAL_MASTER, SessionSettings, start_spark
 
@@ -81,10 +82,25 @@ def main(context: ProcessContext) -> None:
         for name in fragments:
             add(name)
         commanded: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        deferral = Deferral()
+
+        def remove(name: OrdererName) -> None:
+            deferral.remove(name)
+            aggregator.remove(name)
+
         if options.commands:
-            verbs = {ADD: add, REMOVE: aggregator.remove}
-            start_following(sys.stdin.buffer, partial(_command, commanded, verbs))
-        _keep(aggregator, sender, listener, context.stopping, commanded)
+            later = {ADD: lambda name: deferral.add(name, clock.monotonic_us()), REMOVE: remove}
+            start_following(sys.stdin.buffer, partial(_command, commanded, later))
+        while not context.stopping.wait(_LOOK_S):
+            while not commanded.empty():
+                commanded.get()()
+            if deferral:
+                for name in deferral.due(clock.monotonic_us(), _running(listener)):
+                    add(name)
+            aggregator.look()
+            aggregator.send_again(listener.holes())
+            ready = aggregator.ready and not deferral
+            sender.update(ready=ready, states=aggregator.states, detail=aggregator.detail)
 
 
 def _command(
@@ -111,19 +127,15 @@ def _setting(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _keep(
-    aggregator: Aggregator,
-    sender: HeartbeatSender,
-    listener: HeartbeatListener,
-    stopping: threading.Event,
-    commanded: SimpleQueue[Callable[[], None]],
-) -> None:
-    while not stopping.wait(_LOOK_S):
-        while not commanded.empty():
-            commanded.get()()
-        aggregator.look()
-        aggregator.send_again(listener.holes())
-        sender.update(ready=aggregator.ready, states=aggregator.states, detail=aggregator.detail)
+def _running(listener: HeartbeatListener) -> set[str]:
+    """Return the fragments that aggregators report as running."""
+    return {
+        fragment
+        for process, beat in listener.all().items()
+        if kind_of(process) == "aggregator"
+        for fragment, state in beat.states.items()
+        if state == "STABLE"
+    }
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -68,6 +68,12 @@ def readings(transport: Transport, query: str) -> list[float]:
     return [row["fields"]["x"] for row in rows if row["kind"] == "stable"]
 
 
+def places_of(status: str) -> dict[str, str]:
+    """Where each fragment is ready according to `status --format json`."""
+    rows = json.loads(status)["fragments"]
+    return {row["fragment"]: row["node"] for row in rows if row["state"] == "ready"}
+
+
 async def test_the_fragments_of_a_killed_node_run_on_the_other_one(
     tmp_path: Path, broker: str
 ) -> None:
@@ -95,12 +101,19 @@ async def test_the_fragments_of_a_killed_node_run_on_the_other_one(
             placed = await nodes.run_on("n1", "n2")
             assert placed["orderer/rows.0.a"] != placed["orderer/rows.0.b"]
             await answers_more()
+            shown = await nodes.command("status", "--format", "json", "--bootstrap", broker)
+            assert places_of(shown) == placed
             victim = placed["root/rows.0"]
             other = "n2" if victim == "n1" else "n1"
             nodes.kill(victim)
             await nodes.run_on(other)
             nodes.cluster.kill("a")
             await answers_more()
+            shown = await nodes.command("status", "--bootstrap", broker)
+            assert re.search(
+                r"^controller \S+ +does not answer: connection refused$", shown, re.MULTILINE
+            )
+            assert re.search(rf"^node {victim} +suspected, ", shown, re.MULTILINE)
             nodes.start(victim)
             await nodes.run_on(victim, other)
             await nodes.command("node", "leave", other)

@@ -93,3 +93,47 @@ def test_columns_and_what_a_topic_does_not_take(bootstrap: str) -> None:
         slackwater.Producer(bootstrap=bootstrap, topic=topic) as sender,
     ):
         sender.send(stamped)
+
+
+@pytest.mark.parametrize("format_", ["json-array", "json-columns"])
+@pytest.mark.parametrize("identity", [None, "divided"])
+def test_messages_are_divided_by_their_size(
+    bootstrap: str, format_: Any, identity: str | None
+) -> None:
+    """The last reading is too large for any message; with an identity its batch is aborted."""
+    topic = f"divided-{format_}-{identity}"
+    ensure_topics(bootstrap, [TopicLayout(topic, 1, {})], 120)
+    sender = slackwater.Producer(
+        bootstrap=bootstrap,
+        topic=topic,
+        format=format_,
+        producer_id=identity and f"{identity}-{format_}",
+        config={"message.max.bytes": 20_000},
+    )
+    sender.send({"node": [f"sensor-{i}" for i in range(3_000)], "ts": np.arange(3_000)})
+    sender.flush()
+    sender.send({"node": ["a", "x" * 30_000], "ts": [3_000, 3_001]})
+    with pytest.raises(ProducerError, match=r"row 1 of a batch has 30,0\d\d bytes"):
+        sender.close()
+    found = committed(bootstrap, topic)
+    assert len(found) > 1
+    if format_ == "json-columns":
+        found_ts = [ts for message in found for ts in message["ts"]]
+    else:
+        found_ts = [reading["ts"] for message in found for reading in message]
+    # A batch without an identity is no transaction: its first half may have been written.
+    assert len(found_ts) == 3_000 or (identity is None and len(found_ts) == 3_001)
+    assert found_ts == list(range(len(found_ts)))
+
+
+def test_a_topic_that_refuses_a_message_by_its_size_is_an_error(bootstrap: str) -> None:
+    topic = "refusing-readings"
+    ensure_topics(bootstrap, [TopicLayout(topic, 1, {"max.message.bytes": "5000"})], 120)
+    for identity in (None, "refused"):
+        sender = slackwater.Producer(
+            bootstrap=bootstrap, topic=topic, format="json-columns", producer_id=identity
+        )
+        sender.send({"node": [f"sensor-{i}" for i in range(3_000)], "ts": np.arange(3_000)})
+        with pytest.raises(ProducerError, match=r"set message\.max\.bytes"):
+            sender.close(timeout_s=120)
+    assert committed(bootstrap, topic) == []

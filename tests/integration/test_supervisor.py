@@ -236,6 +236,19 @@ async def test_a_killed_process_is_back_at_once(
     assert [e.wall_us for e in supervisor.events] == sorted(e.wall_us for e in supervisor.events)
 
 
+async def test_without_a_free_file_descriptor_a_killed_process_is_back_too(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_descriptor(_: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", no_descriptor)
+    await supervisor.start(sleeper("root/q.0"))
+    before = supervisor.pids()["root/q.0"]
+    supervisor.kill("root/q.0")
+    await eventually_async(lambda: supervisor.pids().get("root/q.0", before) != before)
+
+
 async def test_one_that_dies_again_and_again_waits_longer_each_time(
     supervisor: Supervisor,
 ) -> None:

@@ -6,13 +6,15 @@ batch, holes left by compaction, and a broker that is killed and restarted.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from tests.making import make_topics
 from tests.waiting import WAIT_S_MAX, eventually
 
@@ -24,7 +26,7 @@ from slackwater.runtime.local.broker import EmbeddedBroker
 from slackwater.runtime.logs.cluster import cluster_of
 
 pytestmark = [pytest.mark.slow]
-Read = list[tuple[int, bytes]]
+Messages = list[tuple[int, bytes]]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CLIENTS = pytest.mark.parametrize("make", [QueueClient, ConfluentClient])
 SMALL_FETCH_BYTES = 500
@@ -36,7 +38,7 @@ def _broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker
         yield broker
 
 
-def plainly_read(bootstrap: str, topic: str) -> Read:
+def plainly_read(bootstrap: str, topic: str) -> Messages:
     """Return the messages that confluent-kafka's consumer reads up to the end."""
     consumer = Consumer(
         {
@@ -48,7 +50,7 @@ def plainly_read(bootstrap: str, topic: str) -> Read:
         }
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
-    found: Read = []
+    found: Messages = []
     give_up = time.monotonic() + WAIT_S_MAX
     try:
         while True:
@@ -74,7 +76,7 @@ class ClientReader:
         of_proxy = consumer_config(cluster_of(bootstrap), "test", 20)
         self._client = make(topic, of_proxy | {k.replace("_", "."): v for k, v in config.items()})
         self._client.assign({0: 0})
-        self.found: Read = []
+        self.found: Messages = []
         self.position = 0
 
     def read_until(self, holds: Callable[[], bool]) -> None:
@@ -226,6 +228,80 @@ def test_a_broker_that_is_killed_and_comes_back_costs_no_message(
     reading.read_until(lambda: len(reading.found) >= len(sent))
     reading.close()
     assert reading.found == list(enumerate(sent))
+
+
+@CLIENTS
+def test_a_client_that_is_paused_and_resumed_reads_each_message_once(
+    broker: EmbeddedBroker, make: Callable[..., TopicClient]
+) -> None:
+    """Messages arrive all the time, so each pause drops some that were fetched and not read."""
+    topic, rounds = f"paused-{make.__name__}", 100
+    make_topics(broker.bootstrap, [topic])
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
+    client = make(topic, consumer_config(cluster_of(broker.bootstrap), "test", 500))
+    client.assign({0: 0})
+    written, read = Written(producer, topic), Read()
+    written.start()
+    eventually(lambda: read.take(client) > 0, "the first messages")
+    for _ in range(rounds):
+        client.pause()
+        eventually(written.more_than(written.delivered + 5), "more messages")
+        known = written.delivered
+        ends = client.resume(WAIT_S_MAX)
+        assert ends is not None
+        assert ends[0] >= known, "the end offset is not older than the request"
+        eventually(partial(read.reaches, client, ends[0]), "all up to the end offset")
+    written.stop()
+    eventually(partial(read.reaches, client, written.delivered), "the rest")
+    client.close()
+    assert read.offsets == list(range(written.delivered))
+
+
+class Read:
+    """The offsets that a client has returned."""
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+
+    def reaches(self, client: TopicClient, end: int) -> bool:
+        """Read once; return whether all messages below this offset have been read."""
+        return self.take(client) >= end
+
+    def take(self, client: TopicClient) -> int:
+        """Read once; return the position behind the last message."""
+        for one in client.read(0.05):
+            if isinstance(one, Fetched):
+                self.offsets += one.offsets.tolist()
+        client.release()
+        return self.offsets[-1] + 1 if self.offsets else 0
+
+
+class Written(threading.Thread):
+    """Writes a few messages per millisecond until stopped."""
+
+    def __init__(self, producer: Producer, topic: str) -> None:
+        super().__init__(daemon=True)
+        self._producer, self._topic = producer, topic
+        self._ending = threading.Event()
+        self.delivered = 0
+
+    def run(self) -> None:
+        while not self._ending.wait(0.001):
+            self._producer.produce(self._topic, b"{}", on_delivery=self._count)
+            self._producer.poll(0)
+
+    def more_than(self, count: int) -> Callable[[], bool]:
+        """Return whether more than these have been acknowledged, as a condition."""
+        return lambda: self.delivered > count
+
+    def _count(self, error: KafkaError | None, _message: Message) -> None:
+        assert error is None
+        self.delivered += 1
+
+    def stop(self) -> None:
+        self._ending.set()
+        self.join()
+        assert self._producer.flush(WAIT_S_MAX) == 0
 
 
 @CLIENTS

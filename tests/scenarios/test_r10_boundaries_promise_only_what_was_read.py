@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -98,8 +98,18 @@ class Client:
     """Reads such a topic; messages are returned only after ``bring``."""
 
     waiting: list[Fetched | Notice] = field(default_factory=list)
+    ends: Callable[[], Mapping[int, int]] | None = None
+    """Responds to a request for end offsets; no response by default."""
+    paused: int = 0
+    """The number of pauses."""
 
     def assign(self, _: object) -> None: ...
+
+    def pause(self) -> None:
+        self.paused += 1
+
+    def resume(self, _timeout_s: float) -> Mapping[int, int] | None:
+        return None if self.ends is None else self.ends()
 
     def read(self, _wait_s: float) -> list[Fetched | Notice]:
         brought, self.waiting = self.waiting, []
@@ -145,7 +155,14 @@ class Fed:
             "ThreadPoolExecutor": lambda *_, **__: AtOnce(),
         }.items():
             self.monkeypatch.setattr(topic_input, name, stand_in)
+        self.client.ends = self.ends
         self.proxy = topic_input.TopicInput(self.world.context(), THEIRS)
+
+    def ends(self) -> Mapping[int, int]:
+        """Return the topic's end offsets."""
+        logs = [(THEIRS.name, number) for number in range(self.partitions)]
+        found = self.world.broker.end_offsets(logs)
+        return {number: end for (_, number), end in found.items()}
 
     def put(self, times: Iterable[int]) -> None:
         """Write to the topic; the consumer does not return it yet."""
@@ -206,6 +223,33 @@ def test_what_an_existing_topic_holds_is_read_before_the_clock_promises_anything
     assert fed.readings() == 100
     assert world.counts() == {}, "none is late"
     assert fed.log()[-1].boundary > 1_000 * S, "now it follows the clock"
+
+
+@pytest.mark.parametrize("declared", [{}, {"expect_every_us": 5 * S}], ids=["sporadic", "declared"])
+def test_a_paused_topic_is_read_to_its_end_before_the_watermark_advances(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, declared: dict[str, Any]
+) -> None:
+    """The client, paused after a cut point, returns messages some time after the next one."""
+    world = World(tmp_path, spec=replace(SPEC, topic=THEIRS, disorder_us=S, **declared))
+    fed = Fed(world, monkeypatch)
+    fed.put(range(900, 1_000))
+    fed.bring()
+    fed.proxy.begin()
+    world.run(fed.proxy, 0.2)
+    assert fed.client.paused == 1
+    sent, watermark_made = fed.readings(), fed.log()[-1].boundary
+    assert sent == 100
+
+    fed.put([1_000] * 50)
+    world.run(fed.proxy, 5)
+    assert (fed.readings(), fed.log()[-1].boundary) == (sent, watermark_made), "not read yet"
+    fed.bring()
+    world.run(fed.proxy, 0.01)
+    assert fed.readings() == sent + 50, "sent as soon as they are read"
+    assert fed.log()[-1].boundary > watermark_made
+    world.run(fed.proxy, 5)
+    assert fed.client.paused == 1, "an idle topic is not paused"
+    assert world.counts() == {}
 
 
 @pytest.mark.parametrize(

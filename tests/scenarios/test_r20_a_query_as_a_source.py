@@ -87,6 +87,36 @@ def test_a_silent_query_is_missing_itself() -> None:
     assert labels(chain.a_root.emitted) == ["stable"]
 
 
+@pytest.mark.parametrize("is_silent", ["a_root", "s2"])
+def test_the_lease_is_requested_when_the_source_query_is_stable_again(
+    monkeypatch: pytest.MonkeyPatch, is_silent: str
+) -> None:
+    """Its tentative topic is never written, or only during the failure (trace-30)."""
+    chain = Chain(others=("s3",), a=Settings(window_ms=500), b=Settings(window_ms=500))
+    asked: list[bool] = []
+    stagger = chain.b_orderer.core.stagger
+
+    def may_catch_up(_now: int, *, needs: bool, progress: int) -> bool:
+        asked.append(needs)
+        return True
+
+    monkeypatch.setattr(stagger, "may_catch_up", may_catch_up)
+    chain.run_to(3_000)
+    if is_silent == "s2":
+        chain.sources["s2"].disconnect()
+    else:
+        chain.dead.add("a_root")
+    chain.run_to(8_000)
+    assert tentative(chain.emitted)
+    assert not any(asked), "nothing can be read on"
+    if is_silent == "s2":
+        chain.sources["s2"].reconnect()
+    chain.dead.clear()
+    chain.run_to(11_000)
+    assert any(asked)
+    assert not asked[-1]
+
+
 def test_what_the_source_query_lacked_is_named_by_its_source() -> None:
     chain = Chain(a=Settings(window_ms=500), b=Settings(window_ms=500))
     chain.run_to(3_000)

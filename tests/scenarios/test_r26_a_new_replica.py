@@ -8,11 +8,13 @@ peer it begins at the sources' start; but a log that has an end and no records i
 
 from __future__ import annotations
 
+from tests.paper.stage import MS, Orderer, Settings, Source
 from tests.simulator.clock import SECOND
 from tests.simulator.story import Story
 from tests.simulator.world import START_TIME_US
 
 from slackwater.model.records import Kind, OrderedRecord, OrdererState
+from slackwater.protocols.common.line import LineName
 
 
 def forget(story: Story, replica: int) -> None:
@@ -96,3 +98,26 @@ def test_without_peer_and_results_it_begins_at_the_sources_beginning() -> None:
     story.time_passes(3)
 
     assert begins_at_s(story, replica=0) == [0]
+
+
+def test_a_peer_s_position_in_a_source_log_that_was_made_again_is_not_taken() -> None:
+    """It lies beyond the log's end: the replica would wait there, and skip all that is written."""
+
+    def emitted(ticks: int) -> Source:
+        source = Source("s1")
+        for at in range(100, 100 * ticks + 1, 100):
+            source.emit([at - 50], at)
+        return source
+
+    peer = Orderer([emitted(50)], Settings(), replicas=2)
+    peer.listen()
+    peer.step(5_000)
+    peer.save()
+    assert peer.saved.frontier == 5_000 * MS
+    for ticks, begins_at_ms in ((50, 5_000), (10, 0)):
+        new = Orderer([emitted(ticks)], Settings(), replica=1, peers=[peer])
+        (start,) = new.logs[LineName.STABLE]
+        assert start.bucket_start == begins_at_ms * MS
+        new.listen()
+        new.step(ticks * 100)
+        assert new.core.line.stable_next == 100 * ticks * MS

@@ -30,6 +30,12 @@ from slackwater.cli.common import (
     warn,
 )
 from slackwater.cli.controller import controller
+from slackwater.cli.controls import (
+    ControllersOption,
+    SecretFileOption,
+    TlsDirOption,
+    find_controllers,
+)
 from slackwater.cli.node import node_app
 from slackwater.cli.query import query_app
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, SlackwaterError, UsageError
@@ -183,6 +189,9 @@ def status(
     prefix: PrefixOption = None,
     kafka_config: KafkaConfigOption = None,
     data_dir_: DataDirOption = None,
+    controllers: ControllersOption = None,
+    secret_file: SecretFileOption = None,
+    tls_dir: TlsDirOption = None,
     format_: Annotated[
         str, typer.Option("--format", metavar="table|json", help="Output format.")
     ] = "table",
@@ -190,15 +199,21 @@ def status(
 ) -> None:
     """Compare running processes with expected ones: readiness, restarts, outputs, late answers.
 
-    Exit code 1 if a process is missing or a query's answers exceed their bound.
+    With controllers also: their view, the nodes, and where each fragment runs.
+
+    Exit code 1 if a process is missing, a query's answers exceed their bound, a fragment does not
+    run on its node, or a node reports a problem, as a clock that is off.
 
     Example: slackwater status --watch
     """
+    from slackwater.cli.control_status import Controls
     from slackwater.cli.show import print_status
 
     cluster = reach_kafka(bootstrap, kafka_config, data_dir_)
     names = find_names(prefix, bootstrap, data_dir_)
-    print_status(cluster, names, data_dir(data_dir_), format_, watch=watch)
+    directory = data_dir(data_dir_)
+    controls = Controls(find_controllers(controllers, secret_file, tls_dir, directory, cluster))
+    print_status(cluster, names, directory, format_, watch=watch, controls=controls)
 
 
 @app.command()

@@ -10,11 +10,13 @@ from typing import Annotated
 import typer
 
 from slackwater.cli.local_control import where
-from slackwater.controller.app import parse_address, read_secret
+from slackwater.controller.app import parse_addresses, read_secret
 from slackwater.controller.client import ControlClient, connect
 from slackwater.controller.server import Address
 from slackwater.controller.tls import LinkTls, read_tls
-from slackwater.model.errors import UsageError
+from slackwater.model.errors import EnvironmentProblem, UsageError
+from slackwater.node.asking import ControllersAsked
+from slackwater.runtime.logs.cluster import Cluster
 
 ControllersOption = Annotated[
     str | None,
@@ -61,6 +63,10 @@ class Reach:
         """Connect to the first controller that accepts."""
         return connect(self.addresses, self.secret, name, tls=self.tls)
 
+    def all(self, name: str) -> ControllersAsked:
+        """Return connections to all of them, each of which is made when it is first needed."""
+        return ControllersAsked(self.addresses, name, self.secret, self.tls)
+
 
 def reach_controllers(
     controllers: str | None,
@@ -78,7 +84,13 @@ def reach_controllers(
         secret = b"" if secret_file is None else read_secret(secret_file)
         addresses = parse_addresses(controllers)
         tls = None if tls_dir is None else read_tls(tls_dir)
-        return Reach(addresses, "is `slackwater controller` running?", True, secret, tls)
+        return Reach(
+            addresses,
+            "is `slackwater controller` running there, with the same secret and TLS?",
+            True,
+            secret,
+            tls,
+        )
     for option, given in (("--secret-file", secret_file), ("--tls-dir", tls_dir)):
         if given is not None:
             raise UsageError(f"{option} needs --controllers")
@@ -88,9 +100,32 @@ def reach_controllers(
     return Reach((address,), "is `slackwater up` running?", False, secret)
 
 
-def parse_addresses(text: str) -> tuple[Address, ...]:
-    """HOST:PORT,HOST:PORT; names before an equals sign, as in --peers, are allowed."""
-    items = [item.rpartition("=")[2] for item in text.split(",") if item]
-    if not items:
-        raise UsageError("--controllers is empty: write HOST:PORT,...")
-    return tuple(dict.fromkeys(parse_address("--controllers", item) for item in items))
+def find_controllers(
+    controllers: str | None,
+    secret_file: Path | None,
+    tls_dir: Path | None,
+    data_dir: Path,
+    cluster: Cluster,
+) -> Reach | None:
+    """Return the controllers of the options, else that of the `slackwater up` of this Kafka.
+
+    None: no option is given, and no `slackwater up` with this data directory uses this Kafka. If
+    the controller of `up` does not run, there are no addresses, and the advice says so.
+
+    Raises:
+        UsageError: an option is wrong.
+    """
+    from slackwater.runtime.local.datadir import is_running, read_run
+
+    if controllers is None and secret_file is None and tls_dir is None:
+        try:
+            run = read_run(data_dir)
+        except EnvironmentProblem:
+            return None  # what is wrong with the file is said where its processes are read
+        if run is None or run.bootstrap != cluster.bootstrap or not is_running(data_dir):
+            return None
+        try:
+            where(data_dir)
+        except EnvironmentProblem:
+            return Reach((), "it starts, or has failed; the reason is in its log", False)
+    return reach_controllers(controllers, secret_file, tls_dir, data_dir)

@@ -17,7 +17,6 @@ from slackwater.cli.controls import (
     ControllersOption,
     SecretFileOption,
     TlsDirOption,
-    parse_addresses,
     reach_controllers,
 )
 from slackwater.model.errors import UsageError
@@ -67,7 +66,7 @@ def node(
     run_node(
         NodeConfig(
             name,
-            parse_addresses(controllers),
+            reach.addresses,
             cluster,
             directory,
             room,

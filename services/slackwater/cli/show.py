@@ -15,12 +15,14 @@ from rich.text import Text
 
 from slackwater.cli import tables
 from slackwater.cli.common import emit, warn
+from slackwater.cli.control_status import NO_CONTROLS, Controls
 from slackwater.cli.status import ObservedHeartbeat, Picture, look_at
 from slackwater.client.follow import KINDS, Client, From
 from slackwater.codec.results import format_time
 from slackwater.model.durations import format_duration_us
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, UsageError
 from slackwater.model.names import Names, base_of, latest_generation
+from slackwater.node.overview import Overview
 from slackwater.runtime.local.datadir import Life, is_running, read_run
 from slackwater.runtime.local.layout import expected_names
 from slackwater.runtime.logs.admin import Admin
@@ -84,35 +86,58 @@ def print_results(
 
 
 def print_status(
-    cluster: Cluster, names: Names, directory: Path, format_: str, *, watch: bool
+    cluster: Cluster,
+    names: Names,
+    directory: Path,
+    format_: str,
+    *,
+    watch: bool,
+    controls: Controls = NO_CONTROLS,
 ) -> None:
-    """Run the command ``status``; ``CheckFailed`` if a process is missing, late or overloaded."""
+    """Run the command ``status``.
+
+    Raises:
+        CheckFailed: a process is missing, late or overloaded, or the controllers report a fragment
+            that does not run or a node with a problem.
+    """
     if format_ not in {"table", "json"}:
         raise UsageError(f"--format {format_}: choose table or json")
-    picture = None
-    with _Looking(cluster, names, directory) as looking, _Screen(watch=watch) as screen:
+    picture, overview = None, None
+    with (
+        _Looking(cluster, names, directory) as looking,
+        controls,
+        _Screen(watch=watch) as screen,
+    ):
         try:
             for picture in looking.pictures():
+                overview = controls.look()
                 screen.show(
-                    _as_json(picture)
+                    _as_json(picture, overview)
                     if format_ == "json"
-                    else _as_lines(picture, cluster.bootstrap)
+                    else _as_lines(picture, cluster.bootstrap, overview)
                 )
                 if not watch:
                     break
         except KeyboardInterrupt:
             pass  # the normal end of watching
-    if picture is not None and picture.wrong:
-        raise CheckFailed("; ".join(picture.wrong))
+    wrong = [*(picture.wrong if picture else ()), *(overview.wrong if overview else ())]
+    if wrong:
+        raise CheckFailed("; ".join(wrong))
 
 
-def _as_json(picture: Picture) -> str:
-    return json.dumps([row.to_json() for row in picture.rows], indent=2)
+def _as_json(picture: Picture, overview: Overview | None = None) -> str:
+    """Return the list of processes; of nodes an object, in which that list is ``processes``."""
+    rows = [row.to_json() for row in picture.rows]
+    if overview is None or not overview.has_nodes:
+        return json.dumps(rows, indent=2)
+    return json.dumps({"processes": rows} | overview.to_json(), indent=2)
 
 
-def _as_lines(picture: Picture, bootstrap: str) -> str:
+def _as_lines(picture: Picture, bootstrap: str, overview: Overview | None = None) -> str:
     now_us = SystemClock().now_us()
-    lines = [f"{'broker':<28} ready at {bootstrap}", *(row.line(now_us) for row in picture.rows)]
+    lines = [f"{'broker':<28} ready at {bootstrap}"]
+    lines += [] if overview is None else overview.lines()
+    lines += [row.line(now_us) for row in picture.rows]
     lines += [f"query {query}: {why}" for query, why in picture.late.items()]
     for query, windows in picture.gaps.items():
         lines.append(f"query {query}: {windows} windows lack readings that are lost; to list them:")

@@ -218,6 +218,7 @@ class Assembler:
             stime_min=prev_watermark,
             stime_max=prev_watermark if stream.slide_us is not None else boundary - 1,
             columns=rows,
+            lost_rows=lost,
         )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from pathlib import Path
 from typing import Final
 
 from slackwater.codec.avro import RecordCodec
+from slackwater.codec.paths import schemas_dir
 
 SCHEMAS: Final = (
     "source",
@@ -19,22 +19,21 @@ SCHEMAS: Final = (
     "registry",
 )
 _KEY_FIELDS: Final = {"source": ("keys", "fields"), "ordered": ("keys",), "delta": ("keys",)}
-_SCHEMA_DIR: Final = Path(__file__).resolve().parents[3] / "schemas"
 
 
 @cache
 def schema_json(name: str) -> str:
     """Return the schema's text as JSON, for Spark and fastavro."""
     assert name in SCHEMAS, f"no schema is called {name}"
-    return (_SCHEMA_DIR / f"{name}.avsc").read_text(encoding="utf-8")
+    return (schemas_dir() / f"{name}.avsc").read_text(encoding="utf-8")
 
 
 @cache
 def codec(name: str) -> RecordCodec:
     """Return the codec of the schema, which also reads its older versions (schemas/README.md)."""
-    recorded = json.loads((_SCHEMA_DIR / "fingerprints.json").read_text(encoding="utf-8"))[name]
+    recorded = json.loads((schemas_dir() / "fingerprints.json").read_text(encoding="utf-8"))[name]
     older = [
-        json.loads((_SCHEMA_DIR / "recorded" / f"{name}-{version}.avsc").read_text("utf-8"))
+        json.loads((schemas_dir() / "recorded" / f"{name}-{version}.avsc").read_text("utf-8"))
         for version in recorded[:-1]
     ]
     return RecordCodec(json.loads(schema_json(name)), _KEY_FIELDS.get(name, ()), older)

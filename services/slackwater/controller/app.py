@@ -109,6 +109,17 @@ def parse_address(option: str, text: str) -> Address:
     return Address(host, int(port))
 
 
+def parse_addresses(text: str) -> tuple[Address, ...]:
+    """The addresses of ``--controllers``; a name before each is allowed, as in ``--peers``."""
+    items = [item.rpartition("=")[2] for item in text.split(",") if item]
+    if not items:
+        raise UsageError("--controllers is empty: write HOST:PORT,...")
+    found = tuple(dict.fromkeys(parse_address("--controllers", item) for item in items))
+    if len(found) > MEMBERS_MAX:
+        raise UsageError(f"--controllers: at most {MEMBERS_MAX}")
+    return found
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach the address."""
     try:

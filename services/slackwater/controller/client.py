@@ -8,6 +8,7 @@ applied before changes nothing, or is refused.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -31,6 +32,8 @@ from slackwater.controller.links import (
 from slackwater.controller.server import Address
 from slackwater.controller.tls import LinkTls
 from slackwater.protocols.iads.control_object import Operation
+
+_log = logging.getLogger(__name__)
 
 CONNECT_S_MAX: Final = 2.0
 RESPONSE_S_MAX: Final = 10.0
@@ -132,10 +135,16 @@ class ControlClient:
                     case RefusedFrame(reason):
                         raise LinkError(reason)
         except LinkError as error:
-            self._broken = f"controller {self.controller}: {error}"
-            for coming in self._waiting.values():
-                if not coming.done():
-                    coming.set_exception(LinkError(self._broken))
+            self._break(str(error))
+        except Exception as error:  # noqa: BLE001 (of ``on_state``; the users of the link get it)
+            _log.exception("controller %s: a state cannot be used", self.controller)
+            self._break(f"a state cannot be used: {error!r}")
+
+    def _break(self, reason: str) -> None:
+        self._broken = f"controller {self.controller}: {reason}"
+        for coming in self._waiting.values():
+            if not coming.done():
+                coming.set_exception(LinkError(self._broken))
 
 
 @asynccontextmanager

@@ -28,7 +28,7 @@ from slackwater.protocols.iads.control_state import ControlState
 from slackwater.protocols.iads.messages import GroupMessage, Stamp
 from slackwater.protocols.iads.topology import MEMBERS_MAX
 
-PROTOCOL_VERSION: Final = 4
+PROTOCOL_VERSION: Final = 5
 FRAME_BYTES_MAX: Final = MEMBERS_MAX * CONTROL_STATE_BYTES_MAX
 """The state after a merge is at most the sum of what the members had."""
 HELLO_BYTES_MAX: Final = 4096
@@ -125,16 +125,17 @@ class NodeBeat:
     """A node's heartbeat, with the placement numbers that are ready there and those fenced.
 
     ``problem`` is why the node cannot carry out the record, or endangers the bounds of queries;
-    empty if there is none. ``clock`` is the offset of the node's wall clock from the receiver's, as
-    text. ``ended`` has the numbers of the fragments there of deleted queries that have carried out
-    the deletion.
+    empty if there is none. The offset is that of the node's wall clock from the receiver's, and the
+    error is its largest possible one; the error is negative before the first measurement. ``ended``
+    has the numbers of the fragments there of deleted queries that have carried out the deletion.
     """
 
     node: str
     ready: tuple[int, ...]
     fenced: tuple[int, ...]
     problem: str = ""
-    clock: str = ""
+    clock_offset_us: int = 0
+    clock_error_us: int = -1
     ended: tuple[int, ...] = ()
 
 
@@ -145,7 +146,7 @@ class NodeReport:
     ``standings`` has (node, standing); ``ready`` and ``fenced`` have placement numbers.
     ``unplaced`` has (query, fragment, reason); it is empty except at the controller that plans.
     ``problems`` has (node, reason). ``refusal`` is why this controller could not place a fragment.
-    ``clocks`` has (node, offset from this controller's clock).
+    ``clocks`` has (node, offset from this controller's clock, error of that), in us.
     """
 
     standings: tuple[tuple[str, str], ...] = ()
@@ -154,7 +155,7 @@ class NodeReport:
     unplaced: tuple[tuple[str, str, str], ...] = ()
     problems: tuple[tuple[str, str], ...] = ()
     refusal: str = ""
-    clocks: tuple[tuple[str, str], ...] = ()
+    clocks: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,13 @@ class ConnectedNodes:
             tuple((u.query, u.fragment, u.reason) for u in self._placing.unplaced),
             tuple(sorted((n, b.problem) for n, b in self._reported.items() if b.problem)),
             self._refusal,
-            tuple(sorted((n, b.clock) for n, b in self._reported.items() if b.clock)),
+            tuple(
+                sorted(
+                    (n, b.clock_offset_us, b.clock_error_us)
+                    for n, b in self._reported.items()
+                    if b.clock_error_us >= 0
+                )
+            ),
         )
 
     def beat(self, link: FrameLink, beat: NodeBeat) -> None:
@@ -87,7 +93,7 @@ class ConnectedNodes:
         self._placing.heartbeat(beat.node, beat.ready, beat.fenced, self._now(), beat.ended)
         last = self._reported.get(beat.node)
         self._reported[beat.node] = beat
-        if other is not link or last is None or replace(last, clock=beat.clock) != beat:
+        if other is not link or last is None or _without_clock(last) != _without_clock(beat):
             self._wake.set()
 
     def may_forget(self, state: ControlState) -> bool:
@@ -161,3 +167,8 @@ class ConnectedNodes:
 
     def _now(self) -> int:
         return int(self._loop.time() * 1e6)
+
+
+def _without_clock(beat: NodeBeat) -> NodeBeat:
+    """The heartbeat without the offset of the clock, on which no placement depends."""
+    return replace(beat, clock_offset_us=0, clock_error_us=-1)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from slackwater.controller.accepting import accept_tls
 from slackwater.controller.links import (
     HELLO_S_MAX,
     FrameLink,
@@ -165,9 +166,13 @@ class Controller:
     def request(self, operation: Operation) -> None:
         """Request an operation of this process itself, without a check by ``admit``.
 
-        There is no response. If the operation is refused, ``ConnectedNodes`` gets the reason.
+        There is no response. If the operation is refused, ``ConnectedNodes`` gets the reason. If
+        the effects cannot be carried out, the controller ends; the caller does not get the error.
         """
-        self._step(self._member.request(_OWN, operation, self._now()))
+        try:
+            self._step(self._member.request(_OWN, operation, self._now()))
+        except Exception as error:  # noqa: BLE001 (run raises it)
+            self._fail(error)
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Serve until ``stopping`` is set.
@@ -179,12 +184,10 @@ class Controller:
         self._failure = asyncio.get_running_loop().create_future()
         try:
             tls = self._config.tls
-            self._server = await asyncio.start_server(
-                self._serve,
-                listen.host,
-                listen.port,
-                ssl=None if tls is None else tls.accepting,
-                ssl_handshake_timeout=None if tls is None else HELLO_S_MAX,
+            self._server = await (
+                asyncio.start_server(self._serve, listen.host, listen.port)
+                if tls is None
+                else accept_tls(self._serve, *listen, tls.accepting, HELLO_S_MAX)
             )
         except OSError as error:
             raise EnvironmentProblem(f"--listen {listen}: {error.strerror or error}") from None
@@ -289,15 +292,17 @@ class Controller:
 
     async def _guard(self, running: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine; an error of it ends the controller."""
-        assert self._failure is not None
         try:
             await running
-        except OSError as error:
-            if not self._failure.done():
-                self._failure.set_exception(EnvironmentProblem(f"the controller ends: {error}"))
         except Exception as error:  # noqa: BLE001 (run raises it)
-            if not self._failure.done():
-                self._failure.set_exception(error)
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        assert self._failure is not None
+        if isinstance(error, OSError):
+            error = EnvironmentProblem(f"the controller ends: {error}")
+        if not self._failure.done():
+            self._failure.set_exception(error)
 
     # Connections
 

@@ -73,4 +73,6 @@ def why_failed(error: OSError) -> str:
         if reason == "WRONG_VERSION_NUMBER":
             return f"it does not use TLS, and {OPTION} is given"
         return f"TLS: {reason.lower().replace('_', ' ')}"
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"  # asyncio's text repeats the address
     return error.strerror or str(error) or "no answer"

@@ -7,6 +7,7 @@ with the exporter; states are the heartbeats received by the time of the scrape.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -20,7 +21,7 @@ from prometheus_client.utils import floatToGoString
 
 from slackwater.codec.results import parse_time
 from slackwater.model.deployment import Deployment
-from slackwater.model.names import ProxyName, own_name
+from slackwater.model.names import ProxyName, kind_of, own_name
 from slackwater.model.records import Heartbeat
 from slackwater.proxy.quarantine import REASONS
 from slackwater.runtime.service.beat import CPU_MS, CPU_WAIT_MS
@@ -75,35 +76,61 @@ class ResultMetrics:
             ["query"],
             registry=registry,
         )
-        bound = Gauge(
+        self._bound = Gauge(
             "slackwater_bound_seconds",
             "X in force: in a chain the smallest bound among a query and its readers.",
             ["query"],
             registry=registry,
         )
         self._first: dict[str, _FirstAnswers] = {}
-        for query in deployment.queries.values():
-            bound_us = deployment.bound_us(query)
-            bound.labels(query.name).set(bound_us / 1e6)
-            self._late_windows.labels(query.name)
-            slide_us = query.units(query.bucket_us()).slide_us
-            due_spacing_us = slide_us if deployment.clock == "wall" else 0
-            self._first[query.name] = _FirstAnswers(query.parts, slide_us, due_spacing_us, bound_us)
-            for label in ("stable", "tentative"):
-                self._windows.labels(query.name, label)  # exported from the start, at 0
+        self._lock = threading.Lock()
+        self.report(deployment)
+
+    def report(self, deployment: Deployment) -> None:
+        """Report these queries from now on; the metrics of others are removed."""
+        with self._lock:
+            for query in self._first.keys() - deployment.queries.keys():
+                self._remove(query)
+            for query, spec in deployment.queries.items():
+                bound_us = deployment.bound_us(spec)
+                slide_us = spec.units(spec.bucket_us()).slide_us
+                due_spacing_us = slide_us if deployment.clock == "wall" else 0
+                self._bound.labels(query).set(bound_us / 1e6)
+                first = _FirstAnswers(spec.parts, slide_us, due_spacing_us, bound_us)
+                known = self._first.get(query)
+                if known is not None and known.counts_like(first):
+                    known.bound_us = bound_us
+                    continue
+                self._first[query] = first
+                self._late_windows.labels(query)
+                for label in ("stable", "tentative"):
+                    self._windows.labels(query, label)  # exported from the start, at 0
+
+    def _remove(self, query: str) -> None:
+        del self._first[query]
+        for by_query in (self._undone, self._late_windows, self._bound):
+            with contextlib.suppress(KeyError):  # no such record yet
+                by_query.remove(query)
+        for label in ("stable", "tentative"):
+            self._windows.remove(query, label)
+            self._latencies.remove(query, label)
 
     def take(self, record: Mapping[str, Any]) -> None:
         """Accept a record of the result topics, with ``seen_at``."""
         query = record["query"]
-        if record["kind"] == "undo":
-            self._undone.labels(query).inc()
-        if record["kind"] != "boundary":
-            return
-        self._windows.labels(query, record["label"]).inc(record["windows"])
-        run = self._first[query].take(record)
-        if run is not None:
-            self._latencies.observe(query, record["label"], run)
-            self._late_windows.labels(query).inc(run.above(self._first[query].bound_us))
+        with self._lock:
+            first = self._first.get(query)
+            if first is None:
+                return  # deleted meanwhile
+            if record["kind"] == "undo":
+                self._undone.labels(query).inc()
+            if record["kind"] != "boundary":
+                return
+            self._windows.labels(query, record["label"]).inc(record["windows"])
+            run = first.take(record)
+            if run is not None:
+                self._latencies.observe(query, record["label"], run)
+                self._late_windows.labels(query).inc(run.above(first.bound_us))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +170,11 @@ class _FirstAnswers:
         self._parts, self._slide_us, self._due_spacing_us = parts, slide_us, due_spacing_us
         self._answered: dict[int, int] = {}
         self._counted = 0
+
+    def counts_like(self, other: _FirstAnswers) -> bool:
+        """Return whether both count windows in the same way; their bounds may differ."""
+        mine = (self._parts, self._slide_us, self._due_spacing_us)
+        return mine == (other._parts, other._slide_us, other._due_spacing_us)
 
     def take(self, record: Mapping[str, Any]) -> AnsweredWindows | None:
         """Return the windows whose first answer is complete in every part with this boundary."""
@@ -187,6 +219,12 @@ class _Latencies(Collector):
             of = (query, label)
             self._sums_us[of] = self._sums_us.get(of, 0) + run.total_us
 
+    def remove(self, query: str, label: str) -> None:
+        """Forget these counts."""
+        with self._lock:
+            self._counts.pop((query, label), None)
+            self._sums_us.pop((query, label), None)
+
     def collect(self) -> Iterable[Metric]:
         """Return the counts so far."""
         family = HistogramMetricFamily(
@@ -210,7 +248,8 @@ def heartbeat_metrics(
 ) -> Iterable[Metric]:
     """Derive metrics from the latest heartbeats. ``event_us``: the event clock, where known.
 
-    A process in ``expected`` that never sent a heartbeat is reported as not ready.
+    A process in ``expected`` that never sent a heartbeat is reported as not ready. A fragment that
+    is not expected is reported while its heartbeats arrive: its query was paused or deleted.
     """
     ready = GaugeMetricFamily(
         "slackwater_process_ready",
@@ -233,11 +272,14 @@ def heartbeat_metrics(
         name: GaugeMetricFamily(metric, text, labels=["process"])
         for name, (metric, text) in GAUGES.items()
     }
-    for process in sorted(set(expected) - beats.keys()):
+    expected = frozenset(expected)
+    for process in sorted(expected - beats.keys()):
         ready.add_metric([process], 0.0)
     quarantined: defaultdict[tuple[str, str], int] = defaultdict(int)
     for process, beat in beats.items():
         latest = ages_ms[process] <= STALE_S * 1000
+        if not latest and process not in expected and kind_of(process) in ("orderer", "root"):
+            continue
         ready.add_metric([process], float(beat.ready and latest))
         for output, emitted in beat.states.items():
             for each in STATES:

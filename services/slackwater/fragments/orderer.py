@@ -39,19 +39,23 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
             f"query {of.query} reads the children of query {definition.spec.child_query}:"
             f" there is no orderer {name}"
         )
-    time = known.normal_time(definition.spec)
     deployment = known.deployment_of(of.query)
     streams = deployment.child_streams(definition.spec, of.child)
     logs = list(inputs(deployment, streams, known, transport))
     same = bucket_contents_key(deployment, definition.spec, logs)
+    time, shared = known.normal_time(definition.spec), known.join_buckets(same)
 
     def close() -> None:
         known.leave_buckets(same)
-        if known.follows_data:
-            time.close()
+        known.leave_time(of.query, time)
 
+    try:
+        session = make_session(of, definition, time, known, logs, shared, transport.names)
+    except BaseException:
+        close()
+        raise
     return Fragment(
-        make_session(of, definition, time, known, logs, known.join_buckets(same), transport.names),
+        session,
         definition.spec.margin_us // 2,
         observe=time.observe if known.follows_data else None,
         close=close,

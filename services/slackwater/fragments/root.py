@@ -39,18 +39,22 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         UsageError: the query has been deleted.
     """
     of = RootName.parse(name)
-    deployment, definition = known.deployment_of(of.query), known.query(of.query)
+    deployment, definition = known.deployment_of(of.query), known.present_query(of.query)
     if definition.state == "deleted":
         raise UsageError(f"query {of.query} has been deleted: there is no root {name}")
     spec = definition.spec
+
+    def answered_with() -> int:
+        answered = read_root_state(transport, of.query, of.part)
+        return -1 if answered is None else answered.placement
+
+    placement = known.placement(of.process, answered_with)
     time = known.normal_time(spec)
-    answered = read_root_state(transport, of.query, of.part)
-    above = -1 if answered is None else answered.placement
     config = RootConfig(
         fragment=of.process,
         query=of.query,
         part=of.part,
-        placement=known.placement(of.process, above),
+        placement=placement,
         children=tuple(deployment.child_streams(spec, child) for child in range(spec.children)),
         replicas=spec.replicas,
         topics=transport.names,
@@ -72,7 +76,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         heartbeat_period_us=HEARTBEAT_PERIOD_US,
         observe=time.observe if known.follows_data else None,
         committer=PartCommitter(transport.cluster, transport.names, session, spec.aggregate),
-        close=time.close if known.follows_data else lambda: None,
+        close=partial(known.leave_time, of.query, time),
     )
 
 

@@ -478,4 +478,10 @@ async def in_thread(function: Callable[[], T], give_back: Callable[[T], None]) -
             loop.call_soon_threadsafe(lambda: unwanted() if done.done() else set_it())
 
     threading.Thread(target=call, name="beginning", daemon=True).start()
-    return await done
+    try:
+        return await done
+    except asyncio.CancelledError:
+        # Cancelled between the result and the caller's next turn: the caller never sees it.
+        if done.done() and not done.cancelled() and done.exception() is None:
+            give_back(done.result())
+        raise

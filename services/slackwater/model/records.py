@@ -126,7 +126,8 @@ class ResultBatch:
     time from ``prev_watermark``, that instant, up to ``boundary``, the same instant of the next
     window: batches of adjacent windows touch, stable and tentative ones alike. ``offset`` is the
     offset of its first record, ``next_offset`` one past its last; transaction markers may take
-    offsets in between and up to the next batch. Ids are the rows' ``seq``. See trace-20.
+    offsets in between and up to the next batch. Ids are the rows' ``seq``. Of the ``lost`` rows
+    ``lost_rows`` had a ``seq`` in this window, and ids begin after as many. See trace-20.
     """
 
     kind: Kind
@@ -143,6 +144,7 @@ class ResultBatch:
     stime_min: int = 0
     stime_max: int = 0
     columns: Readings | None = None
+    lost_rows: int = 0
 
     @property
     def readings(self) -> int:

@@ -106,12 +106,14 @@ class Node:
         self._problem = self._clock_problem = ""
         self._clocks: dict[str, ClockOffset] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._failure: asyncio.Future[None]
 
     async def run(self) -> None:
         """Run until SIGTERM or SIGINT."""
         loop, stopping = asyncio.get_running_loop(), asyncio.Event()
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, stopping.set)
+        self._failure = loop.create_future()
         self._machine.open()
         try:
             for address in self._config.controllers:
@@ -119,9 +121,10 @@ class Node:
             self._start(self._settle_always())
             self._start(self._register_always())
             ending = asyncio.create_task(stopping.wait())
-            done, _ = await asyncio.wait({ending, *self._tasks}, return_when="FIRST_COMPLETED")
-            for task in done - {ending}:
-                task.result()  # an unexpected error ends the node
+            both: set[asyncio.Future[Any]] = {ending, self._failure}
+            await asyncio.wait(both, return_when="FIRST_COMPLETED")
+            if self._failure.done():
+                self._failure.result()
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -129,7 +132,16 @@ class Node:
             await self._machine.close()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.add(asyncio.create_task(work))
+        """Run a part of the node, also one that begins later; an error of it ends the node."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if not self._failure.done():
+            self._failure.set_exception(error)
 
     # Controllers
 
@@ -147,6 +159,7 @@ class Node:
                 ) as client:
                     self._clients[address] = client
                     measuring = asyncio.create_task(self._compare_clocks(client))
+                    measuring.add_done_callback(self._ended)
                     try:
                         await self._report_to(client, address)
                     finally:
@@ -252,19 +265,15 @@ class Node:
         numbers = self._assigned.numbers()
         ready = {*self._machine.ready()}
         ready |= {f"{REGISTRATION}/{name}" for name in self._registered}
+        clock, deleted = self._clocks.get(controller, ClockOffset(0, -1)), self._deleted
         return NodeBeat(
             self._config.name,
             tuple(sorted(numbers[name] for name in ready if name in numbers)),
             tuple(sorted(numbers[name] for name in self._machine.superseded())),
             "; ".join(filter(None, [self._problem, self._clock_problem]))[:PROBLEM_CHARS_MAX],
-            str(self._clocks.get(controller, "")),
-            tuple(
-                sorted(
-                    number
-                    for name, number in self._assigned.registrations.items()
-                    if name in self._deleted
-                )
-            ),
+            clock.offset_us,
+            clock.error_us,
+            tuple(sorted(n for name, n in self._assigned.registrations.items() if name in deleted)),
         )
 
     # What is placed here. Registration waits for Kafka; processes start and end meanwhile.

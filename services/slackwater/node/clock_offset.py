@@ -65,6 +65,11 @@ def measured(exchanges: Iterable[ClockExchange]) -> ClockOffset:
     return min(exchanges, key=lambda exchange: exchange.round_trip_us).offset()
 
 
+def offset_us_max(queries: Mapping[str, QuerySpec]) -> int | None:
+    """The allowed offset: half the smallest margin of the queries; None without a query."""
+    return min((query.margin_us // 2 for query in queries.values()), default=None)
+
+
 def why_too_far(clocks: Mapping[str, ClockOffset], queries: Mapping[str, QuerySpec]) -> str:
     """Why a clock endangers a query's bound; empty if it does not.
 

@@ -8,11 +8,10 @@ even without a fragment: a JVM takes seconds to start, which would delay a take-
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Collection, Coroutine, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from slackwater.deployment.stored import SUFFIX, to_text
 from slackwater.model.deployment import Deployment
@@ -20,6 +19,7 @@ from slackwater.model.errors import DeploymentError
 from slackwater.model.names import OrdererName, ProxyName, kind_of, own_name
 from slackwater.node.recorded import Assignment
 from slackwater.runtime.host.placements import Placements
+from slackwater.runtime.local.background import Background
 from slackwater.runtime.local.changes import AGGREGATOR, Fragments, fragments_to_hosts
 from slackwater.runtime.local.datadir import DataDirectory, keep_prefix
 from slackwater.runtime.local.draining import Draining
@@ -67,7 +67,7 @@ class NodeMachine:
         self._proxies: dict[str, list[str]] = {}
         self._proxies_count = 0
         self._aggregated: dict[str, list[str]] = {}
-        self._background: list[asyncio.Task[None]] = []
+        self._background = Background()
 
     def open(self) -> None:
         """Lock the directory; ``EnvironmentProblem`` if another process has it."""
@@ -167,9 +167,7 @@ class NodeMachine:
 
     async def close(self) -> None:
         """End all processes; allowed at any time."""
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await self._background.end()
         if self._processes is not None:
             await self._processes.supervisor.stop_all()
             await asyncio.to_thread(self._processes.listener.stop)
@@ -190,9 +188,10 @@ class NodeMachine:
         listener = HeartbeatListener(transport).start()
         write_atomically(self.file, to_text(deployment))
         self._deployment = deployment
-        self._in_background(supervisor.watch_logs())
-        self._in_background(OwnHosts(supervisor, listener, launch).run())
-        self._in_background(Draining(supervisor, listener, launch).run())
+        kept = (supervisor, listener, launch)
+        self._background.run("watch of the logs", supervisor.watch_logs)
+        self._background.run("watch of long turns", OwnHosts(*kept).run)
+        self._background.run("watch of the hosts' memory", Draining(*kept).run)
         return _Processes(supervisor, transport, listener, launch)
 
     def _aggregators(
@@ -256,10 +255,3 @@ class NodeMachine:
         assert processes is not None, "nothing is assigned before the first query is known"
         of = processes.supervisor.process_of(name)
         return None if of is None else processes.supervisor.pids().get(of)
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        async def run() -> None:
-            with contextlib.suppress(asyncio.CancelledError):
-                await work
-
-        self._background.append(asyncio.create_task(run()))

@@ -17,14 +17,13 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from slackwater.producer.columns import UNUSABLE, array_of, is_column, plain, repeated
 from slackwater.producer.sink import ProducerError
 
 BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
 """Half the maximum size of a request, since text is larger in a request than in memory."""
 Readings = Any
 """A table, or a list of single readings."""
-_UNUSABLE: Final = (pa.ArrowException, OverflowError, TypeError, ValueError)
-"""Raised by pyarrow for values that no column type can represent."""
 
 
 def pieces_of(readings: Any) -> Readings:
@@ -34,7 +33,7 @@ def pieces_of(readings: Any) -> Readings:
     """
     try:
         if isinstance(readings, Mapping):
-            if not any(map(_is_column, readings.values())):
+            if not any(map(is_column, readings.values())):
                 return [dict(readings)]
             return _table_of(readings)
         if isinstance(readings, pa.Table):
@@ -42,12 +41,12 @@ def pieces_of(readings: Any) -> Readings:
         if isinstance(readings, pa.RecordBatch):
             return _plain(pa.Table.from_batches([readings]))
         if type(readings).__module__.partition(".")[0] == "pandas" and hasattr(readings, "columns"):
-            return _plain(pa.Table.from_pandas(readings.copy(), preserve_index=False))
+            return _plain(_from_pandas(readings))
         if hasattr(readings, "__arrow_c_stream__"):
             return _plain(pa.RecordBatchReader.from_stream(readings).read_all())
         if isinstance(readings, Sequence) and all(isinstance(one, Mapping) for one in readings):
             return [dict(one) for one in readings]
-    except _UNUSABLE as error:
+    except UNUSABLE as error:
         raise ProducerError(f"the readings cannot be converted to columns: {error}") from error
     raise ProducerError(
         f"readings of type {type(readings).__name__}: pass a mapping of columns or of values, a "
@@ -61,9 +60,12 @@ def as_table(piece: Readings) -> Any:
         return piece
     names = dict.fromkeys(name for reading in piece for name in reading)
     try:
-        return _plain(pa.table({name: [one.get(name) for one in piece] for name in names}))
-    except _UNUSABLE as error:
+        columns = {name: array_of(name, [one.get(name) for one in piece]) for name in names}
+        return pa.table(columns)
+    except ProducerError as error:
         raise ProducerError(f"the readings of a batch differ in their types: {error}") from error
+    except UNUSABLE as error:
+        raise ProducerError(f"the readings cannot be converted to columns: {error}") from error
 
 
 def encoded(table: Any) -> bytes:
@@ -160,44 +162,38 @@ def _has_schema(piece: Readings, schema: Any) -> bool:
     return not isinstance(piece, list) and bool(piece.schema.equals(schema))
 
 
-def _is_column(value: Any) -> bool:
-    return isinstance(value, np.ndarray | list | tuple | pa.Array | pa.ChunkedArray) or (
-        hasattr(value, "__array__") and getattr(value, "ndim", 0) == 1
-    )
-
-
 def _table_of(columns: Mapping[str, Any]) -> Any:
     """Return columns as a table; a single value is repeated in all rows."""
-    sizes = {len(value) for value in columns.values() if _is_column(value)}
-    if len(sizes) != 1:
-        raise ProducerError(f"columns of different lengths: {', '.join(map(str, sorted(sizes)))}")
-    (n,) = sizes
-    arrays = {}
-    for name, value in columns.items():
-        if isinstance(value, pa.Array | pa.ChunkedArray):
-            arrays[name] = value
-        elif _is_column(value):
-            arrays[name] = pa.array(_copied(value) if hasattr(value, "ndim") else value)
-        else:
-            arrays[name] = pa.repeat(pa.scalar(value), n)
-    return _plain(pa.table(arrays))
+    sizes = {name: len(value) for name, value in columns.items() if is_column(value)}
+    if len(set(sizes.values())) != 1:
+        each = ", ".join(f"{name!r} {size}" for name, size in sizes.items())
+        raise ProducerError(f"columns of different lengths: {each}")
+    n = next(iter(sizes.values()))
+    arrays = {
+        name: array_of(name, value) if is_column(value) else repeated(name, value, n)
+        for name, value in columns.items()
+    }
+    return pa.table(arrays)
 
 
-def _copied(column: Any) -> Any:
-    """Return a numpy copy of the caller's values; masked values stay masked and become null."""
-    return column.copy() if np.ma.isMaskedArray(column) else np.array(column)
+def _from_pandas(frame: Any) -> Any:
+    """Return a data frame of pandas as a table; index levels with a name are columns."""
+    has_names = any(name is not None for name in frame.index.names)
+    try:
+        table = pa.Table.from_pandas(frame.copy(), preserve_index=has_names)
+    except UNUSABLE as error:
+        for name in frame.columns:
+            if not isinstance(frame[name], type(frame)):
+                array_of(str(name), list(frame[name]))
+        raise ProducerError(f"the data frame cannot be converted: {error}") from error
+    # Levels without a name, or with that of a column, are called __index_level_0__ and so on.
+    of_frame, names = len(frame.columns), table.column_names
+    return table.select(
+        [i for i, name in enumerate(names) if i < of_frame or not name.startswith("__index_level_")]
+    )
 
 
 def _plain(table: Any) -> Any:
     """Return the table without metadata and dictionaries; all-null columns become float64."""
-    columns, names = [], []
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        kind = column.type
-        if pa.types.is_dictionary(kind):
-            columns.append(column.cast(kind.value_type))
-        elif pa.types.is_null(kind):
-            columns.append(column.cast(pa.float64()))
-        else:
-            columns.append(column)
-        names.append(name)
-    return pa.table(columns, names=names)
+    names = table.column_names
+    return pa.table(list(map(plain, names, table.columns)), names=names)

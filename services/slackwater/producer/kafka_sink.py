@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import orjson
-import pyarrow as pa
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Producer as KafkaProducer
 
+from slackwater.producer.json_messages import messages as encoded
 from slackwater.producer.sink import Delivery, Format, ProducerError, TryAgain
 
 TIMEOUT_S: Final = 60.0
-READINGS_A_MESSAGE_MAX: Final = 4_096
-"""Maximum readings of a ``json-columns`` message: far below Kafka's limit for tens of fields."""
+MESSAGE_BYTES_MAX_DEFAULT: Final = 1_000_000
+"""Default of the client's ``message.max.bytes``."""
+FRAMING_BYTES_MAX: Final = 100
+"""Bytes that the client counts beside the content of a message; it has 36 without a key."""
 GROUP: Final = "slackwater-producer-{}"
 
 
@@ -32,8 +33,10 @@ class KafkaSink:
     ) -> None:
         self._topic, self._format, self._identity = topic, format_, identity
         self._config = dict(config)
+        self._bytes_max = message_bytes_max(config) - FRAMING_BYTES_MAX
         self._producer: Any = None
         self._failed: list[str] = []
+        self._is_refused = False
         self._group: Any = None
         self._committed = 0
 
@@ -52,18 +55,13 @@ class KafkaSink:
         """Write a batch; return the number of its readings."""
         if batch.position is None:
             raise ProducerError("ids are for HTTP: for a topic use producer_id")
-        messages = list(self._messages(batch.table))
+        messages = encoded(batch.table, self._format, self._bytes_max)
         try:
             self._open()
             if self._identity is None:
                 self._write(messages)
             elif self._committed < batch.position:
-                self._producer.begin_transaction()
-                self._write(messages)
-                offset = TopicPartition(self._topic, 0, batch.position)
-                self._producer.send_offsets_to_transaction([offset], self._group, TIMEOUT_S)
-                self._producer.commit_transaction(TIMEOUT_S)
-                self._committed = batch.position
+                self._commit(messages, batch.position)
         except (KafkaException, BufferError) as error:
             # The commit's outcome is unknown; the next opening reads the committed position.
             self.close()
@@ -95,11 +93,28 @@ class KafkaSink:
             consumer.close()
         self._producer = producer
 
-    def _write(self, messages: list[bytes]) -> None:
+    def _commit(self, messages: Iterator[bytes], position: int) -> None:
+        self._producer.begin_transaction()
+        try:
+            self._write(messages)
+        except ProducerError:
+            self._producer.abort_transaction(TIMEOUT_S)
+            raise
+        offset = TopicPartition(self._topic, 0, position)
+        self._producer.send_offsets_to_transaction([offset], self._group, TIMEOUT_S)
+        self._producer.commit_transaction(TIMEOUT_S)
+        self._committed = position
+
+    def _write(self, messages: Iterator[bytes]) -> None:
         for message in messages:
             self._producer.produce(self._topic, message, on_delivery=self._report)
             self._producer.poll(0)
         left = self._producer.flush(TIMEOUT_S)
+        if self._is_refused:
+            raise ProducerError(
+                f"topic {self._topic} refuses a message by its size: set message.max.bytes in"
+                " `config` to the topic's max.message.bytes or less"
+            )
         if left or self._failed:
             raise BufferError(
                 self._failed[0] if self._failed else f"{left} messages are not acknowledged"
@@ -107,16 +122,10 @@ class KafkaSink:
 
     def _report(self, error: Any, _message: Any) -> None:
         if error is not None:
+            self._is_refused |= error.code() == KafkaError.MSG_SIZE_TOO_LARGE
             self._failed.append(str(error))
 
-    def _messages(self, table: Any) -> Iterator[bytes]:
-        for name, kind in zip(table.column_names, table.schema.types, strict=True):
-            if pa.types.is_temporal(kind):
-                raise ProducerError(
-                    f"column {name!r} is {kind}: send times as numbers in the stream's unit"
-                )
-        if self._format == "json":
-            yield from map(orjson.dumps, table.to_pylist())
-            return
-        for start in range(0, len(table), READINGS_A_MESSAGE_MAX):
-            yield orjson.dumps(table.slice(start, READINGS_A_MESSAGE_MAX).to_pydict())
+
+def message_bytes_max(config: Mapping[str, Any]) -> int:
+    """Return the client's limit of a message."""
+    return int(config.get("message.max.bytes", MESSAGE_BYTES_MAX_DEFAULT))

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, get_args
 
 from slackwater.producer.batches import Buffer, as_table, pieces_of, rows_per_part
 from slackwater.producer.http_sink import HttpSink
@@ -88,7 +88,8 @@ class Producer:
             bootstrap: the address of Kafka.
             topic: the topic that a stream declares.
             state: a file for exactly-once delivery across restarts of the sender.
-            format: of the topic's messages, ``json`` or ``json-columns``, as declared.
+            format: of the topic's messages as declared: ``json``, ``json-array`` or
+                ``json-columns``.
             config: more settings of confluent-kafka, such as those of TLS.
             producer_id: the sender's identity in a topic, for exactly-once across its restarts.
             batch_readings: maximum readings of a batch; readings with an id are divided without it.
@@ -131,8 +132,8 @@ class Producer:
     ) -> Sink:
         from slackwater.producer.kafka_sink import KafkaSink
 
-        if format_ not in {"json", "json-columns"}:
-            raise ProducerError(f"format {format_!r} is not json or json-columns")
+        if format_ not in get_args(Format):
+            raise ProducerError(f"format {format_!r} is not one of {', '.join(get_args(Format))}")
         settings = {**config, "bootstrap.servers": bootstrap}
         sink = KafkaSink(topic, format_, settings, producer_id)
         self._state.position = sink.position()

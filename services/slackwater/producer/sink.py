@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 from slackwater.model.errors import SlackwaterError
 
-Format = Literal["json", "json-columns"]
+Format = Literal["json", "json-array", "json-columns"]
 """Format of a topic's messages."""
 
 

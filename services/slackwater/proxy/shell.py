@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, Unpack
 
 from slackwater.codec.state_records import encode_registry
-from slackwater.model.deployment import Deployment, StreamSpec
+from slackwater.model.deployment import BUCKET_OF_WINDOWS_US, Deployment, StreamSpec
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.names import ProxyName
 from slackwater.primitives.eventclock import AnchoredClock, DataClock, EventClock, WallClock
@@ -40,11 +40,11 @@ from slackwater.runtime.service.registry import (
 )
 
 _log = logging.getLogger(__name__)
-WAKE_S_MAX: Final = 0.2
+WAKE_S_MAX: Final = 0.5
 CLOCK_LOOK_S: Final = 0.01
 HINT_EVERY_US: Final = 5_000_000
-GRID_WALL_US: Final = 100_000
-"""Interval of cut points before any query is registered."""
+GRID_WALL_US: Final = BUCKET_OF_WINDOWS_US
+"""Interval of cut points before any query is registered: that of a query with windows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,13 +150,17 @@ class OrdererStart:
             return mine
         own_begin, own_end = (yield Beginnings(self.own)), (yield Ends(self.own))
         siblings = config.fragment.rpartition(".")[0]
-        peers = [s for name, s in states.items() if name.rpartition(".")[0] == siblings]
+        named = [s for name, s in states.items() if name.rpartition(".")[0] == siblings]
+        peers = [peer for peer in named if isinstance(peer, OrdererState)]
+        if peers:  # later than the state records: peers read on
+            now_at = yield Ends(self.sources)
+            source_ends = [now_at[log] for log in self.sources]
         first = first_state(
             config,
             beginnings,
             start_time=self.start_time,
             own=[(own_begin[log], own_end[log]) for log in self.own],
-            peers=[peer for peer in peers if isinstance(peer, OrdererState)],
+            peers=[peer for peer in peers if is_within(peer, config.logs, source_ends)],
             answered_to=self._answered_to(states),
         )
         return (yield from self._without_unneeded(first, beginnings, source_ends))

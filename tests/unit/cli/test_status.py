@@ -14,6 +14,8 @@ import pytest
 from tests.unit.runtime.local.test_layout import query, stream
 
 from slackwater.cli import show
+from slackwater.cli.control_status import Controls
+from slackwater.cli.controls import Reach, find_controllers
 from slackwater.cli.show import _as_json, _as_lines, print_status
 from slackwater.cli.status import CRASHED_US, LATE_US, ObservedHeartbeat, Picture, look_at
 from slackwater.deployment.sharing import share
@@ -21,7 +23,8 @@ from slackwater.model.deployment import Deployment
 from slackwater.model.errors import CheckFailed, UsageError
 from slackwater.model.names import UNPREFIXED
 from slackwater.model.records import Heartbeat
-from slackwater.runtime.local.datadir import Life
+from slackwater.node.overview import ControllerRow, FragmentRow, Overview
+from slackwater.runtime.local.datadir import DataDirectory, Life
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.service.parts import FAILED_AT, FAILURES
 from slackwater.runtime.service.registry import QueryDefinition
@@ -295,6 +298,70 @@ def test_watching_shows_each_look_and_ends_with_the_verdict_of_the_last(
     monkeypatch.setattr(show, "_Looking", Looking(look(), look(beat("root/q.0", **LATE))))
     with pytest.raises(CheckFailed, match="OVERLOADED"):
         print_status(Cluster("h:1"), UNPREFIXED, directory, "table", watch=True)
+
+
+class FakeControls(Controls):
+    """Stands for connections to controllers: one overview after the other."""
+
+    def __init__(self, *overviews: Overview) -> None:
+        super().__init__()
+        self._overviews = iter(overviews)
+
+    def look(self) -> Overview | None:
+        return next(self._overviews)
+
+
+RUNS = FragmentRow("root/q.0", "n1", "ready")
+WAITS = FragmentRow("root/q.0", "n1", "not ready", "not ready on n1")
+CONTROLLER = ControllerRow("h:1", "a", 4, ("a",))
+
+
+def test_what_controllers_say_is_shown_and_the_last_look_decides(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], directory: Any
+) -> None:
+    def status(*rows: FragmentRow, format_: str = "table") -> str:
+        monkeypatch.setattr(show, "_Looking", Looking(*(look() for _ in rows)))
+        controls = FakeControls(*(Overview((CONTROLLER,), fragments=(row,)) for row in rows))
+        arguments = (Cluster("h:1"), UNPREFIXED, directory, format_)
+        print_status(*arguments, watch=len(rows) > 1, controls=controls)
+        return capsys.readouterr().out
+
+    assert status(WAITS, RUNS).count("a (view 4)") == 2
+    with pytest.raises(CheckFailed, match=r"^not ready on n1: root/q\.0$"):
+        status(RUNS, WAITS)
+    capsys.readouterr()
+    shown = json.loads(status(RUNS, format_="json"))
+    assert shown["fragments"] == [{"fragment": "root/q.0", "node": "n1", "state": "ready"}]
+    assert [row["process"] for row in shown["processes"]] == [*ALL]
+
+
+def test_without_options_the_controller_is_that_of_the_running_up(directory: Any) -> None:
+    def find() -> Reach | None:
+        return find_controllers(None, None, None, directory, Cluster("h:1"))
+
+    assert find() is None
+    held = DataDirectory(directory)
+    held.acquire()
+    try:
+        held.write_run("h:2", directory / "d.yaml", {"root/q.0": 1})
+        assert find() is None, "it is another deployment's"
+        held.write_run("h:1", directory / "d.yaml", {"root/q.0": 1})
+        with Controls(find()) as controls:
+            overview = controls.look()
+        assert overview is not None
+        (line,) = overview.lines()
+        assert "none answers: that of `slackwater up`: it starts, or has failed" in line
+        (directory / "controller").mkdir()
+        (directory / "controller/address").write_text("127.0.0.1:7\n")
+        (directory / "controller/secret").write_text("s" * 16)
+        reach = find()
+        assert reach is not None
+        assert (str(reach.addresses[0]), reach.has_nodes) == ("127.0.0.1:7", False)
+    finally:
+        held.release()
+    assert find() is None, "it has ended"
+    with pytest.raises(UsageError, match="--secret-file needs --controllers"):
+        find_controllers(None, directory / "s", None, directory, Cluster("h:1"))
 
 
 def test_an_unknown_format_is_refused(directory: Any) -> None:

@@ -226,6 +226,31 @@ def test_r15_a_row_that_does_not_decode_is_lost_and_the_others_are_not(
     assert list(batch.columns.load().keys if batch.columns else ()) == list(left)
 
 
+@pytest.mark.parametrize("damaged", [(), (7,), (7, 8)])
+def test_r15_rows_that_are_lost_behind_a_hole_are_counted_once(damaged: tuple[int, ...]) -> None:
+    """Retention took a window of two rows and its boundary; the next one has damaged rows."""
+    lines = window(0, ["z"], 0, "stable") + window(SLIDE, ["a", "b"], 2, "stable")
+    lines += window(2 * SLIDE, ["c", "d", "e"], 5, "stable")
+    lines = [b"?" if at + 2 in damaged else line for at, line in enumerate(lines)]
+    first, _, third = assembled(list(enumerate(lines)))
+    assert third.lost == len(damaged)
+    cursor = ResultCursor(SourcePosition(0, 0, -1, first.prev_watermark), "climate", strict=True)
+
+    def lost() -> int:
+        return sum(gap.lost for _, _, gap in cursor.gaps)
+
+    cursor.offer(first.offset, first)
+    cursor.offer(third.offset, third)
+    assert lost() == 3 + len(damaged)
+    cursor.pass_to(first.boundary)
+    cursor.park()
+    cursor.offer(third.offset, third)
+    assert lost() == 3 + len(damaged), "read again, the hole has the same size"
+    restarted = ResultCursor(cursor.rebuild, "climate", strict=True)
+    restarted.offer(third.offset, third)
+    assert restarted.gaps == cursor.gaps
+
+
 SPOILT = (
     (b'"fields":{', b'"fields":{{'),
     (b'"fields":{"t":', b'"fields":{"T":'),

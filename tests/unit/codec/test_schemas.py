@@ -37,6 +37,16 @@ def test_every_schema_is_listed() -> None:
     assert {path.stem for path in FOLDER.glob("*.avsc")} == set(SCHEMAS) == set(RECORDED)
 
 
+def test_the_schemas_are_those_of_the_given_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topics and jars were already; an image sets SLACKWATER_HOME."""
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / "registry.avsc").write_text('{"name": "of-another-root"}')
+    monkeypatch.setenv("SLACKWATER_HOME", str(tmp_path))
+    assert schema_json.__wrapped__("registry") == '{"name": "of-another-root"}'
+
+
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_the_schema_in_use_is_the_last_one_recorded(name: str) -> None:
     now = fingerprint(name).hex()

@@ -19,6 +19,7 @@ from slackwater.controller.store import open_store
 from slackwater.model.errors import UsageError
 from slackwater.node.app import Node, NodeConfig
 from slackwater.node.machine import NodeMachine
+from slackwater.node.overview import overview_of
 from slackwater.protocols.iads.control_object import DrainNode, JoinNode, Operation
 from slackwater.protocols.iads.control_state import STREAMS, ControlState
 from slackwater.protocols.iads.placement import FragmentSpec
@@ -204,15 +205,19 @@ async def test_a_clock_that_takes_more_than_half_a_margin_is_reported(
             return bool(clocks) and (not ahead_ms or bool((await report()).problems))
 
         await eventually_async(is_measured, "the offset is reported")
-        (clock,), problems = (await report()).clocks, dict((await report()).problems)
+        frame = await client.state()
+        (clock,), problems = frame.nodes.clocks, dict(frame.nodes.problems)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-    name, offset = clock
+    name, offset_us, error_us = clock
     assert name == "n1"
-    assert float(offset.split(" ms")[0]) == pytest.approx(-ahead_ms, abs=20)
+    assert offset_us == pytest.approx(-1_000 * ahead_ms, abs=20_000)
+    assert error_us >= 0
+    wrong = [text for text in overview_of({str(address): frame}).wrong if "clock" in text]
     if not ahead_ms:
-        assert not problems
+        assert (problems, wrong) == ({}, [])
         return
+    assert wrong == [f"node n1: {problems['n1']}"], "status says so"
     side = "behind" if ahead_ms > 0 else "ahead of"
     assert (
         f"ms {side} that of controller a; more than half the margin of query q (25ms)"

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from tests.certificates import Authority, private
@@ -15,6 +17,7 @@ from tests.ports import free_port
 from tests.waiting import eventually_async
 
 from slackwater.controller import links
+from slackwater.controller.accepting import LOG_S_MIN, _Handshakes
 from slackwater.controller.app import make_config
 from slackwater.controller.client import connect
 from slackwater.controller.links import LinkError
@@ -114,6 +117,58 @@ async def test_a_client_without_a_certificate_of_the_authority_is_refused(
                     await client.state()
         async with connect([config.listen], tls=tls) as client:
             await client.state()
+
+
+async def test_failed_handshakes_are_logged_by_the_controller_and_few_of_them(
+    tmp_path: Path, tls: LinkTls, strange: LinkTls, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Anybody who reaches the port can cause any number."""
+    trusting = replace(strange, connecting=ssl.create_default_context())
+    trusting.connecting.load_verify_locations(tmp_path / "ours" / "ca.pem")
+    async with serving(tmp_path / "d", config := alone(tls)):
+        for _ in range(3):
+            with pytest.raises(LinkError):
+                async with connect([config.listen], tls=trusting) as client:
+                    await client.state()
+
+        async def is_logged() -> bool:
+            return bool(failures(caplog))
+
+        await eventually_async(is_logged, "a line in the log")
+        async with connect([config.listen], tls=tls) as client:
+            await client.state()
+    (line,) = failures(caplog)
+    assert line.startswith("the TLS handshake with 127.0.0.1:")
+    assert line.endswith("failed: TLS: peer did not return a certificate")
+
+
+async def test_a_client_without_tls_is_logged_as_one(
+    tmp_path: Path, tls: LinkTls, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path / "d", config := alone(tls)):
+        reader, writer = await asyncio.open_connection(*config.listen)
+        writer.write(b"no handshake" * 100)
+        assert await reader.read() == b""
+        writer.close()
+    (line,) = failures(caplog)
+    assert line.endswith("failed: it does not use TLS, and --tls-dir is given")
+
+
+async def test_the_next_line_counts_the_failures_that_were_not_logged(
+    tls: LinkTls, caplog: pytest.LogCaptureFixture
+) -> None:
+    times_s = iter((100.0, 101.0, 100.0 + LOG_S_MIN - 0.1, 100.0 + LOG_S_MIN))
+    handshakes = _Handshakes(cast(Any, None), tls.accepting, 1.0)
+    handshakes._loop = cast(Any, SimpleNamespace(time=lambda: next(times_s)))
+    for _ in range(4):
+        handshakes._note(("192.0.2.1", 5), ConnectionResetError())
+    first, last = failures(caplog)
+    assert first == "the TLS handshake with 192.0.2.1:5 failed: the other end closed the connection"
+    assert last == f"{first} (2 more since the last such line)"
+
+
+def failures(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [line for line in caplog.messages if "TLS handshake" in line]
 
 
 async def test_a_controller_without_tls_is_named_as_one(tmp_path: Path, tls: LinkTls) -> None:

@@ -16,7 +16,7 @@ from tests.unit.runtime.service.test_truncation import A_STABLE, at, root
 from slackwater.cli.rehearse.plan import _on_shared_children as on_shared_children
 from slackwater.cli.rehearse.plan import parse_fault
 from slackwater.deployment.sharing import EDGES_MAX, share, without_sharing
-from slackwater.exporter.app import Expected
+from slackwater.exporter.queries import process_names_of
 from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec, readers_of
 from slackwater.model.errors import UsageError
 from slackwater.model.names import Names, OrdererName
@@ -268,19 +268,16 @@ def test_a_reader_that_is_about_to_be_registered_is_waited_for() -> None:
 def test_the_exporter_expects_the_orderers_of_what_is_registered() -> None:
     """A query without a start for a long time hides no other query's orderers."""
     file = deployed(MINUTE, HOUR, windowed("later", 60 * SECOND_US, margin_us=60_000))
-    registry = registry_of()
-    expected = Expected(file, registry)
-    assert not any(name.startswith("orderer/") for name in expected())
-    assert "root/later.0" in expected()
-    definitions = [QueryDefinition(q.name, 0, 0, 1, q) for q in share(file).queries.values()]
-    registry.publish_queries(*definitions[:2])
-    assert not expected.look()
-    orderers = {name for name in expected() if name.startswith("orderer/")}
+    expected = process_names_of(file, {})
+    assert not any(name.startswith("orderer/") for name in expected)
+    assert "root/later.0" in expected
+    found = {q.name: QueryDefinition(q.name, 0, 0, 1, q) for q in share(file).queries.values()}
+    expected = process_names_of(file, {name: found[name] for name in ("minute", "hour")})
+    orderers = {name for name in expected if name.startswith("orderer/")}
     assert orderers == {"orderer/minute.0.a", "orderer/minute.0.b"}
-    registry.publish_queries(definitions[2])
-    assert expected.look()
-    assert "orderer/later.0.a" in expected()
-    assert "orderer/hour.0.a" not in expected()
+    expected = process_names_of(file, found)
+    assert "orderer/later.0.a" in expected
+    assert "orderer/hour.0.a" not in expected
 
 
 @pytest.mark.timeout(20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -9,9 +10,15 @@ from prometheus_client import CollectorRegistry
 from tests.unit.runtime.local.test_layout import query, stream
 
 from slackwater.codec.results import format_time
+from slackwater.exporter.app import Queries
 from slackwater.exporter.metrics import ResultMetrics, heartbeat_metrics
-from slackwater.model.deployment import Deployment
+from slackwater.exporter.queries import QUERIES_MAX, answering
+from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.model.names import generation_of
 from slackwater.model.records import Heartbeat
+from slackwater.runtime.logs.memory import MemoryBroker
+from slackwater.runtime.logs.topics import topics_for
+from slackwater.runtime.service.registry import QueryDefinition, QueryState, Registry
 
 S = 1_000_000
 DEPLOYMENT = Deployment("wall", {"s": stream("s")}, {"q": query("q", "s")})
@@ -55,9 +62,9 @@ class Page:
 
     def __init__(self, *records: dict[str, object], deployment: Deployment = DEPLOYMENT) -> None:
         self._registry = CollectorRegistry()
-        metrics = ResultMetrics(self._registry, deployment)
+        self.metrics = ResultMetrics(self._registry, deployment)
         for record in records:
-            metrics.take(record)
+            self.metrics.take(record)
 
     def value(self, name: str, **labels: str) -> float | None:
         return self._registry.get_sample_value(f"slackwater_{name}", {"query": "q"} | labels)
@@ -221,3 +228,139 @@ def test_without_a_clock_that_is_known_there_is_no_lag() -> None:
         for sample in metric.samples
     }
     assert "slackwater_lag_seconds" not in names
+
+
+def test_the_last_heartbeat_of_a_fragment_that_is_not_expected_is_not_reported() -> None:
+    """Its query was deleted or paused: it would otherwise be an alert for ever."""
+    beats = {name: replace(BEAT, process=name) for name in ("root/q.0", "root/old.0", "proxy/s")}
+    ages = dict.fromkeys(beats, 5_000.0)
+
+    def reported(ages: dict[str, float]) -> set[str]:
+        metrics = heartbeat_metrics(beats, ages, None, ("root/q.0",))
+        return {sample.labels["process"] for metric in metrics for sample in metric.samples}
+
+    assert reported(ages) == {"root/q.0", "proxy/s"}
+    assert reported(ages | {"root/old.0": 10.0}) == set(beats), "while it runs"
+
+
+def defined(spec: QuerySpec, state: QueryState = "running") -> QueryDefinition:
+    return QueryDefinition(spec.name, generation_of(spec.name), 0, S, spec, state=state)
+
+
+def found(*definitions: QueryDefinition) -> dict[str, QueryDefinition]:
+    return {each.name: each for each in definitions}
+
+
+Q, ADDED, CHANGED = query("q", "s"), query("added", "s"), query("q.g1", "s", parts=2)
+
+
+class Exporter:
+    """The queries of an exporter, and the followers that run."""
+
+    def __init__(self) -> None:
+        self.page = Page()
+        self.following: set[str] = set()
+        self._changed = threading.Condition()
+        self.queries = Queries(DEPLOYMENT, self.page.metrics, self._follow)
+
+    def _follow(self, query: str, ended: threading.Event) -> None:
+        with self._changed:
+            self.following.add(query)
+            self._changed.notify_all()
+        ended.wait()
+        with self._changed:
+            self.following.discard(query)
+            self._changed.notify_all()
+
+    def follows(self, *queries: str) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self.following == set(queries), 10)
+
+
+def test_queries_that_are_applied_and_deleted_later_are_reported_and_removed() -> None:
+    exporter = Exporter()
+    assert exporter.follows("q")
+    exporter.queries.take(found(defined(Q), defined(ADDED)))
+    assert exporter.follows("q", "added")
+    assert exporter.page.value("windows_total", query="added", label="stable") == 0
+    assert {"root/added.0", "orderer/added.0.a"} <= {*exporter.queries.processes}
+    exporter.page.metrics.take(boundary("stable", 1, 40_000) | {"query": "added"})
+    assert exporter.page.value(f"{LATENCY}_count", query="added", label="stable") == 1
+
+    exporter.queries.take(found(defined(Q), defined(ADDED, "deleted")))
+    assert exporter.follows("q")
+    exporter.page.metrics.take(boundary("stable", 2, 40_000) | {"query": "added"})
+    for name in ("windows_total", f"{LATENCY}_count"):
+        assert exporter.page.value(name, query="added", label="stable") is None
+    assert exporter.page.value("bound_seconds", query="added") is None
+    assert not any("added" in name for name in exporter.queries.processes)
+
+
+def test_a_query_without_answers_can_be_deleted() -> None:
+    exporter = Exporter()
+    exporter.queries.take(found(defined(Q, "deleted")))
+    assert exporter.follows()
+    assert exporter.page.value("windows_total", label="stable") is None
+
+
+def test_a_paused_query_keeps_its_metrics_and_is_expected_nowhere() -> None:
+    exporter = Exporter()
+    exporter.page.metrics.take(boundary("stable", 1, 40_000))
+    exporter.queries.take(found(defined(Q, "paused")))
+    assert exporter.page.value("windows_total", label="stable") == 1
+    assert not any("/q." in name for name in exporter.queries.processes)
+    exporter.queries.take(found(defined(Q, "paused"), defined(CHANGED)))
+    assert "orderer/q.g1.0.a" in exporter.queries.processes
+    assert "root/q.g1.0" not in exporter.queries.processes, "it waits for the paused one"
+
+
+def test_a_generation_is_measured_when_the_earlier_one_has_ended() -> None:
+    exporter = Exporter()
+    exporter.queries.take(found(defined(Q), defined(CHANGED)))
+    exporter.page.metrics.take(boundary("stable", 1, 40_000))
+    assert exporter.page.value(f"{LATENCY}_count", label="stable") == 1, "still one part"
+    assert {"orderer/q.g1.0.a", "root/q.0"} <= {*exporter.queries.processes}
+
+    exporter.queries.take(found(defined(Q, "deleted"), defined(replace(CHANGED, bound_us=S))))
+    assert exporter.follows("q"), "the results' name is the query's"
+    assert exporter.page.value("bound_seconds") == 1.0
+    exporter.page.metrics.take(boundary("stable", 2, 40_000))
+    assert exporter.page.value(f"{LATENCY}_count", label="stable") == 1, "a part is absent"
+    exporter.page.metrics.take(boundary("stable", 2, 40_000, part=1))
+    assert exporter.page.value(f"{LATENCY}_count", label="stable") == 2
+    assert exporter.page.value("windows_total", label="stable") == 3
+    assert {"root/q.g1.0", "root/q.g1.1"} <= {*exporter.queries.processes}
+    assert "root/q.0" not in exporter.queries.processes
+
+
+def test_a_change_elsewhere_does_not_restart_the_count_of_a_run() -> None:
+    exporter = Exporter()
+    exporter.page.metrics.take(boundary("stable", 1, 40_000))
+    exporter.queries.take(found(defined(Q), defined(ADDED)))
+    exporter.page.metrics.take(boundary("stable", 1, 40_000))
+    assert exporter.page.value(f"{LATENCY}_count", label="stable") == 1, "the same window"
+
+
+def test_the_number_of_queries_with_metrics_is_bounded() -> None:
+    specs = [query(f"a{n}", "s") for n in range(QUERIES_MAX + 5)]
+    present = answering(DEPLOYMENT, found(*map(defined, specs)))
+    assert len(present.queries) == QUERIES_MAX
+    assert "q" in present.queries, "of the file"
+
+
+@pytest.mark.timeout(60)
+def test_the_registry_is_followed() -> None:
+    broker = MemoryBroker()
+    for spec in topics_for([], []):
+        broker.create_topic(spec.name, spec.partitions)
+    registry, stopping = Registry(broker), threading.Event()
+    exporter = Exporter()
+    thread = threading.Thread(target=exporter.queries.run, args=(registry, stopping))
+    thread.start()
+    registry.publish_queries(defined(Q))
+    registry.publish_queries(defined(ADDED))
+    assert exporter.follows("q", "added")
+    registry.publish_queries(defined(ADDED, "deleted"))
+    assert exporter.follows("q")
+    stopping.set()
+    thread.join()

@@ -790,6 +790,25 @@ async def test_what_was_made_for_nobody_is_given_back() -> None:
     assert given_back == ["made"]
 
 
+async def test_what_is_made_in_the_moment_of_the_drop_is_given_back_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The result is there, and the caller is cancelled before it has its turn."""
+    loop, given_back = asyncio.get_running_loop(), list[str]()
+    create = loop.create_future
+
+    def cancelling() -> asyncio.Future[Any]:
+        result = create()
+        result.add_done_callback(lambda _: waiting.cancel())
+        return result
+
+    monkeypatch.setattr(loop, "create_future", cancelling)
+    waiting = asyncio.create_task(in_thread(lambda: "made", given_back.append))
+    await asyncio.wait([waiting])
+    assert waiting.cancelled()
+    assert given_back == ["made"]
+
+
 async def test_a_fragment_killed_twenty_times_loses_and_doubles_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

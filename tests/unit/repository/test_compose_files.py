@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 from ruamel.yaml import YAML
 
 from slackwater.deployment.parse import load_deployment
+from slackwater.exporter.controllers import controller_metrics
 from slackwater.exporter.metrics import ResultMetrics, heartbeat_metrics
 from slackwater.proxy.inputs import add_arguments, options_of
 from slackwater.runtime.local.broker_security import BROKER
@@ -340,7 +341,8 @@ def metrics() -> set[str]:
     """Return the exporter's metrics, without the suffixes that a scrape adds."""
     registry = CollectorRegistry()
     ResultMetrics(registry, load_deployment(COMPOSE / "deployment.yaml"))
-    return {metric.name for metric in [*registry.collect(), *heartbeat_metrics({}, {}, 0)]}
+    found = [*registry.collect(), *heartbeat_metrics({}, {}, 0), *controller_metrics(None)]
+    return {metric.name for metric in found}
 
 
 def asked_for(expression: str) -> set[str]:
@@ -368,7 +370,7 @@ def test_an_alert_uses_existing_metrics_and_has_a_remedy(rule: dict[str, Any]) -
     assert rule["labels"]["severity"] in {"page", "ticket"}
     assert set(rule["annotations"]) == {"summary", "description"}
     used = set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"])))
-    assert used <= {"query", "process", "instance"}
+    assert used <= {"query", "process", "instance", "node", "controller"}
 
 
 def test_prometheus_loads_the_alerts_that_are_mounted() -> None:

@@ -19,7 +19,7 @@ from slackwater.cli import app as cli
 from slackwater.cli.rehearse.plan import make_plan
 from slackwater.client.follow import KINDS
 from slackwater.deployment.parse import load_deployment
-from slackwater.exporter import metrics
+from slackwater.exporter import controllers, metrics
 from slackwater.model.durations import parse_duration_us
 from slackwater.runtime.service.settings import PREFIX, Settings
 
@@ -188,7 +188,7 @@ def test_commands_in_blocks_of_code_exist_with_their_options(document: Path) -> 
 
 
 def test_the_page_on_metrics_lists_each_metric() -> None:
-    source = Path(metrics.__file__).read_text()
+    source = "".join(Path(str(each.__file__)).read_text() for each in (metrics, controllers))
     found = set(re.findall(r'"(slackwater_[a-z_]+)"', source))
     counters = set(re.findall(r'Counter\(\s*"(slackwater_[a-z_]+)"', source))
     exported = (found - counters) | {f"{name}_total" for name in counters}

@@ -59,6 +59,18 @@ class TopicClient(Protocol):
         """Release the memory of the last read."""
         ...
 
+    def pause(self) -> None:
+        """Stop fetching; messages that were fetched and not read are fetched again later."""
+        ...
+
+    def resume(self, timeout_s: float) -> Mapping[int, int] | None:
+        """Continue to fetch, and return the partitions' end offsets; None without a response.
+
+        The request is part of resuming: it wakes the thread that fetches. librdkafka (2.14) does
+        not wake it when a partition is resumed, and the next fetch may come a second later.
+        """
+        ...
+
     def close(self) -> None:
         """Close the client."""
         ...

@@ -16,9 +16,9 @@ partitions of both kinds, end offsets are therefore requested and reached, whate
 follow.
 
 Readings are sent at cut points only. Between cut points the topic is read only when enough messages
-for a batch are expected: an idle topic wakes the reader ten times per second, as does one with a
-hundred readings per second. If end offsets are requested, the reader blocks at the cut point for
-the broker's response and then for messages.
+for a batch are expected: an idle topic wakes the reader at each cut point, as does one with a
+hundred readings per second, which is fetched at cut points only (``fetching``). If end offsets are
+requested, the reader blocks at the cut point for the broker's response and then for messages.
 
 A topic may be divided among several proxies by partition. The heartbeats of the others report the
 watermark that a proxy's empty partitions may follow.
@@ -49,6 +49,7 @@ from slackwater.proxy.shell import InputContext
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.topic.batch import Batch
 from slackwater.proxy.topic.client import Fetched, Notice, TopicClient
+from slackwater.proxy.topic.fetching import Fetching
 from slackwater.proxy.topic.opening import open_client
 from slackwater.runtime.logs.cluster import cluster_of
 from slackwater.runtime.logs.topics import ensure_topics, partition_count, topics_for
@@ -65,10 +66,6 @@ BATCH_MESSAGES: Final = 1_000
 bounds the reader's lag at the cut point."""
 WAIT_S_MAX: Final = 0.1
 """Maximum wait in a step; a stop is checked between steps."""
-FETCH_WAIT_MS: Final = 100
-FETCH_WAIT_MARKERS_MS: Final = 20
-"""Fetch wait for topics with transactions. Messages end a fetch at once, but an end offset after a
-transaction marker is reported only after the full wait. Other topics use the longer wait."""
 
 
 @dataclass(slots=True)
@@ -126,12 +123,9 @@ class TopicInput:
         for partition in self._partitions:
             partition.log.identity = f"topic:{topic.name}:{partition.number}"
         self._from = topic.from_
-        self._has_markers = self._polls_for_markers = False
-        """Whether ends lie beyond the last messages; whether the client has the short fetch wait.
-
-        Ends lie beyond the last messages because of transaction markers.
-        """
-        self._client = self._open(FETCH_WAIT_MS)
+        self._has_markers = False
+        """Whether ends lie beyond the last messages, because of transaction markers."""
+        self._client = Fetching(self._open, len(self._partitions))
         self._asking = ThreadPoolExecutor(1, thread_name_prefix="ends")
         self._asked: Future[_Ends] | None = None
         self._ask_at_us = 0
@@ -190,14 +184,12 @@ class TopicInput:
             log.core.position = position_of(start, taken)
         self._assign()
 
-    def _poll_for_markers(self) -> None:
-        """Reopen the client with the fetch wait for topics with transactions."""
-        self._client.close()
-        self._client, self._polls_for_markers = self._open(FETCH_WAIT_MARKERS_MS), True
-        self._assign()
-
     def _assign(self) -> None:
-        self._client.assign({p.number: p.position for p in self._partitions})
+        self._client.assign(self._positions)
+
+    @property
+    def _positions(self) -> dict[int, int]:
+        return {p.number: p.position for p in self._partitions}
 
     # Steps.
 
@@ -208,8 +200,10 @@ class TopicInput:
             return self._readable_at_us
         if not context.quarantine.settle() or not all(log.has_room for log in self.logs):
             return now_us + RETRY_US
-        if self._by_clock and self._has_markers and not self._polls_for_markers:
-            self._poll_for_markers()
+        if self._by_clock and self._has_markers and not self._client.polls_for_markers:
+            self._client.poll_for_markers(self._positions)
+        if self._client.is_paused and now_us >= self._ask_at_us:
+            self._resume(now_us)
         asked = self._asked
         if asked is not None and not asked.done():
             wait([asked], WAIT_S_MAX)
@@ -265,6 +259,16 @@ class TopicInput:
             partition.begun |= ends.ends[self._topic, partition.number] > 0
         self._flush_all(ends.event_us, now_us)
 
+    def _resume(self, now_us: int) -> None:
+        """Fetch up to the end offsets, which the resumed client observes after the clock."""
+        event_us = self._context.event_us(now_us)
+        ends = self._client.resume(WAIT_S_MAX)
+        if ends is not None:
+            self._asked = Future()
+            self._asked.set_result(
+                _Ends(event_us, {(self._topic, number): end for number, end in ends.items()})
+            )
+
     @property
     def _needs_ends(self) -> bool:
         """Whether watermarks follow the clock or, for empty partitions, other partitions."""
@@ -279,6 +283,8 @@ class TopicInput:
                 self._flush(partition, event_us)
         self._flush_empty(event_us)
         self._ask_at_us = self._next_ask_us(event_us, now_us)
+        if not self._has_markers:
+            self._client.pause_until(now_us, self._ask_at_us)
 
     def _is_lagging(self, ends: _Ends) -> bool:
         return any(p.position < ends.ends[self._topic, p.number] for p in self._partitions)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaException, Message, TopicPartition
 
 from slackwater.proxy.topic.client import Fetched, Notice, kind_of
 from slackwater.runtime.logs.topics import Config
@@ -21,10 +21,12 @@ class ConfluentClient:
     def __init__(self, topic: str, config: Config) -> None:
         self._topic = topic
         self._consumer = Consumer(config)
+        self._assigned: list[TopicPartition] = []
 
     def assign(self, positions: Mapping[int, int]) -> None:
         """Assign these partitions, starting at these offsets."""
         self._consumer.assign([TopicPartition(self._topic, p, at) for p, at in positions.items()])
+        self._assigned = [TopicPartition(self._topic, p, OFFSET_END) for p in positions]
 
     def read(self, wait_s: float) -> list[Fetched | Notice]:
         """Return available messages and notices; wait up to ``wait_s`` for the first message."""
@@ -39,6 +41,21 @@ class ConfluentClient:
 
     def release(self) -> None:
         """Do nothing: values are bytes."""
+
+    def pause(self) -> None:
+        """Stop fetching; messages that were fetched and not read are fetched again later."""
+        self._consumer.pause(self._assigned)
+
+    def resume(self, timeout_s: float) -> dict[int, int] | None:
+        """Continue to fetch, and return the partitions' end offsets; None without a response."""
+        self._consumer.resume(self._assigned)
+        try:
+            found = self._consumer.offsets_for_times(self._assigned, timeout=timeout_s)
+        except KafkaException:
+            return None
+        if any(at.error is not None or at.offset < 0 for at in found):
+            return None
+        return {at.partition: at.offset for at in found}
 
     def close(self) -> None:
         """Close the consumer."""

@@ -29,10 +29,12 @@ class QueueClient:
         self._pointers = np.zeros(MESSAGES_MAX, np.int64)
         self._columns = np.zeros((_COLUMNS, MESSAGES_MAX), np.int64)
         self._held = 0
+        self._assigned: tuple[int, ...] = ()
 
     def assign(self, positions: Mapping[int, int]) -> None:
         """Assign these partitions, starting at these offsets."""
         self._consumer.assign(self._topic, positions)
+        self._assigned = tuple(positions)
 
     def read(self, wait_s: float) -> list[Fetched | Notice]:
         """Return available messages and notices; wait up to ``wait_s`` for the first message."""
@@ -69,6 +71,15 @@ class QueueClient:
         """Free the memory of the last read."""
         held, self._held = self._held, 0
         destroy(self._pointers.ctypes.data, held, self._destroyer)
+
+    def pause(self) -> None:
+        """Stop fetching; messages that were fetched and not read are fetched again later."""
+        self._consumer.pause(self._topic, self._assigned)
+
+    def resume(self, timeout_s: float) -> dict[int, int] | None:
+        """Continue to fetch, and return the partitions' end offsets; None without a response."""
+        self._consumer.resume(self._topic, self._assigned)
+        return self._consumer.ends(self._topic, self._assigned, timeout_s)
 
     def close(self) -> None:
         """Close the client."""

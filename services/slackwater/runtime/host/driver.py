@@ -36,6 +36,7 @@ class Driver:
         on_turn: called after each turn with its duration in us, which for a long turn is less the
             wait for a core.
         choose: selects the next session from those that are due.
+        wait: measures the loop's thread; made by ``run`` by default.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Driver:
         on_turn: Callable[[Driven, int], None] | None = None,
         *,
         choose: Callable[[Sequence[Driven]], Driven] = random.choice,
+        wait: ThreadWait | None = None,
     ) -> None:
         self._turns = turns
         self._clock = clock or SystemClock()
@@ -54,6 +56,7 @@ class Driver:
         self._driven: list[Driven] = []
         self._choose = choose
         self._was_root = False
+        self._wait = wait
         self._waited_to_us = 0
         self._taken = 0
         self.turn: tuple[int, Driven] | None = None
@@ -71,7 +74,7 @@ class Driver:
 
     async def run(self) -> None:
         """Run the loop without end."""
-        wait = ThreadWait()
+        wait = self._wait or ThreadWait()
         while True:
             now = self._clock.now_us()
             driven = self._next(now)
@@ -104,14 +107,17 @@ class Driver:
         if self._on_turn is None:
             self._turn(driven)
             return
-        began_us = self._clock.monotonic_us()
+        began_us, used_us = self._clock.monotonic_us(), wait.used_us()
         self._taken += 1
         self.turn = self._taken, driven
         self._turn(driven)
         self.turn = None
         lasted_us = self._clock.monotonic_us() - began_us
         if lasted_us >= LOOK_AT_WAIT_US:
-            lasted_us -= min(self._waited_us(wait), lasted_us)
+            # Turns before it, which were shorter, may have waited too: this one has waited at most
+            # while it used no core.
+            idle_us = max(lasted_us - (wait.used_us() - used_us), 0)
+            lasted_us -= min(self._waited_us(wait), idle_us)
         self._on_turn(driven, lasted_us)
 
     def _waited_us(self, wait: ThreadWait) -> int:

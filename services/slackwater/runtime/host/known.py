@@ -4,8 +4,8 @@ A request waits until its query is registered, which may take long, so callers r
 a thread of its own. The results are shared. The definition of a registered query does not change,
 except for its state (trace-27).
 
-With ``clock: wall`` the fragments of a query share its normal times. With ``clock: data`` each
-fragment has a clock of its own, which starts with the fragment (rule-12).
+With ``clock: wall`` the fragments of a query share its normal times, until the last of them ends.
+With ``clock: data`` each fragment has a clock of its own, which starts with the fragment (rule-12).
 
 Orderers that compute the same buckets from the same logs also share these buckets through this
 module.
@@ -14,8 +14,8 @@ module.
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
-from collections.abc import Hashable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable
 
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.protocols.dpc.sunion.operators import BucketPiece
@@ -36,6 +36,7 @@ class RegistryView:
         self.deployment = deployment
         self._definitions: dict[str, QueryDefinition] = {}
         self._times: dict[str, NormalTime] = {}
+        self._users: Counter[NormalTime] = Counter()
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._buckets: dict[Hashable, SharedBuckets[list[BucketPiece]]] = {}
         self._buckets_lock = threading.Lock()
@@ -46,6 +47,14 @@ class RegistryView:
             if name not in self._definitions:
                 self._definitions[name] = self.registry.wait_for_query(name)
             return self._definitions[name]
+
+    def present_query(self, name: str) -> QueryDefinition:
+        """Return the definition of a query with its present state; waits until it is registered."""
+        with self._locks[name]:
+            found = self.registry.all_queries().get(name)
+            if found is not None:
+                self._definitions[name] = found
+        return self.query(name)
 
     def deployment_of(self, name: str) -> Deployment:
         """Return what a query's fragments need: the deployment file, or what is registered with it.
@@ -61,14 +70,14 @@ class RegistryView:
         """Whether placement numbers are those of the replicated record."""
         return self._placements is not None
 
-    def placement(self, root: str, above: int) -> int:
+    def placement(self, root: str, above: Callable[[], int]) -> int:
         """Return the placement number of a root that starts.
 
         On a node the number is that of the replicated record, also after a restart. Otherwise each
-        start takes a greater one. ``above``: see ``Registry.take_placement``.
+        start takes a greater one. ``above``: see ``Registry.take_placement``; called if needed.
         """
         if self._placements is None:
-            return self.registry.take_placement(root, above)
+            return self.registry.take_placement(root, above())
         return self._placements.of(root)
 
     def recorded_placement(self, fragment: str) -> int:
@@ -85,14 +94,30 @@ class RegistryView:
         return self.deployment.clock == "data"
 
     def normal_time(self, spec: QuerySpec) -> NormalTime:
-        """Return the query's normal times, for a fragment that starts."""
+        """Return the query's normal times, for a fragment that starts; ``leave_time`` at its end.
+
+        Fragments of one query share them unless the event clock follows the data.
+        """
         deployment = self.deployment_of(spec.name)
-        if self.follows_data:
-            return NormalTime(self.registry, deployment, spec)
         with self._locks[spec.name]:
-            if spec.name not in self._times:
-                self._times[spec.name] = NormalTime(self.registry, deployment, spec)
-            return self._times[spec.name]
+            time = self._times.get(spec.name)
+            if time is None:
+                time = NormalTime(self.registry, deployment, spec)
+                if not self.follows_data:
+                    self._times[spec.name] = time
+            self._users[time] += 1
+            return time
+
+    def leave_time(self, query: str, time: NormalTime) -> None:
+        """Remove one user of a query's normal times, a fragment that has ended."""
+        with self._locks[query]:
+            self._users[time] -= 1
+            if self._users[time]:
+                return
+            del self._users[time]
+            if self._times.get(query) is time:
+                del self._times[query]
+            time.close()
 
     def join_buckets(self, same: Hashable) -> SharedBuckets[list[BucketPiece]]:
         """Return the buckets shared by all orderers with an equal key; adds one user.

@@ -76,7 +76,8 @@ class ParkedReaders:
                 record = self._decode(self._forms[raw.log], raw.log, raw.offset, raw.value)
                 self._follow(record)
                 session.catch_up(line, raw.log, raw.offset, record)
-            for log in positions if is_rows else ():
+            read_on = reader.wanted if is_rows else frozenset()
+            for log in filter(read_on.__contains__, positions):
                 session.caught_up_to(line, log, reader.position(log))
             read = read or bool(found)
         return read

@@ -7,7 +7,7 @@ fragments differently (``layout``); every placement that separates the replicas 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from slackwater.model.deployment import Deployment
@@ -76,13 +76,13 @@ class Fragments:
     def __init__(self, supervisor: Supervisor, launch: Launch) -> None:
         self._supervisor, self._launch = supervisor, launch
 
-    async def settle(self, running: Deployment) -> None:
-        """Start what these queries need, and end what they do not need; idempotent.
+    async def settle(self, running: Deployment, paused: Collection[str] = ()) -> None:
+        """Start what the running queries need, and end what they do not need; idempotent.
 
-        Aggregators come first, since they take longest.
+        Aggregators come first, since they take longest. ``paused`` has the names of other queries.
         """
         await self.settle_aggregators(aggregators_of(running))
-        await self.settle_hosts(fragments_of(running))
+        await self.settle_hosts(fragments_of(running, paused))
 
     async def settle_aggregators(self, wanted: Mapping[str, Sequence[str]]) -> None:
         """Run these aggregators with these fragments, and no others."""

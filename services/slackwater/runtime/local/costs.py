@@ -2,7 +2,7 @@
 
 The cost of a process is its base, an idle cost per fragment, and a cost per reading. Constants that
 name a bench are measured, on two cores of an AMD EPYC; the others are marked as estimates. For 1,
-10 and 20 queries of bench.queries the model gives 0.38, 0.71 and 1.08 cores. Measured were 0.38,
+10 and 20 queries of bench.queries the model gives 0.38, 0.74 and 1.13 cores. Measured were 0.38,
 0.78 and 1.15; the rehearsal itself took 0.09 of the last figure.
 """
 

@@ -26,7 +26,8 @@ from slackwater.runtime.service.heartbeats import HeartbeatListener
 
 HOST_MIB_MAX: Final = 512
 """Allowance of a host without fragments: 100 for the process, 128 for records in flight, 64 for
-records read ahead; the rest is a reserve."""
+records read ahead, 64 for records read recently (``RECENT_BYTES_MAX``; ``REMEMBERED_BYTES_MAX``
+twice); the rest is a reserve."""
 FRAGMENT_MIB_MAX: Final = 384
 """Allowance of each fragment: 256 for H, and the rest for the readings that a join retains."""
 LOOK_S: Final = 5.0
@@ -84,8 +85,8 @@ class Draining:
         for process, pid in self._supervisor.pids().items():
             if not process.startswith(f"{HOST}/"):
                 continue
-            mib, parts = self._mib_of(pid), self._supervisor.parts(process)
-            if mib > HOST_MIB_MAX + FRAGMENT_MIB_MAX * len(parts):
+            mib, fragments = self._mib_of(pid), self._fragments(process)
+            if mib > HOST_MIB_MAX + FRAGMENT_MIB_MAX * len(fragments):
                 self._not_before_s = now_s + AGAIN_S
                 self._supervisor.record(process, f"uses {mib:,.0f} MiB; moving its fragments")
                 await self.drain(process)
@@ -104,7 +105,7 @@ class Draining:
             self._supervisor.record(process, f"cannot be drained: {new} did not start")
             await self._supervisor.end(new)
             return
-        for part in self._supervisor.parts(process):
+        for part in self._fragments(process):
             if self._supervisor.process_of(part) == process:
                 await self._move(part, process, new)
         await self._supervisor.end(process)

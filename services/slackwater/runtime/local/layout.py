@@ -72,13 +72,16 @@ class Launch:
         }
 
 
-def process_names(deployment: Deployment, *, broker: bool = True) -> tuple[str, ...]:
+def process_names(
+    deployment: Deployment, *, broker: bool = True, paused: Collection[str] = ()
+) -> tuple[str, ...]:
     """Return the names that ``status`` prints, in start order.
 
-    A process with parts (the proxy, a host) is replaced by the names of its parts.
+    A process with parts (the proxy, a host) is replaced by the names of its parts. ``paused``:
+    names of queries that exist and do not run.
     """
     proxies = [name for stream in deployment.streams.values() for name in stream.proxy_names]
-    names = _names(proxies, deployment.queries.values())
+    names = _names(proxies, deployment.queries.values(), paused)
     return (BROKER, *names) if broker else names
 
 
@@ -168,15 +171,20 @@ def _of_streams(
     return kept
 
 
-def fragment_specs(deployment: Deployment, launch: Launch) -> list[ProcessSpec]:
-    """Return the aggregators and hosts; aggregators are first, since they start slowest."""
+def fragment_specs(
+    deployment: Deployment, launch: Launch, paused: Collection[str] = ()
+) -> list[ProcessSpec]:
+    """Return the aggregators and hosts; aggregators are first, since they start slowest.
+
+    ``paused``: names of queries that exist and do not run.
+    """
     aggregators = [
         aggregator_spec(name, fragments, launch)
         for name, fragments in aggregators_of(deployment).items()
     ]
     hosts = [
         host_spec(name, fragments, launch)
-        for name, fragments in _hosts(deployment.queries.values()).items()
+        for name, fragments in _hosts(deployment.queries.values(), paused).items()
     ]
     return [*aggregators, *hosts]
 
@@ -186,10 +194,13 @@ def aggregators_of(deployment: Deployment) -> dict[str, list[str]]:
     return _aggregators(deployment.queries.values())
 
 
-def fragments_of(deployment: Deployment) -> list[str]:
-    """Return the names of all orderers and roots."""
+def fragments_of(deployment: Deployment, paused: Collection[str] = ()) -> list[str]:
+    """Return the names of all orderers and roots.
+
+    ``paused``: names of queries that exist and do not run.
+    """
     queries = tuple(deployment.queries.values())
-    return [*_orderers(queries), *_roots(queries)]
+    return [*_orderers(queries), *_roots(queries, paused)]
 
 
 def aggregator_spec(name: str, fragments: Sequence[str], launch: Launch) -> ProcessSpec:
@@ -259,13 +270,15 @@ def sources_of(
     }
 
 
-def _names(proxies: Iterable[ProxyName], queries: Iterable[QuerySpec]) -> tuple[str, ...]:
+def _names(
+    proxies: Iterable[ProxyName], queries: Iterable[QuerySpec], paused: Collection[str] = ()
+) -> tuple[str, ...]:
     queries = tuple(queries)
     stages_ = (
         [name.process for name in proxies],
         _orderers(queries),
         _aggregators(queries),
-        _roots(queries),
+        _roots(queries, paused),
     )
     return tuple(name for names in stages_ for name in names)
 
@@ -282,10 +295,13 @@ def _aggregators(queries: Iterable[QuerySpec]) -> dict[str, list[str]]:
     return placed
 
 
-def _roots(queries: Iterable[QuerySpec]) -> list[str]:
-    """All roots; those of a new generation start when the earlier generation ends (rule-29)."""
+def _roots(queries: Iterable[QuerySpec], paused: Collection[str] = ()) -> list[str]:
+    """All roots; those of a new generation start when the earlier generation ends (rule-29).
+
+    A paused generation has not ended: its answers go on where they stopped.
+    """
     queries = tuple(queries)
-    names = [query.name for query in queries]
+    names = [*(query.name for query in queries), *paused]
     return [
         RootName(query.name, part).process
         for query in queries
@@ -294,14 +310,14 @@ def _roots(queries: Iterable[QuerySpec]) -> list[str]:
     ]
 
 
-def _hosts(queries: Iterable[QuerySpec]) -> dict[str, list[str]]:
+def _hosts(queries: Iterable[QuerySpec], paused: Collection[str] = ()) -> dict[str, list[str]]:
     """Return the fragments of each host, by its name."""
     queries = tuple(queries)
     placed: dict[str, list[str]] = {}
     for of in sorted(_fragments(queries), key=lambda of: of.replica):
         placed.setdefault(f"{HOST}/{of.replica}", []).append(of.process)
     hosts = list(placed.values())
-    for at, root in enumerate(_roots(queries)):
+    for at, root in enumerate(_roots(queries, paused)):
         hosts[at % len(hosts)].append(root)
     return placed
 

@@ -184,12 +184,15 @@ def _broker(deployment: Deployment, load: PlannedLoad) -> PlannedProcess:
     memory_mb, cores = _base(BROKER)
     logs = [load.per_s for _ in deployment.streams]
     for query in deployment.queries.values():
-        for child in range(query.children if query.has_children else 0):
+        if not query.has_children:
+            continue
+        for child in range(query.children):
             per_s = _child_per_s(deployment, query, child, load)
             # Each replica writes all readings to its stable log, normally none to its live log.
             logs += [per_s, 0.0] * query.replicas
-        # Deltas hold no readings.
-        logs += [0.0] * (query.parts if query.has_children else 0)
+        if query.window is not None:
+            # Each replica of each child writes deltas of each part; they hold no readings.
+            logs += [0.0] * (query.parts * query.children * query.replicas)
     cores += costs.BROKER_A_LOG * len(logs) + 1e-6 * costs.BROKER_US_A_READING * sum(logs)
     return PlannedProcess(BROKER, 0, memory_mb, cores)
 

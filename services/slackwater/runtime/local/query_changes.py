@@ -116,7 +116,7 @@ class QueryChanges:
     async def _settle(self) -> None:
         self._is_settled = False
         fragments = Fragments(self._stack.supervisor, self._stack.launch)
-        await fragments.settle(self._stack.running)
+        await fragments.settle(self._stack.running, self._stack.paused)
         fragments.learn(sorted(self._to_learn), self._stack.deployment)
         self._to_learn.clear()
         self._is_settled = True

@@ -30,7 +30,11 @@ from slackwater.model.names import (
 from slackwater.primitives.eventclock import DataClock, EventClock, WallClock
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.soutput.config import answered_by_all, start_of_generation
-from slackwater.runtime.local.beginning import beginning, first_event_time
+from slackwater.runtime.local.beginning import (
+    await_first_readings,
+    beginning,
+    first_event_time,
+)
 from slackwater.runtime.local.layout import sources_of, topic_specs
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import ensure_inputs, ensure_topics, partition_counts
@@ -286,9 +290,19 @@ class Registration:
     def _beginning(self, query: QuerySpec, event_clock: EventClock) -> int | None:
         deployment = self._deployment
         sources = sources_of(deployment, self.partitions_of)
+        streams = deployment.source_streams(query)
+        await_first_readings(
+            self._transport,
+            {
+                log: (topic.name, partition)
+                for stream in streams
+                if (topic := deployment.streams[stream].topic) is not None and topic.from_ != "end"
+                for partition, log in enumerate(sources[stream])
+            },
+        )
         return beginning(
             self._transport,
-            (log for stream in deployment.source_streams(query) for log in sources[stream]),
+            (log for stream in streams for log in sources[stream]),
             event_clock.event(self._clock.now_us()),
             deployment.lateness_us(query),
         )

@@ -54,6 +54,9 @@ STOP_S_MAX = 4.0
 BROKER_STOP_S_MAX = 15.0
 """Time for a broker to close its logs; a killed broker must check them at its next start."""
 
+POLL_END_S = 0.2
+"""Interval at which the end of a process is polled if there is no file descriptor for it."""
+
 BROKER = "broker"
 
 
@@ -319,6 +322,7 @@ class _Child:
         try:
             pid = await self._launch()
             self._life = asyncio.create_task(self._live(pid), name=f"keep {self.name}")
+            self._life.add_done_callback(self._report_defect)
         finally:
             self._started.set()
 
@@ -356,6 +360,10 @@ class _Child:
             self._record(self.name, f"did not stop within {self._stop_s_max:g} s: killed")
             self.signal(signal.SIGKILL)
             await self._life
+
+    def _report_defect(self, life: asyncio.Task[None]) -> None:
+        if not life.cancelled() and (error := life.exception()) is not None:
+            _log.critical("%s is no longer kept running", self.name, exc_info=error)
 
     async def _live(self, pid: int | None) -> None:
         while True:
@@ -419,13 +427,24 @@ class _Child:
 async def _ended(pid: int) -> None:
     """Wait until the process has ended (it stays a zombie until it is reaped)."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    descriptor = os.pidfd_open(pid)
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError as error:  # too many open files
+        _log.warning("the end of process %d is polled: %s", pid, error)
+        while not _has_ended(pid):  # noqa: ASYNC110 -- nothing reports its end
+            await asyncio.sleep(POLL_END_S)
+        return
     try:
         loop.add_reader(descriptor, ended.set)
         await ended.wait()
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether the child process has ended; it stays a zombie."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _tree(pid: int) -> list[int]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,6 +23,7 @@ from slackwater.runtime.logs.recent import RecentRecords
 from slackwater.runtime.logs.transport import (
     Isolation,
     Log,
+    LogError,
     PositionGoneError,
     RawRecord,
     Reader,
@@ -42,8 +44,8 @@ class Gone:
 class CatchUpReader:
     """Reads logs from requested positions. For one thread.
 
-    ``read`` does not wait for records. It blocks only to request a log's beginning, after retention
-    has deleted a position.
+    ``read`` does not wait, neither for records nor, after retention has deleted a position, for the
+    log's beginning: another thread requests it, and meanwhile the log is not read.
     """
 
     def __init__(
@@ -65,6 +67,9 @@ class CatchUpReader:
         # Per log the offset after the last returned record. A request for any offset from there to
         # the reader's position, which is greater if markers follow, continues the reading.
         self._resume_from: dict[Log, int] = {}
+        self._gone: dict[Log, tuple[int, Future[int]]] = {}
+        """The wanted positions that are gone, until the log's beginning is known."""
+        self._requesting: ThreadPoolExecutor | None = None
 
     @property
     def _reader(self) -> Reader:
@@ -101,14 +106,43 @@ class CatchUpReader:
 
     def read(self, positions: Mapping[Log, int], records_max: int) -> list[RawRecord] | Gone:
         """Request positions and return available records, or ``Gone`` if a position is removed."""
-        found, older = self._from_memory(positions, records_max)
+        for log in list(self._gone):
+            if (gone := self._beginning(log, positions.get(log))) is not None:
+                return gone
+        readable = {log: offset for log, offset in positions.items() if log not in self._gone}
+        found, older = self._from_memory(readable, records_max)
         self.want(older)
         try:
             return found + self.poll(0.0, records_max)
-        except PositionGoneError as gone:
-            beginning = self._transport.beginning_offsets([gone.log])[gone.log]
-            _log.warning("%s; continuing at %d", gone, beginning)
-            return Gone(gone.log, beginning)
+        except PositionGoneError as error:
+            if error.log not in older:
+                return found  # it was read until now
+            if self._requesting is None:
+                self._requesting = ThreadPoolExecutor(1, thread_name_prefix="beginnings")
+            request = self._requesting.submit(self._request, error.log)
+            self._gone[error.log] = older[error.log], request
+            _log.warning("%s", error)
+            return found
+
+    def _request(self, log: Log) -> int:
+        return self._transport.beginning_offsets([log])[log]
+
+    def _beginning(self, log: Log, wanted: int | None) -> Gone | None:
+        """Return where a log begins whose wanted position is removed; None if it is not known."""
+        gone, request = self._gone[log]
+        if wanted == gone and not request.done():
+            return None
+        del self._gone[log]
+        if wanted != gone:
+            return None  # another position is read, or none
+        try:
+            beginning = request.result()
+        except LogError as error:
+            # The position is read again, found to be gone again, and the beginning requested again.
+            _log.warning("%s", error)
+            return None
+        _log.info("%s:%d is continued at %d", *log, beginning)
+        return Gone(log, beginning)
 
     def _from_memory(
         self, positions: Mapping[Log, int], records_max: int
@@ -138,6 +172,8 @@ class CatchUpReader:
 
     def close(self) -> None:
         """Close the reader."""
+        if self._requesting is not None:
+            self._requesting.shutdown(wait=False, cancel_futures=True)
         if self._made is not None:
             self._made.close()
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_ssize_t, c_void_p
 from functools import cache
 from pathlib import Path
@@ -52,6 +53,9 @@ _PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
     "rd_kafka_topic_partition_list_set_offset": (c_int, c_void_p, c_char_p, c_int32, c_int64),
     "rd_kafka_topic_partition_list_destroy": (None, c_void_p),
     "rd_kafka_assign": (c_int, c_void_p, c_void_p),
+    "rd_kafka_pause_partitions": (c_int, c_void_p, c_void_p),
+    "rd_kafka_resume_partitions": (c_int, c_void_p, c_void_p),
+    "rd_kafka_offsets_for_times": (c_int, c_void_p, c_void_p, c_int),
     "rd_kafka_consume_batch_queue": (c_ssize_t, c_void_p, c_int, c_void_p, c_size_t),
     "rd_kafka_message_destroy": (None, c_void_p),
     "rd_kafka_consumer_close": (c_int, c_void_p),
@@ -59,6 +63,29 @@ _PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
     "rd_kafka_err2str": (c_char_p, c_int),
 }
 _CONSUMER: Final = 1
+_END: Final = -1
+"""``RD_KAFKA_OFFSET_END``."""
+
+
+class _Partition(ctypes.Structure):
+    """``rd_kafka_topic_partition_t``."""
+
+    _fields_ = (
+        ("topic", c_char_p),
+        ("partition", c_int32),
+        ("offset", c_int64),
+        ("metadata", c_void_p),
+        ("metadata_size", c_size_t),
+        ("opaque", c_void_p),
+        ("error", c_int),
+        ("private", c_void_p),
+    )
+
+
+class _Partitions(ctypes.Structure):
+    """``rd_kafka_topic_partition_list_t``."""
+
+    _fields_ = (("count", c_int), ("size", c_int), ("elements", POINTER(_Partition)))
 
 
 @cache
@@ -119,17 +146,45 @@ class PointerConsumer:
 
     def assign(self, topic: str, positions: Mapping[int, int]) -> None:
         """Read exactly these partitions, from these offsets."""
+        with self._listed(topic, positions) as partitions:
+            code = self._library.rd_kafka_assign(self._handle, partitions)
+        if code:
+            raise EnvironmentProblem(f"topic {topic} cannot be assigned: {self.error_text(code)}")
+
+    def pause(self, topic: str, numbers: Iterable[int]) -> None:
+        """Stop fetching these partitions; messages that were not taken are dropped."""
+        with self._listed(topic, dict.fromkeys(numbers, _END)) as partitions:
+            self._library.rd_kafka_pause_partitions(self._handle, partitions)
+
+    def resume(self, topic: str, numbers: Iterable[int]) -> None:
+        """Continue to fetch paused partitions behind the last messages that were taken."""
+        with self._listed(topic, dict.fromkeys(numbers, _END)) as partitions:
+            self._library.rd_kafka_resume_partitions(self._handle, partitions)
+
+    def ends(self, topic: str, numbers: Iterable[int], timeout_s: float) -> dict[int, int] | None:
+        """Return the end offsets of partitions; None if one is not known after ``timeout_s``."""
+        with self._listed(topic, dict.fromkeys(numbers, _END)) as partitions:
+            wait_ms = max(1, round(1_000 * timeout_s))
+            if self._library.rd_kafka_offsets_for_times(self._handle, partitions, wait_ms):
+                return None
+            listed = ctypes.cast(partitions, POINTER(_Partitions)).contents
+            found = listed.elements[: listed.count]
+            if any(each.error or each.offset < 0 for each in found):
+                return None
+            return {each.partition: each.offset for each in found}
+
+    @contextmanager
+    def _listed(self, topic: str, positions: Mapping[int, int]) -> Iterator[int]:
+        """A list of partitions with offsets, in the library's memory."""
         partitions = self._library.rd_kafka_topic_partition_list_new(len(positions))
         try:
             for number, offset in positions.items():
                 place = (partitions, topic.encode(), number)
                 self._library.rd_kafka_topic_partition_list_add(*place)
                 self._library.rd_kafka_topic_partition_list_set_offset(*place, offset)
-            code = self._library.rd_kafka_assign(self._handle, partitions)
+            yield partitions
         finally:
             self._library.rd_kafka_topic_partition_list_destroy(partitions)
-        if code:
-            raise EnvironmentProblem(f"topic {topic} cannot be assigned: {self.error_text(code)}")
 
     def take(self, pointers: int, count_max: int, wait_s: float) -> int:
         """Write pointers to messages to the address ``pointers``; return their number.

@@ -33,7 +33,9 @@ class NormalTime:
         self._thread.start()
 
     def _wait(self, registry: Registry, _deployment: Deployment, _query: QuerySpec) -> None:
-        self._clock = registry.wait_for_clock()
+        for clock, _ in registry.follow_time(self._closed):
+            self._clock = clock
+            return
 
     def _follow(self, registry: Registry, deployment: Deployment, query: QuerySpec) -> None:
         for clock, learned in registry.follow_time(self._closed):
@@ -41,7 +43,7 @@ class NormalTime:
             self._clock = self._clock or clock
 
     def close(self) -> None:
-        """Stop following the registry."""
+        """Stop waiting for the clock, and following the registry; its thread ends soon."""
         self._closed.set()
 
     def lateness_us(self, e: int) -> int:

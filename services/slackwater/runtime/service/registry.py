@@ -38,13 +38,22 @@ from slackwater.primitives.lateness import LEARNING, Step
 from slackwater.primitives.windows import Grid
 from slackwater.runtime.logs.incarnation import append_and_wait
 from slackwater.runtime.logs.skipped import SKIPPED
-from slackwater.runtime.logs.transport import LogError, RawRecord, Transport, read_to_end
+from slackwater.runtime.logs.transport import (
+    FETCH_WAIT_MS,
+    LogError,
+    RawRecord,
+    Transport,
+    read_to_end,
+)
 
 _CLOCK = "clock"
 _QUERY = "query/"
 _PLACEMENT = "placement/"
 _EXPECT_EVERY = "expect_every/"
 _POLL_S = 0.2
+QUERIES_FETCH_WAIT_MS_MAX: Final = 5_000
+"""Queries change rarely: a follower of them asks the broker once in this time. A change ends the
+wait at once."""
 
 EVENT_US_MAX: Final = 2**61
 """Event times and widths of a definition lie below it, so that sums of two fit 64 bits."""
@@ -202,12 +211,7 @@ class Registry:
 
     def all_queries(self) -> dict[str, QueryDefinition]:
         """All queries that have been registered, by name."""
-        found = (
-            cast(QueryDefinition, entry.value)
-            for name, entry in self._entries().items()
-            if name.startswith(_QUERY)
-        )
-        return {query.name: query for query in sorted(found, key=lambda query: query.name)}
+        return _queries(self._entries())
 
     def query(self, name: str) -> QueryDefinition | None:
         """A registered query; None if there is none of this name, or it has been deleted."""
@@ -268,6 +272,20 @@ class Registry:
                 reported = learned
                 yield cast(EventClock, entries[_CLOCK].value), learned
 
+    def follow_queries(self, closed: threading.Event) -> Iterator[dict[str, QueryDefinition]]:
+        """Yield all queries once the registry has been read to its end, and after each change.
+
+        Deleted queries are included. Ends soon after ``closed`` is set.
+        """
+        entries: dict[str, _Entry] = {}
+        reported: dict[str, QueryDefinition] | None = None
+        for caught_up in self._follow(entries, fetch_wait_ms_max=QUERIES_FETCH_WAIT_MS_MAX):
+            if closed.is_set():
+                return
+            if caught_up and (found := _queries(entries)) != reported:
+                reported = found
+                yield found
+
     def restore(self) -> list[str]:
         """Write again the entries hidden by another record of their key; returns their names."""
         entries = self._entries()
@@ -309,8 +327,10 @@ class Registry:
                 raise EnvironmentProblem(f"the registry has no {name} after {timeout_s} s")
         raise AssertionError("following the registry does not end by itself")
 
-    def _follow(self, entries: dict[str, _Entry]) -> Iterator[bool]:
-        reader = self._transport.reader(prefetch_kib_max=1024)
+    def _follow(
+        self, entries: dict[str, _Entry], fetch_wait_ms_max: int = FETCH_WAIT_MS
+    ) -> Iterator[bool]:
+        reader = self._transport.reader(prefetch_kib_max=1024, fetch_wait_ms_max=fetch_wait_ms_max)
         end: int | None = None
         try:
             while True:
@@ -405,6 +425,11 @@ def _expectation(record: RegistryRecord, definition: dict[str, Any]) -> tuple[st
             if in_range and expectation_record(stream, step).name == record.name:
                 return stream, step
     raise ValueError("not a step of a stream's expect_every")
+
+
+def _queries(entries: Mapping[str, _Entry]) -> dict[str, QueryDefinition]:
+    found = (cast(QueryDefinition, e.value) for n, e in entries.items() if n.startswith(_QUERY))
+    return {query.name: query for query in sorted(found, key=lambda query: query.name)}
 
 
 def _learned(entries: Mapping[str, _Entry]) -> Learned:

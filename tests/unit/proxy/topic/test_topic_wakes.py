@@ -16,6 +16,7 @@ from tests.scenarios.test_r10_boundaries_promise_only_what_was_read import THEIR
 from slackwater.proxy.shell import turn
 from slackwater.proxy.topic import input as topic_input
 from slackwater.proxy.topic.client import Fetched, Notice
+from slackwater.proxy.topic.fetching import FETCH_WAIT_MARKERS_MS, FETCH_WAIT_MS
 from slackwater.proxy.topic.objects import _in_order
 
 
@@ -135,8 +136,8 @@ def test_a_notice_stands_where_it_was_reported(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("markers", "waits_ms"),
     [
-        (0, [topic_input.FETCH_WAIT_MS]),
-        (1, [topic_input.FETCH_WAIT_MS, topic_input.FETCH_WAIT_MARKERS_MS]),
+        (0, [FETCH_WAIT_MS]),
+        (1, [FETCH_WAIT_MS, FETCH_WAIT_MARKERS_MS]),
     ],
     ids=["none", "a marker behind the last message"],
 )

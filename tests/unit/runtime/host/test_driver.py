@@ -476,3 +476,40 @@ async def test_no_session_is_always_last() -> None:
     taken = await order_of(names, 500)
     assert min(taken.count(name) for name in names) > 50
     assert len({tuple(taken[i : i + 3]) for i in range(0, 500, 3)}) > 20, "in no fixed order"
+
+
+@pytest.mark.parametrize(
+    ("waited_before_ms", "waited_in_it_ms", "used_ms", "counted_ms"),
+    [(0, 0, 200, 200), (150, 0, 200, 200), (150, 80, 120, 120), (0, 80, 20, 120)],
+)
+def test_a_long_turn_is_not_shortened_by_the_waits_of_earlier_ones(
+    waited_before_ms: int, waited_in_it_ms: int, used_ms: int, counted_ms: int
+) -> None:
+    """A loop that is never idle reads the wait after long turns only; each turn here is 200 ms."""
+    now_us, waited_us, used_us, counted = 0, waited_before_ms * MS, 0, []
+
+    def turn() -> None:
+        nonlocal now_us, waited_us, used_us
+        now_us += 200 * MS
+        waited_us += waited_in_it_ms * MS
+        used_us += used_ms * MS
+        raise SessionEndedError("the only turn")
+
+    async def main() -> None:
+        ended = asyncio.Event()
+        wait = SimpleNamespace(waited_us=lambda: waited_us, used_us=lambda: used_us)
+        driver = Driver(
+            WakeSignal(),
+            SystemClock(wall_us=lambda: now_us, monotonic_us=lambda: now_us),
+            lambda *_: ended.set(),
+            lambda _, lasted_us: counted.append(lasted_us),
+            wait=cast(Any, wait),
+        )
+        session = SimpleNamespace(fragment="root/q.0")
+        driver.add(cast(Any, SimpleNamespace(turn=turn, turn_at=0, is_root=True, session=session)))
+        running = asyncio.create_task(driver.run())
+        await ended.wait()
+        running.cancel()
+
+    asyncio.run(main())
+    assert counted == [counted_ms * MS]

@@ -6,7 +6,7 @@ from tests.contracts.transport import no_failure
 
 from slackwater.codec.source_records import encode_source
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
-from slackwater.runtime.local.beginning import beginning, first_event_time
+from slackwater.runtime.local.beginning import await_first_readings, beginning, first_event_time
 from slackwater.runtime.logs.memory import MemoryBroker
 
 NEVER = -(2**62)
@@ -75,3 +75,47 @@ def test_over_the_logs_of_a_query(broker: MemoryBroker) -> None:
     assert beginning(broker, ["s1", "s2"], 10_000, 300) == 4_000
     write(broker, "s1", Kind.INSERTION, 3_000, 2_000)
     assert beginning(broker, ["s1", "s2"], 10_000, 300) == 2_000
+
+
+SLEEP = "slackwater.runtime.local.beginning.time.sleep"
+INPUTS = {"s1": ("in", 0), "s2": ("in", 1)}
+
+
+def test_a_partition_that_holds_messages_is_waited_for(
+    broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proxy has sent the readings of one partition; those of the other are older."""
+    broker.create_topic("in", 2)
+    for partition in range(2):
+        broker.writer(no_failure).append("in", partition, b"{}")
+    write(broker, "s1", Kind.INSERTION, 3_000, 3_500)
+    waits = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 2:
+            write(broker, "s2", Kind.INSERTION, 2_000, 2_500)
+
+    monkeypatch.setattr(SLEEP, sleep)
+    await_first_readings(broker, INPUTS)
+    assert beginning(broker, INPUTS, None, 0) == 2_000
+    assert len(waits) == 2
+
+
+def test_an_empty_partition_is_not_waited_for(
+    broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("in", 2)
+    broker.writer(no_failure).append("in", 0, b"{}")
+    write(broker, "s1", Kind.INSERTION, 3_000, 3_500)
+    monkeypatch.setattr(SLEEP, None)  # calls fail
+    await_first_readings(broker, INPUTS)
+
+
+def test_a_partition_without_a_usable_message_is_waited_for_no_longer_than_the_limit(
+    broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.create_topic("in", 2)
+    broker.writer(no_failure).append("in", 1, b"no reading")
+    await_first_readings(broker, INPUTS, within_s=0)
+    assert "no reading of s2 after 0 s" in caplog.text

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,7 +12,13 @@ from slackwater.deployment.parse import parse_deployment
 from slackwater.deployment.sharing import share
 from slackwater.model.names import OrdererName, own_name
 from slackwater.runtime.local.changes import fragments_to_hosts, without_queries
-from slackwater.runtime.local.layout import aggregators_of, fragments_of
+from slackwater.runtime.local.layout import (
+    Launch,
+    aggregators_of,
+    fragment_specs,
+    fragments_of,
+    process_names,
+)
 
 SHARED = """\
 apiVersion: slackwater/v1
@@ -70,3 +79,18 @@ def test_children_run_while_any_query_reads_them() -> None:
     assert fragments_of(only) == [*orderers, "root/minute.0"]
     assert aggregators_of(only) == aggregators_of(both)
     assert fragments_of(without_queries(both, ["second", "minute"])) == []
+
+
+def test_roots_of_a_generation_wait_also_for_a_paused_one() -> None:
+    """Both were paused, and the later one was resumed by its name (rule-29)."""
+    both = share(parse_deployment(SHARED, "d.yaml").deployment)
+    later = replace(both.queries["minute"], name="second.g1", children_of="", shared_by=())
+    resumed = replace(both, queries={"second.g1": later})
+    orderers = ["orderer/second.g1.0.a", "orderer/second.g1.0.b"]
+    assert fragments_of(resumed, paused=["second"]) == orderers
+    launch = Launch(Path("d.yaml"), "127.0.0.1:9092", Path("data"))
+    hosts = [spec for spec in fragment_specs(resumed, launch, ["second"]) if spec.parts]
+    assert [part for spec in hosts for part in spec.parts] == orderers
+    names = process_names(resumed, broker=False, paused=["second"])
+    assert not any(name.startswith("root/") for name in names)
+    assert fragments_of(resumed) == [*orderers, "root/second.g1.0"], "the earlier one was deleted"

@@ -11,10 +11,13 @@ from typing import Any, cast
 
 from tests.virtual_loop import run_virtually
 
+from slackwater.host.host import IN_FLIGHT_BYTES_MAX, PREFETCH_KIB_MAX
 from slackwater.model.records import Heartbeat
+from slackwater.runtime.host.decoding import REMEMBERED_BYTES_MAX
 from slackwater.runtime.local.draining import AGAIN_S, FRAGMENT_MIB_MAX, HOST_MIB_MAX, Draining
 from slackwater.runtime.local.launchers import ProcessSpec
 from slackwater.runtime.local.layout import Launch
+from slackwater.runtime.logs.recent import RECENT_BYTES_MAX
 
 LAUNCH = Launch(Path("/d.yaml"), "127.0.0.1:9092", Path("/data"), python="python")
 PARTS = ("orderer/q.0.a", "orderer/r.0.a", "root/q.0")
@@ -125,6 +128,23 @@ def test_a_host_within_its_bound_and_whatever_is_no_host_stay() -> None:
     kept.mib |= {"host/0": BOUND_MIB, "broker": 1e6}
     during(kept, draining(kept).run(), 60.0)
     assert kept.run == ["broker", "host/0", "host/1"]
+
+
+def test_what_a_host_may_hold_fits_its_allowance_with_a_reserve() -> None:
+    """Its caches fill with the input, so a host grows for minutes after its start, and no more."""
+    caches = RECENT_BYTES_MAX + 2 * REMEMBERED_BYTES_MAX
+    held_mib = 100 + (IN_FLIGHT_BYTES_MAX + PREFETCH_KIB_MAX * 1024 + caches) / 2**20
+    assert held_mib <= HOST_MIB_MAX - 100
+
+
+def test_a_host_without_fragments_has_the_allowance_of_none() -> None:
+    """Its fragments were moved to hosts of their own; the host itself is no fragment."""
+    kept = Kept()
+    kept.run.append("host/2")
+    kept.mib["host/2"] = HOST_MIB_MAX + 1
+    during(kept, draining(kept).run(), 60.0)
+    assert kept.run == ["broker", "host/0", "host/1", "host/new-1"]
+    assert kept.at["orderer/q.0.a"] == "host/0"
 
 
 def test_what_is_full_again_at_once_is_no_leak_and_is_drained_again_much_later() -> None:

@@ -68,6 +68,23 @@ def test_more_readings_need_cpu_and_disk_and_no_memory(tmp_path: Path) -> None:
     assert many.disk_bytes_a_day - few.disk_bytes_a_day == pytest.approx(a_day)
 
 
+@pytest.mark.parametrize(("shape", "logs"), [({}, 2), ({"parts": 3}, 6), ({"children": 2}, 4)])
+def test_the_broker_has_a_log_of_deltas_for_each_replica_of_each_child_and_part(
+    tmp_path: Path, shape: dict[str, int], logs: int
+) -> None:
+    def broker(of: Deployment) -> float:
+        processes = plan(of, PlannedLoad(per_s=0)).processes
+        return next(process.cores for process in processes if process.name == "broker")
+
+    made = deployment(tmp_path, **shape)
+    ordered = 2 * 2 * shape.get("children", 1)
+    base = costs.PROCESSES["broker"].cores
+    assert broker(made) == pytest.approx(base + costs.BROKER_A_LOG * (4 + ordered + logs))
+    rows = {name: replace(query, window=None) for name, query in made.queries.items()}
+    no_deltas = base + costs.BROKER_A_LOG * (4 + ordered)
+    assert broker(replace(made, queries=rows)) == pytest.approx(no_deltas)
+
+
 def test_what_fits_needs_no_advice(tmp_path: Path) -> None:
     made = deployment(tmp_path)
     assert advice(plan(made, PlannedLoad()), made, PlannedLoad(), LARGE) == []

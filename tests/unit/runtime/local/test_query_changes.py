@@ -19,7 +19,9 @@ class FakeFragments:
     def __init__(self, done: list[tuple[str, Any]], full: list[bool]) -> None:
         self._done, self._full = done, full
 
-    async def settle(self, running: Deployment) -> None:
+    async def settle(self, running: Deployment, paused: frozenset[str]) -> None:
+        if paused:
+            self._done.append(("paused", paused))
         if self._full and self._full.pop():
             raise OSError("no space left on device")
         self._done.append(("settled", [*running.queries]))
@@ -56,3 +58,7 @@ async def test_fragments_are_started_and_proxies_told_at_the_next_attempt(
     assert done == [("settled", ["one", "three"]), ("told", ["b"])]
     await changes.settle()
     assert len(done) == 2, "once"
+    monkeypatch.setattr(changes, "_is_settled", False)
+    stack.paused = frozenset({"two"})
+    await changes.settle()
+    assert done[2] == ("paused", {"two"}), "a later generation of it must wait"

@@ -14,6 +14,7 @@ from slackwater.runtime.local import stack as module
 from slackwater.runtime.local.broker import EmbeddedBroker
 from slackwater.runtime.local.datadir import RUN_FILE, DataDirectory
 from slackwater.runtime.local.launchers import ProcessSpec
+from slackwater.runtime.local.layout import Launch
 from slackwater.runtime.local.stack import Stack, StackOptions
 from slackwater.runtime.logs.cluster import Cluster
 
@@ -168,3 +169,33 @@ async def test_input_topics_are_created_on_its_own_broker_only(
         await stack.open()
     await stack.stop()
     assert given == [has_directory, partitions]
+
+
+@pytest.mark.parametrize("is_ready", [True, False])
+async def test_other_replicas_aggregators_start_when_the_first_one_is_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_ready: bool
+) -> None:
+    """Or has not become ready in time. The hosts do not wait."""
+    path = tmp_path / "deployment.yaml"
+    path.write_text(DEPLOYMENT)
+    supervisor, waited = Starting(), list[object]()
+
+    class Registered:
+        def paused(self) -> frozenset[str]:
+            return frozenset()
+
+    async def wait_ready(_: Stack, names: list[str], within_s: float) -> None:
+        waited.append((names, list(supervisor.reported)))
+        if not is_ready:
+            raise EnvironmentProblem(f"not ready after {within_s} s")
+
+    stack = Stack(StackOptions(path, load_deployment(path), tmp_path / "data"))
+    monkeypatch.setattr(stack, "_supervisor", supervisor)
+    monkeypatch.setattr(stack, "_registration", Registered())
+    monkeypatch.setattr(stack, "_launch", Launch(path, "127.0.0.1:1", tmp_path / "data"))
+    monkeypatch.setattr(Stack, "_truncate", lambda _: None)
+    monkeypatch.setattr(Stack, "wait_ready", wait_ready)
+    await stack._start_fragments()
+    first = ["aggregator/0", "host/0", "host/1"]
+    assert waited == [(["aggregator/0"], first)]
+    assert supervisor.reported == [*first, "aggregator/1"]

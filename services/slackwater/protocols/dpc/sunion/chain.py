@@ -40,6 +40,8 @@ class ResultChunk:
 
     batch: ResultBatch
     prev_watermark: int
+    expected_id: int
+    """The id after those of the batch before."""
     gaps: tuple[tuple[int, int, Gap], ...] = ()
     is_loaded: bool = False
     """True if the rows have been decoded once, so that ``gaps`` counts those that do not decode."""
@@ -99,11 +101,11 @@ class ResultCursor:
         if self._strict:
             if prev_watermark > self.boundary:
                 # At least one record is lost: each window has a boundary.
-                lost = max(record.first_id - before, 1)
+                lost = max(record.first_id - record.lost_rows - before, 1)
                 gaps.append((self.boundary, prev_watermark, Gap(self._name, lost)))
             prev_watermark = self.boundary
         self.boundary = record.boundary
-        chunk = ResultChunk(record, prev_watermark, tuple(gaps))
+        chunk = ResultChunk(record, prev_watermark, before, tuple(gaps))
         self._chunks.append(chunk)
         self.bytes_held += chunk.bytes_held
         return True
@@ -211,8 +213,8 @@ class ResultCursor:
             # Not ``boundary``: after a seek the event time up to there is not covered, and a
             # restart must not take it for covered.
             return SourcePosition(self.offset, self._next_id, -1, self._base)
-        head = self._chunks[0].batch
-        return SourcePosition(head.offset, head.first_id, -1, self._base)
+        head = self._chunks[0]  # with its expected id, a hole before it is counted again the same
+        return SourcePosition(head.batch.offset, head.expected_id, -1, self._base)
 
     @property
     def rebuild(self) -> SourcePosition:

@@ -271,12 +271,17 @@ class OrdererLogs:
     def has_to_catch_up(self) -> bool:
         """True if the lines are forked, and the stable line can read on from parked cursors.
 
-        The live line's logs must have passed the stable line's next bucket.
+        Each log of the stable line must hold its next bucket, as the live line's cursor shows. The
+        tentative topic of a query does not count: the stable line does not read it.
         """
         if not self._line.forked or all(cursor.attached for cursor in self.stable):
             return False
         end = self._config.grid.next_cut(self._line.stable_next)
-        return all(cursor.boundary >= end for cursor in self.live)
+        return all(
+            live.boundary >= end
+            for live, stable in zip(self.live, self.stable, strict=True)
+            if not isinstance(stable, NullCursor)
+        )
 
     def pass_all(self) -> None:
         """Drop from every cursor what its line has passed."""

@@ -170,19 +170,19 @@ def first_state(
 ) -> OrdererState:
     """The initial state of a replica without a state record (rule-26).
 
-    ``own`` is (beginning, end) of the replica's stable log and of its live log. If the stable log
-    holds records, the state is the initial one, and ``recover`` finds the position. If not, the
-    replica starts at the frontier of the most advanced peer, since that peer's log has all records
-    before it. Without a peer it starts at the beginnings of the sources. The exception is a stable
-    log that is empty because retention has deleted its records: the replica then starts at
-    ``answered_to``, where the results end.
+    ``own`` is (beginning, end) of the replica's stable log and of its live log. The ``peers`` read
+    the same logs, and have positions within them (``is_within``). If the stable log holds records,
+    the state is the initial one, and ``recover`` finds the position. If not, the replica starts at
+    the frontier of the most advanced peer, since that peer's log has all records before it. Without
+    a peer it starts at the beginnings of the sources. The exception is a stable log that is empty
+    because retention has deleted its records: the replica then starts at ``answered_to``, where the
+    results end.
     """
     first = initial_state(config, start_time, beginnings)
     (beginning, end), (_, live_end) = own
     if beginning < end:
         return first
-    logs = list(config.logs)
-    known = [p for p in peers if [s.stream for s in p.streams] == logs]
+    known = tuple(peers)
     if known:
         furthest = max(known, key=lambda p: p.frontier)
         first = replace(furthest, fragment=config.fragment, placement=config.placement)

@@ -1,0 +1,55 @@
+"""The queries that the exporter reports, from the deployment file and the registry. Pure.
+
+Queries may be applied, changed, paused and deleted while the exporter runs. A query of the file
+that is not registered yet is reported, too: a missing registration is a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from slackwater.deployment.sharing import share
+from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.model.names import base_of, generation_of, kind_of
+from slackwater.runtime.local.layout import process_names
+from slackwater.runtime.service.registry import QueryDefinition
+
+QUERIES_MAX: Final = 1_000
+"""Bound on the queries with metrics, each of which is a thread and a Kafka client."""
+
+
+def process_names_of(deployment: Deployment, found: Mapping[str, QueryDefinition]) -> Sequence[str]:
+    """Return the processes that are to run: those of queries that are not paused or deleted.
+
+    A query's orderers are known once it is registered: queries that read the same children have one
+    set of orderers, and only the registry shows which queries do.
+    """
+    registered = {name: each.spec for name, each in found.items() if each.state == "running"}
+    paused = [name for name, each in found.items() if each.state == "paused"]
+    declared = {name: query for name, query in deployment.queries.items() if name not in found}
+    live = share(replace(deployment, queries=declared | registered), registered)
+    queries = {name: query for name, query in live.queries.items() if name in registered}
+    known = {*process_names(replace(live, queries=queries), broker=False, paused=paused)}
+    names = process_names(live, broker=False, paused=paused)
+    return [name for name in names if name in known or kind_of(name) != "orderer"]
+
+
+def answering(deployment: Deployment, found: Mapping[str, QueryDefinition]) -> Deployment:
+    """Return the queries that have results, under the names in the results.
+
+    Of a query with several generations it is the earliest that is not deleted: the next one answers
+    after that has ended (rule-29). Of more than ``QUERIES_MAX`` those of the file come first.
+    """
+    declared = {name: query for name, query in deployment.queries.items() if name not in found}
+    earliest_last = sorted(found.values(), key=lambda each: generation_of(each.name), reverse=True)
+    live = {base_of(q.name): q.spec for q in earliest_last if q.state != "deleted"}
+    of_file = [name for name in deployment.queries if name in declared or name in live]
+    names = list(dict.fromkeys([*of_file, *sorted(live)]))[:QUERIES_MAX]
+    queries = {name: _named(name, live.get(name) or declared[name]) for name in names}
+    return replace(deployment, queries=queries)
+
+
+def _named(name: str, query: QuerySpec) -> QuerySpec:
+    return query if query.name == name else replace(query, name=name)
