@@ -79,6 +79,17 @@ def test_nothing_of_a_deleted_query_runs() -> None:
     assert names(recorded(apply("one", ONE), DeleteQuery("one"))) == set()
 
 
+def test_the_registration_of_a_deleted_query_carries_out_the_deletion() -> None:
+    state = recorded(
+        apply("one", ONE),
+        JoinNode("n1", 9),
+        MoveFragment("one", REGISTRATION, "n1"),
+        MoveFragment(*key_of("root/one.0"), "n1"),
+        DeleteQuery("one"),
+    )
+    assert names(state) == {"registration/one"}
+
+
 @pytest.mark.parametrize(
     "process", ["orderer/one.0.a", "root/one.12", "registration/one", "proxy/lab", "proxy/lab.1"]
 )
