@@ -126,6 +126,8 @@ class History(OfQuery):
     """With machines: the queries whose deletion was confirmed."""
     recorded: list[str] = field(default_factory=list)
     """With machines, at the end: the recorded queries that are not deleted."""
+    tombstones: list[str] = field(default_factory=list)
+    """With machines, at the end: the recorded queries that were deleted in an earlier view."""
     registered: dict[str, str] = field(default_factory=dict)
     """With machines, at the end: the state of each query that is registered in Kafka."""
     reader: OfQuery | None = None

@@ -420,6 +420,10 @@ def _is_registered_for_ever(history: History) -> None:
     history.registered["v"] = "running"
 
 
+def _is_never_forgotten(history: History) -> None:
+    history.tombstones.append("v")
+
+
 def _starts_over_and_over(history: History) -> None:
     name, node = history.running[0]
     history.notes += [Note(n, name, f"started on {node}") for n in range(100)]
@@ -459,6 +463,7 @@ def test_a_query_that_is_deleted_owes_its_answers_until_then() -> None:
         _is_applied_and_lost,
         _is_changed_and_lost,
         _is_registered_for_ever,
+        _is_never_forgotten,
         _starts_over_and_over,
     ],
 )

@@ -62,6 +62,9 @@ def _recorded(history: History) -> None:
         if there != [name for name in [last] if name not in history.deleted]:
             text = f"recorded are {there} of {query}, and {last} was accepted last"
             raise Violation("placed", history.ended_at, text)
+    if history.tombstones:
+        text = f"the tombstones of {history.tombstones} have not been dropped"
+        raise Violation("placed", history.ended_at, text)
     for name, state in history.registered.items():
         wanted = "running" if name in history.recorded else "deleted"
         if state != wanted:

@@ -64,6 +64,12 @@ class ControlPlane(iads.World):
         state: ControlState = self.nodes[name].object.state
         return state
 
+    def view_number(self, name: str) -> int:
+        """The number of a controller's view; it runs."""
+        member = self.nodes[name].member
+        assert member is not None
+        return member.endpoint.myview.number
+
     def works(self, name: str) -> bool:
         """Whether a controller runs."""
         return self.nodes[name].member is not None and self.now >= self.nodes[name].paused_until

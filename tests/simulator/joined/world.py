@@ -40,7 +40,7 @@ from slackwater.model.names import (
     latest_generation,
     own_name,
 )
-from slackwater.protocols.iads.control_state import STREAMS, ControlState, join_all
+from slackwater.protocols.iads.control_state import STREAMS, ControlState, Wanted, join_all
 
 FOLLOW_RECORD_US = 100 * MS
 
@@ -386,13 +386,18 @@ class JoinedWorld(World):
             for (query, fragment), entry in state.placement.items()
             if entry.number not in reports.ready and query in {*state.live_queries(), STREAMS}
         )
-        self._finish_queries(state)
+        self._finish_queries(first, state)
         return super().finish()
 
-    def _finish_queries(self, state: ControlState) -> None:
+    def _finish_queries(self, first: str, state: ControlState) -> None:
         history, live = self.history, state.live_queries()
         history.recorded = [*live]
         history.registered = {**self.registry.states}
+        history.tombstones = [
+            name
+            for name in state.queries_wanted(Wanted.DELETED)
+            if state.queries[name].stamp.view_number < self.control.view_number(first)
+        ]
         history.to_run = sorted(
             {name for query in live for name in self.query_of(query).config.placed_names}
         )
