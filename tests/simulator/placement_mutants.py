@@ -73,7 +73,8 @@ PLACEMENT_MUTANTS: Final = (
     ),
     Mutant(
         "what a node had registered has been deleted there", "deletion",
-        (Edit(f"{_placing}:Placing.heartbeat", "now, frozenset(ended))", "now, frozenset(ready))"),),
+        (Edit(f"{_placing}:Placing.heartbeat", "now, frozenset(ended))",
+              "now, frozenset(ready))"),),
         f"{_deletions}:test_a_tombstone_outlives_views_until_the_deletion_has_been_carried_out",
     ),
     Mutant(
