@@ -112,7 +112,7 @@ class JoinedWorld(World):
         """Note which queries have been deleted; a merge may bring one back."""
         states = [node.object.state for node in self.control.nodes.values()]
         live = join_all(states).live_queries()
-        for name, query in self.queries.items():
+        for name, query in list(self.queries.items()):
             if name in live:
                 self._were_live.add(name)
                 self.retired -= _fragments(query)
@@ -128,7 +128,10 @@ class JoinedWorld(World):
             self.over(name)
         self.retired |= _fragments(query)
         later = [name for name in live if query.name in earlier_generations(name, [query.name])]
-        for root in (root for name in later for root in self.query_of(name).config.root_names):
+        # The roots of the next one start now. One after it may not be registered yet.
+        following = sorted(later, key=generation_of)[:1]
+        known = [name for name in following if name in self.registry.entries]
+        for root in (root for name in known for root in self.query_of(name).config.root_names):
             process = self._present(root)
             if process is None or not process.speaks:
                 self.begin_outage(root, "down")
