@@ -19,7 +19,7 @@ from tests.simulator.clock import MS, SECOND
 from tests.simulator.config import Machines, WorldConfig
 from tests.simulator.faults import Fault
 from tests.simulator.history import History, Note
-from tests.simulator.joined.clients import Clients
+from tests.simulator.joined.clients import ADDED, Clients
 from tests.simulator.joined.control_plane import ControlPlane
 from tests.simulator.joined.node import SimNode
 from tests.simulator.joined.registering import Registry
@@ -116,6 +116,7 @@ class JoinedWorld(World):
             if name in live:
                 self._were_live.add(name)
                 self.retired -= _fragments(query)
+                self.over(f"orderer/{name}.")
             elif name in self._were_live and not _fragments(query) <= self.retired:
                 self._retire_query(query, live)
         latest = latest_generation("q", live)
@@ -127,6 +128,9 @@ class JoinedWorld(World):
         for name in _fragments(query):
             self.over(name)
         self.retired |= _fragments(query)
+        if query.name == ADDED:
+            # The half of a split network that has not received the deletion lacks what ends here.
+            super().begin_outage(f"orderer/{query.name}.", "deleted")
         later = [name for name in live if query.name in earlier_generations(name, [query.name])]
         # The roots of the next one start now. One after it may not be registered yet.
         following = sorted(later, key=generation_of)[:1]
