@@ -90,6 +90,20 @@ PLACEMENT_MUTANTS: Final = (
         f"{_deletions}:test_a_deletion_is_carried_out_by_another_node_if_its_node_has_died",
     ),
     Mutant(
+        "what was registered after its deletion stays", "deletion",
+        (Edit("slackwater.node.recorded:deleted_since", "for name, generation in generations.items()",
+              "for name, generation in ()"),),
+        f"{_deletions}:"
+        "test_what_a_node_registers_without_knowing_of_the_deletion_is_deleted", (False,),
+    ),
+    Mutant(
+        "a tombstone that was dropped is no deletion", "deletion",
+        (Edit("slackwater.node.recorded:deleted_since", "generation < state.generation_unused",
+              "False"),),
+        f"{_deletions}:"
+        "test_what_a_node_registers_without_knowing_of_the_deletion_is_deleted", (True,),
+    ),
+    Mutant(
         "a deletion stays on a node that drains", "deletion",
         (Edit("slackwater.protocols.iads.control_object:ControlObject._move", "and not is_planned",
               ""),),

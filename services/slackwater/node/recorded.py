@@ -118,6 +118,24 @@ def _lacks(query: AppliedQuery, found: Mapping[str, AppliedQuery]) -> bool:
     )
 
 
+def deleted_since(generations: Mapping[str, int], state: ControlState) -> list[str]:
+    """Those of these queries that have been deleted, by the generations of their former entries.
+
+    The tombstone of a deletion may have been dropped. ``generation_unused`` is then greater than
+    the generation of its entry. A query that is not in the record although its generation is not
+    smaller has been recorded by controllers that are out of reach.
+    """
+    return [
+        name
+        for name, generation in generations.items()
+        if (
+            generation < state.generation_unused
+            if name not in state.queries
+            else state.queries[name].wanted == Wanted.DELETED.value
+        )
+    ]
+
+
 def deployment_of(applied: Mapping[str, AppliedQuery]) -> Deployment:
     """All recorded queries with their streams; ``clock: wall`` if there are none."""
     deployment = Deployment("wall", {}, {})

@@ -82,6 +82,8 @@ class SimNode:
         self._asked_at: dict[str, int] = {}
         self.state = ControlState()
         """The join of ``states``."""
+        self.settled = ControlState()
+        """The one that ``assigned`` is a part of."""
         self._registering: Registering | None = None
 
     @property
@@ -99,7 +101,8 @@ class SimNode:
         if self.is_up:
             return
         connection = self.connection = Connection(self)
-        self.states, self.assigned, self.state = {}, Assignment(), ControlState()
+        self.states, self.assigned = {}, Assignment()
+        self.state = self.settled = ControlState()
         self._registering = Registering(self, connection)
         self._is_joined = self._is_settling = False
         self._asked_at = {}
@@ -226,7 +229,7 @@ class SimNode:
         self.world.scheduler.after(SETTLE_US, lambda: self.when_awake(connection, settle))
 
     def _settle(self) -> None:
-        self.assigned = assignment(self.state, self.name)
+        self.assigned, self.settled = assignment(self.state, self.name), self.state
         if self.assigned.numbers() != self.numbers and self.assigned.numbers():
             self.numbers = self.assigned.numbers()
         wanted = {**self.assigned.proxies, **self.assigned.fragments}

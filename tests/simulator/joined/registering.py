@@ -15,7 +15,7 @@ from slackwater.model.names import earlier_generations, generation_of
 from slackwater.node.applied import AppliedQuery
 from slackwater.node.generations import replacements
 from slackwater.node.plan import SetState, State, changes
-from slackwater.node.recorded import applied_queries
+from slackwater.node.recorded import applied_queries, deleted_since
 from slackwater.protocols.dpc.soutput.config import answered_by_all, start_of_generation
 from slackwater.protocols.iads.control_object import DeleteQuery
 from slackwater.protocols.iads.control_state import Wanted
@@ -72,7 +72,10 @@ class Registering:
         """The queries placed here that are registered in their wanted state."""
         self.ended: frozenset[str] = frozenset()
         """Those of them that are registered as deleted."""
+        self._tried: dict[str, int] = {}
+        """Queries that it has been to register, with the generations of their entries."""
         self._is_due = False
+        """Whether it is to run soon, or writes entries: a node does one after the other."""
 
     def run_soon(self, delay_us: int = 0) -> None:
         """Register what is placed here."""
@@ -95,8 +98,12 @@ class Registering:
         if not world.broker.up:
             self.run_soon(AGAIN_US)
             return
-        applied = applied_queries(node.state)
-        wanted: dict[str, State] = {n: of.value for n, of in node.assigned.registered.items()}
+        applied = applied_queries(node.settled)
+        assigned: dict[str, State] = {n: of.value for n, of in node.assigned.registered.items()}
+        queries = node.settled.queries
+        self._tried |= {n: queries[n].generation for n, of in assigned.items() if of != "deleted"}
+        left: dict[str, State] = dict.fromkeys(deleted_since(self._tried, node.settled), "deleted")
+        wanted = {**left, **assigned}
         stages = {name: each.deployment.stages(name) for name, each in applied.items()}
         known = world.registry.states
         entries: dict[str, Registered] = {}
@@ -111,17 +118,19 @@ class Registering:
                 waiting.add(name)
         if entries:
             delay_us = world.scheduler.between(*PUBLISH_US)
+            self._is_due = True
             self._later(delay_us, lambda: self._publish(entries))
             return
         used = {n for n, s in wanted.items() if s != "deleted" and known.get(n) == "deleted"}
-        self.done = frozenset(wanted) - waiting - used
+        self._tried = {name: of for name, of in self._tried.items() if name not in left}
+        self.done = frozenset(assigned) - waiting - used
         self.ended = frozenset(name for name in self.done if wanted[name] == "deleted")
         is_ended = self._end_replaced(applied)
-        if self.done < {*wanted} or not is_ended:
+        if self.done < {*assigned} or not is_ended:
             self.run_soon(AGAIN_US)
 
     def _publish(self, entries: dict[str, Registered]) -> None:
-        world = self._node.world
+        world, self._is_due = self._node.world, False
         if world.broker.up:
             world.registry.entries |= entries
             for name, entry in entries.items():
