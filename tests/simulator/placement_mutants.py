@@ -91,8 +91,7 @@ PLACEMENT_MUTANTS: Final = (
     ),
     Mutant(
         "what was registered after its deletion stays", "deletion",
-        (Edit("slackwater.node.recorded:deleted_since", "for name, generation in generations.items()",
-              "for name, generation in ()"),),
+        (Edit("slackwater.node.recorded:deleted_since", "in generations.items()", "in ()"),),
         f"{_deletions}:"
         "test_what_a_node_registers_without_knowing_of_the_deletion_is_deleted", (False,),
     ),
