@@ -97,6 +97,14 @@ async def test_the_fragments_of_a_killed_node_run_on_the_other_one(
             states = {n: q.state for n, q in Registry(nodes.transport).all_queries().items()}
             return states == {"rows": "deleted", "rows.g1": "deleted"}
 
+        async def is_reported() -> bool:
+            frame = await nodes.frame()
+            return all(
+                entry.number in frame.nodes.ready
+                for (_, fragment), entry in frame.state.placement.items()
+                if fragment == REGISTRATION
+            )
+
         try:
             file = tmp_path / "d.yaml"
             file.write_text(FILE[: FILE.index("  each")] + ROWS)
@@ -135,6 +143,7 @@ async def test_the_fragments_of_a_killed_node_run_on_the_other_one(
             await answers_more()
             await nodes.command("query", "delete", "rows")
             await eventually_async(is_deleted, "a node carries the deletion out in Kafka")
+            await eventually_async(is_reported, "it reports that")
             shown = await nodes.command("node", "list")
             assert "rows" not in shown, "nothing of it is left"
         finally:

@@ -266,10 +266,12 @@ class Node:
         self._changed.set()
 
     def _beat(self, controller: str) -> NodeBeat:
-        numbers = self._assigned.numbers()
+        numbers, deleted = self._assigned.numbers(), self._deleted
+        wanted = self._assigned.registered
+        waiting = {name for name in wanted if wanted[name] is Wanted.DELETED} - deleted
         ready = {*self._machine.ready()}
-        ready |= {f"{REGISTRATION}/{name}" for name in self._registered}
-        clock, deleted = self._clocks.get(controller, ClockOffset(0, -1)), self._deleted
+        ready |= {f"{REGISTRATION}/{name}" for name in self._registered - waiting}
+        clock = self._clocks.get(controller, ClockOffset(0, -1))
         return NodeBeat(
             self._config.name,
             tuple(sorted(numbers[name] for name in ready if name in numbers)),

@@ -16,7 +16,7 @@ from tests.simulator.process import Fragment, Process
 from slackwater.model.names import OrdererName, kind_of, own_name
 from slackwater.node.recorded import REGISTRATION, Assignment, assignment
 from slackwater.protocols.iads.control_object import ControlResponse, JoinNode
-from slackwater.protocols.iads.control_state import ControlState, join_all
+from slackwater.protocols.iads.control_state import ControlState, Wanted, join_all
 from slackwater.protocols.iads.detector import HEARTBEAT_PERIOD_US
 
 if TYPE_CHECKING:
@@ -250,9 +250,11 @@ class SimNode:
 
     def _ready(self) -> set[str]:
         found = {name for name, process in self.processes.items() if self.world.follows(process)}
-        registering = self._registering
-        done = frozenset[str]() if registering is None else registering.done
-        return found | {f"{REGISTRATION}/{query}" for query in done}
+        registering, wanted = self._registering, self.assigned.registered
+        if registering is None:
+            return found
+        waiting = {n for n, of in wanted.items() if of is Wanted.DELETED} - registering.ended
+        return found | {f"{REGISTRATION}/{query}" for query in registering.done - waiting}
 
     # Processes.
 

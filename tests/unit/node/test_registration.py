@@ -110,16 +110,16 @@ async def test_a_query_that_is_deleted_while_it_waits_to_be_registered(world: Wo
 
 async def test_a_heartbeat_has_the_deletions_that_have_been_carried_out(world: World) -> None:
     assert await world.follows()
-    assert world.node._beat("a").ended == ()
+    number = world.record.state.placement["q", REGISTRATION].number
+    assert (world.node._beat("a").ready, world.node._beat("a").ended) == ((number,), ())
     world.do(DeleteQuery("q"))
     world.registry.is_away = True
     with pytest.raises(EnvironmentProblem):
         await world.follows()
-    assert world.node._beat("a").ended == ()
+    assert (world.node._beat("a").ready, world.node._beat("a").ended) == ((), ())
     world.registry.is_away = False
     assert await world.follows()
-    number = world.record.state.placement["q", REGISTRATION].number
-    assert world.node._beat("a").ended == (number,)
+    assert (world.node._beat("a").ready, world.node._beat("a").ended) == ((number,), (number,))
 
 
 @pytest.mark.parametrize("is_forgotten", [False, True])
