@@ -16,6 +16,7 @@ from tests.waiting import eventually_async
 
 from slackwater.controller.links import StateFrame
 from slackwater.node.recorded import fragment_specs, process_of
+from slackwater.protocols.iads.control_state import Wanted
 from slackwater.runtime.logs.kafka import KafkaTransport
 
 
@@ -72,15 +73,20 @@ class Nodes:
         return await self.cluster.state(next(iter(self.cluster.processes)))
 
     async def places(self, *ignored: str) -> dict[str, str]:
-        """Where each fragment is ready; empty while one is not. ``ignored``: queries."""
+        """Where each fragment is ready; empty while one is not. ``ignored``: queries.
+
+        A deletion that has been carried out is left out.
+        """
         frame, found = await self.frame(), {}
+        deleted = frame.state.queries_wanted(Wanted.DELETED)
         for spec in fragment_specs(frame.state):
             if spec.query in ignored or spec.fragment == "absent":
                 continue
             entry = frame.state.placement.get((spec.query, spec.fragment))
             if entry is None or entry.number not in frame.nodes.ready:
                 return {}
-            found[process_of(spec.query, spec.fragment)] = entry.node
+            if spec.query not in deleted:
+                found[process_of(spec.query, spec.fragment)] = entry.node
         return found
 
     async def run_on(self, *nodes: str, ignored: str = "") -> dict[str, str]:

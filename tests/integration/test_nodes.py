@@ -23,6 +23,7 @@ from slackwater.controller.links import StateFrame
 from slackwater.node.recorded import REGISTRATION
 from slackwater.runtime.local.broker import EmbeddedBroker
 from slackwater.runtime.logs.transport import Transport, read_to_end
+from slackwater.runtime.service.registry import Registry
 
 FILE = """\
 apiVersion: slackwater/v1
@@ -92,6 +93,18 @@ async def test_the_fragments_of_a_killed_node_run_on_the_other_one(
                 "root/rows.g1.0", "proxy/lab",
             }  # fmt: skip
 
+        def is_deleted() -> bool:
+            states = {n: q.state for n, q in Registry(nodes.transport).all_queries().items()}
+            return states == {"rows": "deleted", "rows.g1": "deleted"}
+
+        async def is_reported() -> bool:
+            frame = await nodes.frame()
+            return all(
+                entry.number in frame.nodes.ready
+                for (_, fragment), entry in frame.state.placement.items()
+                if fragment == REGISTRATION
+            )
+
         try:
             file = tmp_path / "d.yaml"
             file.write_text(FILE[: FILE.index("  each")] + ROWS)
@@ -128,6 +141,11 @@ async def test_the_fragments_of_a_killed_node_run_on_the_other_one(
             assert "its inputs are kept for 7d: readings that are deleted before" in printed
             await nodes.command("query", "resume", "rows")
             await answers_more()
+            await nodes.command("query", "delete", "rows")
+            await eventually_async(is_deleted, "a node carries the deletion out in Kafka")
+            await eventually_async(is_reported, "it reports that")
+            shown = await nodes.command("node", "list")
+            assert "rows" not in shown, "nothing of it is left"
         finally:
             nodes.stop_all()
             sender.stop()

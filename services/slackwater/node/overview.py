@@ -290,6 +290,7 @@ def _fragments(state: ControlState, frames: Iterable[StateFrame]) -> Iterator[Fr
     ready = [frozenset(frame.nodes.ready) for frame in frames]
     fenced = frozenset(number for frame in frames for number in frame.nodes.fenced)
     unplaced = {(q, f): reason for frame in frames for q, f, reason in frame.nodes.unplaced}
+    deleted = {*state.queries_wanted(Wanted.DELETED)}
     for spec in fragment_specs(state):
         key, name = (spec.query, spec.fragment), process_of(spec.query, spec.fragment)
         copies = [frame.state.placement.get(key) for frame in frames]
@@ -301,7 +302,8 @@ def _fragments(state: ControlState, frames: Iterable[StateFrame]) -> Iterator[Fr
         placed, node = copies[0], next(running, None)
         reason = f" ({unplaced[key]})" if key in unplaced else ""
         if node is not None:
-            yield FragmentRow(name, node, "ready")
+            if spec.query not in deleted:  # else it has ended
+                yield FragmentRow(name, node, "ready")
         elif placed is None:
             yield FragmentRow(name, "", "unplaced", f"placed nowhere{reason}")
         elif placed.number in fenced:
