@@ -16,6 +16,7 @@ from tests.waiting import eventually_async
 
 from slackwater.controller.links import StateFrame
 from slackwater.node.recorded import fragment_specs, process_of
+from slackwater.protocols.iads.control_state import Wanted
 from slackwater.runtime.logs.kafka import KafkaTransport
 
 
@@ -61,22 +62,31 @@ class Nodes:
         done = await asyncio.to_thread(
             subprocess.run, command, env=env, capture_output=True, text=True, check=False
         )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        printed = done.stdout + done.stderr
+        # A test makes no claim on the time of answers: `status` may say that they were late.
+        reported = (" is OVERLOADED: ", " is LATE: ")
+        is_late = words[0] == "status" and any(each in done.stderr for each in reported)
+        assert done.returncode == (1 if is_late else code), printed
+        return printed
 
     async def frame(self) -> StateFrame:
         return await self.cluster.state(next(iter(self.cluster.processes)))
 
     async def places(self, *ignored: str) -> dict[str, str]:
-        """Where each fragment is ready; empty while one is not. ``ignored``: queries."""
+        """Where each fragment is ready; empty while one is not. ``ignored``: queries.
+
+        A deletion that has been carried out is left out.
+        """
         frame, found = await self.frame(), {}
+        deleted = frame.state.queries_wanted(Wanted.DELETED)
         for spec in fragment_specs(frame.state):
             if spec.query in ignored or spec.fragment == "absent":
                 continue
             entry = frame.state.placement.get((spec.query, spec.fragment))
             if entry is None or entry.number not in frame.nodes.ready:
                 return {}
-            found[process_of(spec.query, spec.fragment)] = entry.node
+            if spec.query not in deleted:
+                found[process_of(spec.query, spec.fragment)] = entry.node
         return found
 
     async def run_on(self, *nodes: str, ignored: str = "") -> dict[str, str]:

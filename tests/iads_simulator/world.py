@@ -310,6 +310,11 @@ class World:
         overridden = node.object.take_overridden()
         self.history.overridden |= {*overridden}
         self.history.named[node.life] |= {s for s in overridden if s.sender == node.name}
+        self._forgets(node)
+
+    def _forgets(self, node: _Node) -> None:
+        """Acknowledge the view, so that tombstones are dropped."""
+        assert node.member is not None
         if node.object.state.has_tombstones():
             self._count += 1
             view = node.member.endpoint.myview.number

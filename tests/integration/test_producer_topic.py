@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import sys
 import time
@@ -137,3 +138,14 @@ def test_a_topic_that_refuses_a_message_by_its_size_is_an_error(bootstrap: str) 
         with pytest.raises(ProducerError, match=r"set message\.max\.bytes"):
             sender.close(timeout_s=120)
     assert committed(bootstrap, topic) == []
+
+
+def test_the_page_on_a_topic(bootstrap: str) -> None:
+    page = (ROOT / "docs/howto/send-from-python.md").read_text()
+    (text,) = re.findall(r"^```python\n(with slackwater.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    ensure_topics(bootstrap, [TopicLayout("lab-readings", 1, {})], 120)
+    readings = [{"node": "a", "ts": i, "t": i / 2} for i in range(5)]
+    for count in (3, 5):
+        names = {"slackwater": slackwater, "readings": readings[:count]}
+        exec(text.replace("127.0.0.1:9092", bootstrap), names)
+    assert committed(bootstrap, "lab-readings") == readings

@@ -293,7 +293,7 @@ def changes_queries(shell: Shell, commands: str, added: set[str]) -> None:
     assert done.returncode == 0, done.stderr
     for name in added:
         assert f"query {name} runs; its event time starts at " in done.stdout
-    assert "its inputs are kept for 30d; what is deleted before it is resumed" in done.stdout
+    assert "its inputs are kept for 30d: readings that are deleted before" in done.stdout
     reported = ["is paused", "is resumed", "is deleted; its results stay"]
     assert [what for what in reported if f"query worst {what}" not in done.stdout] == []
     there = "slackwater query list"

@@ -59,6 +59,18 @@ class Sharing:
 
 
 @dataclass(frozen=True, slots=True)
+class Added:
+    """Query v: it is applied at run time, and has children of its own over some of q's streams."""
+
+    children: tuple[tuple[str, ...], ...] = (("s1",),)
+    replicas: int = 1
+    parts: int = 1
+    window_us: int = 1 * SECOND
+    slide_us: int = 1 * SECOND
+    rows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Machines:
     """Controllers and nodes, and the network between them."""
 
@@ -126,6 +138,8 @@ class WorldConfig:
     """The reader of the results."""
     sharing: Sharing | None = None
     """The reader of the children; a run has at most one of the two."""
+    added: Added | None = None
+    """With machines: a query that is applied at run time."""
     name: str = "q"
     reads: WorldConfig | None = None
     """For p: the query whose results it reads."""
@@ -138,8 +152,17 @@ class WorldConfig:
 
     @cached_property
     def reader(self) -> WorldConfig | None:
-        """The query that reads this one's results or children."""
-        chain, sharing = self.chain, self.sharing
+        """The query that reads this one's results or children, or is applied at run time."""
+        chain, sharing, added = self.chain, self.sharing, self.added
+        if added is not None:
+            assert chain is None, "a run has at most two queries"
+            assert sharing is None, "a run has at most two queries"
+            return replace(
+                self, name="v", added=None, join_us=0, children=added.children,
+                replicas=added.replicas, parts=added.parts, rows=added.rows,
+                window_us=self.w_us if added.rows else added.window_us,
+                slide_us=self.w_us if added.rows else added.slide_us,
+            )  # fmt: skip
         if sharing is not None:
             assert chain is None, "a run has at most two queries"
             return replace(
@@ -211,7 +234,9 @@ class WorldConfig:
     @cached_property
     def all_streams(self) -> tuple[str, ...]:
         """The streams of the whole deployment."""
-        return self.sources if self.reader is None else self.reader.sources
+        if self.reader is None or self.added is not None:
+            return self.sources  # the added query reads some of them
+        return self.reader.sources
 
     def fields_of(self, source: str) -> tuple[str, ...]:
         """Return the fields of an input: one for a stream, one per figure and field for a query."""

@@ -67,6 +67,8 @@ OF_MACHINES: Final = (
     "drain",
     "move",
     "pause-query",
+    "apply",
+    "delete",
 )
 """Faults and operations of runs with machines."""
 

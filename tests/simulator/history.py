@@ -77,6 +77,10 @@ class OfQuery:
     """Times at which a stage had no working copy (guarantee-2 does not apply)."""
     ordered_logs: OrderedLogs = field(default_factory=dict)
     """By (child, replica, line): all records ever in them that decode."""
+    later_logs: list[OrderedLogs] = field(default_factory=list)
+    """Those of each later generation."""
+    deleted_at: int = -1
+    """When its deletion was requested first; -1: never."""
 
 
 @dataclass
@@ -110,8 +114,22 @@ class History(OfQuery):
     """With machines, at the end: names and numbers of what each node is to run."""
     running: list[tuple[str, str]] = field(default_factory=list)
     """With machines, at the end: what runs, and on which node."""
+    alive: list[tuple[str, str]] = field(default_factory=list)
+    """With machines, at the end: all processes, and what aggregators have, and on which node."""
+    to_run: list[str] = field(default_factory=list)
+    """With machines, at the end: what is to run, by the recorded queries."""
     not_ready: list[str] = field(default_factory=list)
     """With machines, at the end: what the planning controller takes to be not ready."""
+    accepted: list[str] = field(default_factory=list)
+    """With machines: the queries, and their generations, whose ``apply`` was confirmed."""
+    deleted: list[str] = field(default_factory=list)
+    """With machines: the queries whose deletion was confirmed."""
+    recorded: list[str] = field(default_factory=list)
+    """With machines, at the end: the recorded queries that are not deleted."""
+    tombstones: list[str] = field(default_factory=list)
+    """With machines, at the end: the recorded queries that were deleted in an earlier view."""
+    registered: dict[str, str] = field(default_factory=dict)
+    """With machines, at the end: the state of each query that is registered in Kafka."""
     reader: OfQuery | None = None
     """The history of the query that reads this one's results or children."""
 

@@ -1,4 +1,4 @@
-"""Mutants of placement numbers in the logs (trace-41).
+"""Mutants of placement numbers in the logs (trace-41), and of deletions on nodes.
 
 Each is detected by a unit test or a scenario. Most of them are also detected by seeds of
 ``python -m tests.simulator --machines``.
@@ -13,6 +13,9 @@ from tests.simulator.mutation import Edit, Mutant
 _start = "slackwater.sessions.orderer_start"
 _progress = "slackwater.sessions.progress"
 _placing = "slackwater.protocols.iads.placing"
+_placement = "slackwater.protocols.iads.placement"
+_placing_unit = "tests.unit.protocols.iads.test_placing"
+_deletions = "tests.simulator.test_deletions"
 _orderer = "tests.unit.sessions.test_orderer_session"
 _root = "tests.unit.sessions.test_root_session"
 _scenario = "tests.scenarios.test_r41_one_replica_on_two_nodes"
@@ -49,18 +52,64 @@ PLACEMENT_MUTANTS: Final = (
         "a root's number counts from its first answer only", "trace-41",
         (Edit(f"{_progress}:PartProgress.claim", "if not config.is_recorded or not self.has_begun:",
               "if True:"),),
-        f"{_scenario}:test_in_a_split_network_no_replica_starts_over_and_over", ("a b n1",),
+        f"{_scenario}:test_in_a_split_network_no_replica_starts_over_and_over", ("a n1",),
     ),
     Mutant(
         "a root claims its part with the number of its predecessor", "trace-41",
         (Edit(f"{_progress}:PartProgress.claim",
               "replace(self.state(config), placement=config.placement)", "self.state(config)"),),
-        f"{_scenario}:test_in_a_split_network_no_replica_starts_over_and_over", ("a b n1",),
+        f"{_scenario}:test_in_a_split_network_no_replica_starts_over_and_over", ("a n1",),
     ),
     Mutant(
         "when halves merge, what runs in the other one is moved", "trace-41",
         (Edit(f"{_placing}:Placing.view", "if self._members and members - self._members:",
               "if False:"),),
         f"{_scenario}:test_nothing_moves_when_the_halves_merge", ("a b n1",),
+    ),
+    Mutant(
+        "a tombstone is dropped before the deletion has been carried out", "deletion",
+        (Edit(f"{_placing}:Placing.may_forget", "entry.number in ended", "True"),),
+        f"{_deletions}:test_a_tombstone_outlives_views_until_the_deletion_has_been_carried_out",
+    ),
+    Mutant(
+        "a tombstone stays for ever", "deletion",
+        (Edit(f"{_placing}:Placing.heartbeat", "now, frozenset(ended))", "now)"),),
+        f"{_deletions}:test_a_tombstone_outlives_views_until_the_deletion_has_been_carried_out",
+    ),
+    Mutant(
+        "the deletion of an earlier placement counts", "deletion",
+        (Edit(f"{_placing}:Placing.may_forget", "entry.number in ended", "ended"),),
+        f"{_placing_unit}:"
+        "test_a_deletion_is_placed_again_if_its_node_is_lost_before_it_has_carried_it_out",
+    ),
+    Mutant(
+        "a deletion is not placed again on another node", "deletion",
+        (Edit(f"{_placement}:_table_of", "known, deleted = {*state.queries, STREAMS}",
+              "known, deleted = {*state.live_queries(), STREAMS}"),),
+        f"{_deletions}:test_a_deletion_is_carried_out_by_another_node_if_its_node_has_died",
+    ),
+    Mutant(
+        "what was registered after its deletion stays", "deletion",
+        (Edit("slackwater.node.recorded:deleted_since", "in generations.items()", "in ()"),),
+        f"{_deletions}:"
+        "test_what_a_node_registers_without_knowing_of_the_deletion_is_deleted", (False,),
+    ),
+    Mutant(
+        "a tombstone that was dropped is no deletion", "deletion",
+        (Edit("slackwater.node.recorded:deleted_since", "generation < state.generation_unused",
+              "False"),),
+        f"{_deletions}:"
+        "test_what_a_node_registers_without_knowing_of_the_deletion_is_deleted", (True,),
+    ),
+    Mutant(
+        "a deletion stays on a node that drains", "deletion",
+        (Edit("slackwater.protocols.iads.control_object:ControlObject._move", "and not is_planned",
+              ""),),
+        f"{_deletions}:test_a_deletion_is_carried_out_by_another_node_if_its_node_drains",
+    ),
+    Mutant(
+        "what has ended on a node that is lost is not placed again", "deletion",
+        (Edit(f"{_placement}:_has_ended", "and entry.node in table.takers", ""),),
+        f"{_deletions}:test_a_deletion_that_was_carried_out_is_forgotten_although_its_node_has_died",
     ),
 )  # fmt: skip

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from tests.simulator.clock import MS, SECOND
-from tests.simulator.config import ROW_BYTES, Chain, Machines, Sharing, WorldConfig, spread
+from tests.simulator.config import ROW_BYTES, Added, Chain, Machines, Sharing, WorldConfig, spread
 from tests.simulator.faults import (
     Fault,
     plan,
@@ -55,6 +55,8 @@ class Plan:
             config["machines"] = asdict(self.config.machines)
         if self.config.sharing is not None:
             config["sharing"] = asdict(self.config.sharing)
+        if self.config.added is not None:
+            config["added"] = asdict(self.config.added)
         complete = {"seed": self.seed, "length_us": self.length_us, "config": config}
         return json.dumps({**complete, "faults": [str(f) for f in self.faults]})
 
@@ -80,6 +82,10 @@ class Plan:
             of = config["machines"]
             named = {name: tuple(of[name]) for name in ("controllers", "nodes")}
             config["machines"] = Machines(**{**of, **named})
+        if "added" in config:
+            added = {k: v for k, v in config["added"].items() if k != "children"}
+            children = tuple(map(tuple, config["added"]["children"]))
+            config["added"] = Added(children=children, **added)
         if "sharing" in config:
             config["sharing"] = Sharing(**config["sharing"])
         faults = tuple(Fault.parse(text) for text in data["faults"])

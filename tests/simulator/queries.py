@@ -76,6 +76,8 @@ class SimQuery:
         self.roots: dict[int, SimRoot] = {}
         self._history = history
         self._down_since: int | None = None
+        self.successors: list[SimQuery] = []
+        """With machines: its later generations, which answer in its place."""
         self._is_judged = not generation_of(self.name)
         """Whether it is to answer; a new generation is not before it has taken over."""
 
@@ -364,7 +366,7 @@ class SimQuery:
         if not self._is_judged:
             return
         now = self.world.scheduler.now
-        bad = not self._is_available()
+        bad = not any(query.is_available() for query in (self, *self.successors))
         if bad and self._down_since is None:
             self._down_since = now
         elif not bad and self._down_since is not None:
@@ -376,12 +378,14 @@ class SimQuery:
         self.judge()
         if self._down_since is not None:
             self._history.unavailable.append((self._down_since, self.world.scheduler.now))
+        logs = self._history.ordered_logs
         if generation_of(self.name):
-            return  # the checkers of logs know one generation
+            logs = {}
+            self._history.later_logs.append(logs)
         for child in range(len(self.config.children)):
             for replica in range(self.config.replicas):
                 for line in (0, 1):
-                    self._history.ordered_logs[child, replica, line] = [
+                    logs[child, replica, line] = [
                         (offset, value)
                         for offset, value in self.ordered_log(child, replica, line).all_values()
                         if isinstance(value, OrderedRecord)
@@ -398,7 +402,8 @@ class SimQuery:
                 held[root.name] = root.core.held_slices
         return held
 
-    def _is_available(self) -> bool:
+    def is_available(self) -> bool:
+        """Return whether each stage has a working copy."""
         if not self.world.broker.up:
             return False
         roots = self.roots.values()

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tests.simulator.clock import MS, SECOND
 from tests.simulator.config import START_TIME_US, WorldConfig
-from tests.simulator.faults import Fault
+from tests.simulator.faults import OF_MACHINES, Fault
 from tests.simulator.plans import Plan
 from tests.simulator.run import Outcome, run
 
@@ -120,8 +120,14 @@ def _fits(fault: Fault, config: WorldConfig) -> bool:
                 and int(replica) < of.replicas
                 for of in queries
             )
-        case "broker" | "truncate":
+        case "broker" | "truncate" | "change":
             return True
+        case "apply" | "delete":
+            return config.added is not None
+        case "move":
+            return whom.split()[0] in config.names
+        case what if what in OF_MACHINES:
+            return config.machines is not None
         case _:
             return whom in config.names
 
@@ -131,6 +137,7 @@ def _fits(fault: Fault, config: WorldConfig) -> bool:
 SIMPLER: Final[list[Callable[[WorldConfig], WorldConfig]]] = [
     lambda c: replace(c, chain=None),
     lambda c: replace(c, sharing=None),
+    lambda c: replace(c, added=None),
     lambda c: _shared(c, slide_us=c.sharing.window_us) if c.sharing else c,
     lambda c: _shared(c, window_us=2 * c.window_us, slide_us=2 * c.window_us),
     lambda c: replace(c, join_us=0),

@@ -25,7 +25,7 @@ from tests.simulator.checkers import (
 )
 from tests.simulator.checkers.facts import Facts
 from tests.simulator.clock import MS, SECOND
-from tests.simulator.config import Chain, Machines, Sharing, WorldConfig
+from tests.simulator.config import START_TIME_US, Added, Chain, Machines, Sharing, WorldConfig
 from tests.simulator.faults import Fault
 from tests.simulator.history import Committed, History, Note, Outage, Sample
 from tests.simulator.plans import Plan
@@ -356,9 +356,15 @@ def test_a_doctored_history_of_a_reader_is_noticed(
 
 @cache
 def _on_machines() -> History:
-    """A run in which a node is killed and comes back."""
-    fault = Fault(5 * SECOND, "node-kill", "n1", 4 * SECOND)
-    outcome = run(Plan(1, WorldConfig(machines=Machines()), 10 * SECOND, (fault,)))
+    """A run in which q is changed, v is applied and deleted, and a node is killed."""
+    faults = (
+        Fault(2 * SECOND, "apply"),
+        Fault(3 * SECOND, "change"),
+        Fault(5 * SECOND, "node-kill", "n1", 4 * SECOND),
+        Fault(7 * SECOND, "delete"),
+    )
+    config = WorldConfig(machines=Machines(), added=Added())
+    outcome = run(Plan(1, config, 10 * SECOND, faults))
     assert outcome.violation is None, str(outcome)
     return outcome.history
 
@@ -385,9 +391,61 @@ def _is_not_ready(history: History) -> None:
     history.not_ready.append("q/root.0")
 
 
+def _of_a_deleted_query_is_left(history: History) -> None:
+    history.alive.append(("orderer/v.0.a", "n1"))
+
+
+def _of_an_earlier_generation_is_left(history: History) -> None:
+    history.running.append(("root/q.0", "n1"))
+
+
+def _is_aggregated_elsewhere(history: History) -> None:
+    name, node = next(each for each in history.alive if each[0].startswith("orderer/"))
+    history.alive.append((name, {"n1": "n2"}.get(node, "n1")))
+
+
+def _is_deleted_and_recorded(history: History) -> None:
+    history.recorded.append("v")
+
+
+def _is_applied_and_lost(history: History) -> None:
+    history.accepted.append("w")
+
+
+def _is_changed_and_lost(history: History) -> None:
+    history.accepted.append("q.g2")
+
+
+def _is_registered_for_ever(history: History) -> None:
+    history.registered["v"] = "running"
+
+
+def _is_never_forgotten(history: History) -> None:
+    history.tombstones.append("v")
+
+
 def _starts_over_and_over(history: History) -> None:
     name, node = history.running[0]
     history.notes += [Note(n, name, f"started on {node}") for n in range(100)]
+
+
+def test_a_query_that_is_deleted_owes_its_answers_until_then() -> None:
+    faults = Fault(1 * SECOND, "apply"), Fault(9 * SECOND, "delete")
+    config = WorldConfig(
+        machines=Machines(),
+        added=Added(window_us=200 * MS, slide_us=200 * MS),
+        bound_us=300 * MS,
+        margin_us=20 * MS,
+        pace=0.3,
+    )
+    outcome = run(Plan(1, config, 10 * SECOND, faults))
+    assert outcome.violation is None, str(outcome)
+    added = outcome.history.reader
+    assert added is not None
+    added.committed = [each for each in added.committed if each.at < START_TIME_US + 5 * SECOND]
+    with pytest.raises(Violation, match="has no answer") as raised:
+        check(outcome.history)
+    assert raised.value.guarantee == "bounded"
 
 
 @pytest.mark.parametrize(
@@ -398,6 +456,14 @@ def _starts_over_and_over(history: History) -> None:
         _does_not_run,
         _is_placed_nowhere,
         _is_not_ready,
+        _of_a_deleted_query_is_left,
+        _of_an_earlier_generation_is_left,
+        _is_aggregated_elsewhere,
+        _is_deleted_and_recorded,
+        _is_applied_and_lost,
+        _is_changed_and_lost,
+        _is_registered_for_ever,
+        _is_never_forgotten,
         _starts_over_and_over,
     ],
 )

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["START_TIME_US", "Chain", "History", "World", "WorldConfig", "spread"]
 
-_OF_Q: Final = re.compile(r"(orderer/q|root/q|sw\.ordered\.q|sw\.deltas\.q)\.(?!g1)")
+_OF_Q: Final = re.compile(r"(orderer/q|root/q|sw\.ordered\.q|sw\.deltas\.q)\.(?!g\d)")
 _LATE = "sends of "
 _OVERLOAD = "machine of "
 FOLLOW_US = 200_000
@@ -511,7 +511,7 @@ class World:
         """A fault's target; after a change its counterpart in the new generation."""
         if self.q.name == "q" or any(self._present(n) is None for n in self.q.config.root_names):
             return whom
-        return _OF_Q.sub(r"\1.g1.", whom)
+        return _OF_Q.sub(rf"\1.g{generation_of(self.q.name)}.", whom)
 
     # Logs.
 

@@ -202,7 +202,7 @@ def status(
     With controllers also: their view, the nodes, and where each fragment runs.
 
     Exit code 1 if a process is missing, a query's answers exceed their bound, a fragment does not
-    run on its node, or a node reports a problem, as a clock that is off.
+    run on its node, or a node reports a problem, such as a clock that is off by too much.
 
     Example: slackwater status --watch
     """
@@ -340,14 +340,14 @@ def doctor(data_dir_: DataDirOption = None) -> None:
     """
     from slackwater.cli.doctor import examine
 
-    ill = 0
+    failed = 0
     for finding in examine(data_dir(data_dir_)):
         emit(f"{'ok  ' if finding.ok else 'BAD '} {finding.subject:<12} {finding.text}")
         if not finding.ok:
             emit(f"     {'':<12} -> {finding.repair}")
-            ill += 1
-    if ill:
-        raise EnvironmentProblem(f"{ill} of the checks failed")
+            failed += 1
+    if failed:
+        raise EnvironmentProblem(f"{failed} of the checks failed")
 
 
 @app.command()

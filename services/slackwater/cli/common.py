@@ -77,37 +77,37 @@ def reach_kafka(
     """Return the cluster if Kafka answers; else raise a one-sentence error, exit code 3."""
     from slackwater.runtime.local.broker import why_no_answer
 
-    cluster, emitted_by = _cluster(bootstrap, kafka_config, data_dir(directory), role)
-    check_address(cluster.bootstrap, emitted_by)
+    cluster, origin = _cluster(bootstrap, kafka_config, data_dir(directory), role)
+    check_address(cluster.bootstrap, origin)
     why = why_no_answer(cluster, ANSWER_S_MAX)
     if why is not None:
         raise EnvironmentProblem(
-            f"no broker answers at {cluster} (from {emitted_by}) within {ANSWER_S_MAX:g} s ({why}):"
+            f"no broker answers at {cluster} (from {origin}) within {ANSWER_S_MAX:g} s ({why}):"
             " is `slackwater up` running?"
         )
     return cluster
 
 
-def check_address(bootstrap: str, emitted_by: str) -> None:
-    """Raise ``UsageError`` unless these are valid addresses, which retrying cannot change."""
+def check_address(bootstrap: str, origin: str) -> None:
+    """Raise ``UsageError`` unless all addresses are HOST:PORT, since retries would be useless."""
     if not all(map(_is_address, bootstrap.split(","))):
-        raise UsageError(f"{emitted_by} has {bootstrap!r}: write host:port")
+        raise UsageError(f"{origin} has {bootstrap!r}: write host:port")
 
 
 def find_names(given: str | None, bootstrap: str | None, directory: Path | None = None) -> Names:
     """Return the deployment's topic names; ``bootstrap`` is the option, or None."""
     from slackwater.runtime.local.datadir import read_run
 
-    emitted_by = "--prefix"
+    origin = "--prefix"
     if given is None:
-        given, emitted_by = settings().prefix, "SLACKWATER_PREFIX"
+        given, origin = settings().prefix, "SLACKWATER_PREFIX"
     if given is None:
         address = settings().bootstrap if bootstrap is None else bootstrap
         # Without an address run.json must exist; with one it is optional.
         run = read_run(data_dir(directory)) if address is None else _run_at(address, directory)
         return Names() if run is None else run.names
     if (reason := why_no_prefix(given)) is not None:
-        raise UsageError(f"{emitted_by}: {reason}")
+        raise UsageError(f"{origin}: {reason}")
     return Names(given)
 
 
@@ -142,9 +142,9 @@ def _cluster(
         (settings().bootstrap, "SLACKWATER_BOOTSTRAP"),
         (in_file, str(config)),
     ]
-    for address, emitted_by in named:
+    for address, origin in named:
         if address is not None:
-            return Cluster(address, PLAINTEXT if found is None else found.security), emitted_by
+            return Cluster(address, PLAINTEXT if found is None else found.security), origin
     path, run = directory / RUN_FILE, read_run(directory)
     if run is None:
         raise EnvironmentProblem(

@@ -10,7 +10,7 @@ from slackwater.node.asking import ControllersAsked
 from slackwater.node.overview import Overview, overview_of
 
 LOCAL: Final = "that of `slackwater up`"
-"""Stands for the address of the controller of `up` while it has none."""
+"""Shown in place of an address while the controller of `up` does not run."""
 
 
 class Controls:
@@ -34,7 +34,7 @@ class Controls:
         self._runner = self._asked = None
 
     def look(self) -> Overview | None:
-        """Return what the controllers say now; None if no controller is known."""
+        """Return what the controllers report now; None if no controller is known."""
         if self._reach is None or self._runner is None or self._asked is None:
             return None
         if not self._reach.addresses:

@@ -23,14 +23,14 @@ def controller(
     ],
     data: Annotated[
         Path,
-        typer.Option("--data", metavar="DIR", help="Directory for state and numbers; never share."),
+        typer.Option("--data", metavar="DIR", help="Directory for its state; not shared."),
     ],
     peers: Annotated[
         str,
         typer.Option(
             "--peers",
             metavar="NAME=HOST:PORT,...",
-            help="All controllers; the same names at each of them.",
+            help="All controllers, with this one; the same list for each of them.",
         ),
     ] = "",
     secret_file: Annotated[

@@ -1,4 +1,4 @@
-"""Where a command reaches a controller: one of ``--controllers``, or the one of a running `up`."""
+"""Finds the controllers of a command: those of ``--controllers``, or that of a running `up`."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def find_controllers(
     """Return the controllers of the options, else that of the `slackwater up` of this Kafka.
 
     None: no option is given, and no `slackwater up` with this data directory uses this Kafka. If
-    the controller of `up` does not run, there are no addresses, and the advice says so.
+    the controller of `up` does not run, there are no addresses, and the advice gives the reason.
 
     Raises:
         UsageError: an option is wrong.
@@ -121,7 +121,7 @@ def find_controllers(
         try:
             run = read_run(data_dir)
         except EnvironmentProblem:
-            return None  # what is wrong with the file is said where its processes are read
+            return None  # ``status`` reports a damaged file when it reads the processes from it
         if run is None or run.bootstrap != cluster.bootstrap or not is_running(data_dir):
             return None
         try:

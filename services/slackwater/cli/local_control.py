@@ -1,4 +1,4 @@
-"""The control plane of `slackwater up`: one controller and one agent, in its own process.
+"""The control plane of `slackwater up`: one controller and one agent, in the command's process.
 
 Clients on this machine connect to a port on loopback, whose address and secret are in the data
 directory, readable by its owner only. The pipeline does not depend on the controller: if it fails,
@@ -41,7 +41,11 @@ class LocalControl:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Open the record, and serve clients; ``EnvironmentProblem`` if it cannot be opened."""
+        """Open the controller's state and serve clients.
+
+        Raises:
+            EnvironmentProblem: the state cannot be opened.
+        """
         make_private(self._folder)
         self._store = open_store(self._folder, NAME)
         await self._agent.begin()
@@ -66,11 +70,11 @@ class LocalControl:
         write_atomically(self._folder / ADDRESS_FILE, f"{started.result()}\n")
 
     async def stop(self) -> None:
-        """End both; allowed at any time."""
+        """Stop controller and agent; may be called at any time."""
         self._stopping.set()
         (self._folder / ADDRESS_FILE).unlink(missing_ok=True)
         for task in self._tasks[1:]:
-            task.cancel()  # the first one, the controller's, ends by itself
+            task.cancel()  # the first task, the controller's, ends by ``_stopping``
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._store is not None:
             self._store.close()
@@ -94,7 +98,7 @@ def where(data_dir: Path) -> tuple[Address, bytes]:
     """Return the address and the secret of the controller of a running `slackwater up`.
 
     Raises:
-        EnvironmentProblem: none runs.
+        EnvironmentProblem: no deployment runs from this data directory.
     """
     folder = data_dir / FOLDER
     try:

@@ -1,4 +1,4 @@
-"""The commands ``slackwater node``: a machine's agent, and what an operator does with machines."""
+"""The commands ``slackwater node``: run a machine's agent; list, drain and remove machines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from slackwater.model.errors import UsageError
 
 ROOM_FRAGMENTS: int = 100
 
-node_app = typer.Typer(help="Machines that run what controllers place on them.")
+node_app = typer.Typer(help="Machines that run the fragments that controllers place on them.")
 
 
 @node_app.callback(invoke_without_command=True)
@@ -37,14 +37,14 @@ def node(
     secret_file: SecretFileOption = None,
     tls_dir: TlsDirOption = None,
     room: Annotated[
-        int, typer.Option("--room", min=0, help="Fragments that this node takes at most.")
+        int, typer.Option("--room", min=0, help="Maximum fragments on this node.")
     ] = ROOM_FRAGMENTS,
     label: Annotated[
         list[str] | None,
         typer.Option("--label", metavar="KEY=VALUE", help="A label. May be repeated."),
     ] = None,
 ) -> None:
-    """Run this machine's part of what the controllers have recorded, until Ctrl-C.
+    """Run the fragments that the controllers place on this machine, until Ctrl-C.
 
     Example: slackwater node --name n1 --controllers 127.0.0.1:7101,127.0.0.1:7102
     --bootstrap 127.0.0.1:9092 --data-dir n1
@@ -57,7 +57,7 @@ def node(
     from slackwater.runtime.service.settings import settings
 
     if name is None or controllers is None:
-        raise UsageError("--name and --controllers are needed")
+        raise UsageError("--name and --controllers are required")
     reach = reach_controllers(controllers, secret_file, tls_dir, None)
     labels = dict(_label(text) for text in label or [])
     config = kafka_config or settings().kafka_config
@@ -90,7 +90,7 @@ def node_list(
     secret_file: SecretFileOption = None,
     tls_dir: TlsDirOption = None,
 ) -> None:
-    """Show the controllers of the present view, the nodes, and where each fragment runs.
+    """Show the controllers of the current view, the nodes, and where each fragment runs.
 
     Example: slackwater node list --controllers 127.0.0.1:7101
     """
@@ -109,7 +109,7 @@ def node_drain(
         bool, typer.Option("--wait", help="Wait until its fragments run elsewhere.")
     ] = False,
 ) -> None:
-    """Move a node's fragments to other nodes. A start of the node ends the draining.
+    """Move a node's fragments to other nodes. Starting the node again ends the drain.
 
     Example: slackwater node drain n1 --wait --controllers 127.0.0.1:7101
     """
@@ -136,8 +136,8 @@ def node_leave(
 ) -> None:
     """Remove a node for good; its fragments are placed elsewhere.
 
-    With --controller: remove a controller for good. Until then the others keep the entries of
-    deleted queries for it.
+    With --controller: remove a stopped controller for good. Until then the others keep the entries
+    of deleted queries for it.
 
     Example: slackwater node leave n1 --controllers 127.0.0.1:7101
     """

@@ -1,4 +1,4 @@
-"""What ``slackwater node list`` and ``drain --wait`` ask of the controllers."""
+"""``slackwater node list`` and ``drain --wait``: read the controllers' state and print it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def print_nodes(reach: Reach) -> None:
     """Print controllers, nodes and fragments.
 
     Raises:
-        CheckFailed: a fragment runs nowhere, or a node cannot carry out what is recorded.
+        CheckFailed: a fragment is not ready on any node, or a node cannot run what is recorded.
         EnvironmentProblem: no controller answers.
     """
     overview = asyncio.run(_overview(reach))
@@ -41,13 +41,13 @@ async def _overview(reach: Reach) -> Overview:
 
 
 def wait_drained(reach: Reach, name: str) -> None:
-    """Wait until nothing is placed on a node and what was there runs elsewhere.
+    """Wait until a node has no fragments and all fragments run on other nodes.
 
     Raises:
         CheckFailed: it takes longer than ``DRAINED_S_MAX``.
     """
     asyncio.run(_wait_drained(reach, name))
-    emit(f"node {name} runs nothing that is needed")
+    emit(f"node {name} is drained: all fragments run on other nodes")
 
 
 async def _wait_drained(reach: Reach, name: str) -> None:

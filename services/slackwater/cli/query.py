@@ -1,4 +1,4 @@
-"""The commands ``slackwater query``: what is registered, and changes at run time."""
+"""The commands ``slackwater query``: show the registered queries, and change them at run time."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def query_apply(
     bootstrap: BootstrapOption = None,
     kafka_config: KafkaConfigOption = None,
 ) -> None:
-    """Start the queries of a file that do not run yet, and change those that run otherwise.
+    """Start the queries of a file that do not run, and change those whose definition differs.
 
     A changed query continues its results as a new generation, from the first window that has no
     stable answer when the new generation is ready.
@@ -147,7 +147,7 @@ def query_pause(
     """Stop computing a query, and keep its positions.
 
     Readings that retention deletes from the source logs before it is resumed are reported as gaps.
-    With the address of Kafka (that of `slackwater up` is known) it prints how long they are kept.
+    The command prints how long they are kept; with --controllers only if --bootstrap is given.
 
     Example: slackwater query pause climate
     """
@@ -160,7 +160,7 @@ def query_pause(
     request_each(reach, PauseQuery, name)
     emit(f"query {name} is paused; `slackwater query resume {name}` continues it")
     if not reach.has_nodes or bootstrap is not None:
-        with suppress(EnvironmentProblem):  # while Kafka is away, the change waits
+        with suppress(EnvironmentProblem):  # without Kafka only this line is missing
             cluster = reach_kafka(bootstrap, kafka_config, directory)
             emit(kept_for(cluster, find_names(prefix, bootstrap, directory), name))
 

@@ -1,4 +1,4 @@
-"""Commands that change queries at run time: requests to the controller of `slackwater up`."""
+"""Commands that change queries at run time: requests to a controller."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _LOOK_S = 0.2
 
 
 def parse_start(text: str) -> Start:
-    """The start of a query: ``now``, ``beginning``, or a time with or without an offset (UTC)."""
+    """Parse the start of a query: ``now``, ``beginning``, or a time, in UTC without an offset."""
     if text == "now":
         return "now"
     if text == "beginning":
@@ -79,7 +79,7 @@ def queries_of(file: Path, only: Sequence[str]) -> tuple[Deployment, list[str]]:
 def apply_queries(
     reach: Reach, deployment: Deployment, names: Sequence[str], start: Start
 ) -> list[str]:
-    """Request those of the queries that do not run yet, or not so; returns their names.
+    """Request the queries that do not run, or whose definition differs; return their names.
 
     A query that runs with another definition is changed: the name is that of the new generation.
     """
@@ -161,7 +161,7 @@ async def _change(
 
 
 def _start_on_nodes(deployment: Deployment, name: str, start: Start) -> Start:
-    """The start as a time: whichever nodes register the query then register the same one."""
+    """Return the start as a time, so that all nodes register the query with the same one."""
     if start != "now":
         return start
     query = deployment.queries[name]
@@ -180,11 +180,11 @@ def _runs(recorded: ControlState, deployment: Deployment, name: str, latest: str
 def request_each(reach: Reach, make: Callable[[str], Operation], query: str) -> None:
     """Request an operation on all generations of a query; during a change there are two.
 
-    The last one is first, since it would else take the place of the earlier one; with
-    ``ResumeQuery`` the earlier one is.
+    The latest generation is requested first: it would replace an earlier one that has stopped.
+    With ``ResumeQuery`` the order is reversed.
 
     Raises:
-        UsageError: it is refused.
+        UsageError: the operation is refused.
         EnvironmentProblem: no controller answers.
     """
     asyncio.run(_request_each(reach, make, query))
@@ -229,7 +229,7 @@ def request(reach: Reach, operation: Operation) -> None:
     """Request one operation of a controller.
 
     Raises:
-        UsageError: it is refused.
+        UsageError: the operation is refused.
         EnvironmentProblem: no controller answers.
     """
     asyncio.run(_request_alone(reach, operation))
@@ -254,7 +254,7 @@ def wait_ready(cluster: Cluster, topics: Names, names: Sequence[str]) -> None:
     """Wait until these queries run, and print the start of their event time.
 
     Raises:
-        CheckFailed: one is not ready in time.
+        CheckFailed: a query is not ready within ``READY_S_MAX``.
     """
     listener = HeartbeatListener(KafkaTransport(cluster, topics)).start()
     found: dict[str, QueryDefinition] = {}

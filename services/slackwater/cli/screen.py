@@ -3,7 +3,7 @@
 ``Board`` holds the last windows and their state; it is pure, with times as arguments. ``render``
 makes a rich table of it, ``PlainLines`` prints lines for a pipe. An UNDO and the answers that
 replace the revoked ones are in one transaction and arrive within a millisecond; the board shows the
-undone state for half a second so that it is visible.
+undone state for 0.6 s so that it is visible.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ class _Looking:
 
     def pictures(self) -> Iterator[Picture]:
         """Yield a picture once all expected processes were received, then every ``WATCH_S``."""
-        # Unexpected processes are not announced, so wait for the whole time.
+        # A process that no query requires has no known name, so listen for the whole time.
         self._listener.wait_for(lambda view: False, LISTEN_S)
         self._queries = self._registered()
         specs = {name: query.spec for name, query in self._queries.items()}
@@ -267,7 +267,7 @@ def registered(cluster: Cluster, names: Names) -> dict[str, QueryDefinition]:
 
 
 def registered_query(cluster: Cluster, names: Names, name: str) -> QueryDefinition:
-    """Return a registered query, of a changed one the latest generation.
+    """Return a registered query; of a changed query, the latest generation.
 
     ``UsageError`` lists the registered ones.
     """
@@ -279,14 +279,14 @@ def registered_query(cluster: Cluster, names: Names, name: str) -> QueryDefiniti
 
 
 def _latest(name: str, queries: Mapping[str, QueryDefinition]) -> QueryDefinition | None:
-    """Return the query of this name, of a changed one the latest generation."""
+    """Return the query of this name; of a changed query, the latest generation."""
     return queries.get(name) or queries.get(latest_generation(name, queries) or name)
 
 
 def kept_for(cluster: Cluster, names: Names, query: str) -> str:
     """Return a line on how long the inputs of a paused query are kept.
 
-    Proxies go on writing the source logs of a paused query, so only the logs' retention counts.
+    Proxies continue to write the source logs of a paused query, so only the logs' retention counts.
 
     Raises:
         EnvironmentProblem: Kafka does not answer, or the query is not registered yet.
@@ -301,10 +301,10 @@ def kept_for(cluster: Cluster, names: Names, query: str) -> str:
     inputs = [t for t in topics if any(_is_input(t, s, names) for s in found.spec.sources)]
     kept = [ms for ms in retention_ms(cluster, inputs, ASK_S_MAX).values() if ms >= 0]
     if not kept:
-        return "its inputs are kept without end"
+        return "its inputs are kept forever"
     return (
-        f"its inputs are kept for {format_duration_us(1_000 * min(kept))}; what is deleted before"
-        " it is resumed is lost to it, and is reported as lost"
+        f"its inputs are kept for {format_duration_us(1_000 * min(kept))}: readings that are"
+        " deleted before it is resumed are reported as gaps"
     )
 
 

@@ -166,7 +166,7 @@ def look_at(
         if not name.startswith(f"{HOST}/")  # its fragments are shown
     )
     at_work = {row.process for row in rows if row.last_heartbeat is not None and not row.failing}
-    if node_aggregators(at_work):  # which replica's they are depends on the placement
+    if node_aggregators(at_work):  # a node's aggregator may serve any replica
         replicas = max((spec.replicas for spec in specs.values()), default=0)
         at_work |= {aggregator_process(replica) for replica in range(replicas)}
     late = {
@@ -186,7 +186,7 @@ def _other_proxies(latest: Mapping[str, ObservedHeartbeat]) -> Iterator[str]:
 
 
 def _shared_by(queries: Mapping[str, QueryDefinition]) -> dict[str, tuple[str, ...]]:
-    """For the orderers and roots of queries that share: the registered queries that do."""
+    """Map each orderer and root of shared children to the registered queries that share them."""
     found: dict[str, tuple[str, ...]] = {}
     for query in queries.values():
         readers = tuple(name for name in query.spec.shared_by if name in queries)
@@ -227,7 +227,7 @@ def _place(beat: Heartbeat) -> Iterator[str]:
 
 
 def _held(beat: Heartbeat) -> Iterator[str]:
-    """Report a fragment that holds too much in memory."""
+    """Report a fragment that was restarted because it held too much in memory."""
     if HELD_BYTES in beat.detail:
         held, bound = (beat.detail[each] / 2**20 for each in (HELD_BYTES, HELD_BYTES_MAX))
         yield f" restarted: kept {held:.1f} MiB of an input in memory, limit {bound:.1f} MiB"

@@ -28,7 +28,7 @@ from slackwater.protocols.iads.control_state import ControlState
 from slackwater.protocols.iads.messages import GroupMessage, Stamp
 from slackwater.protocols.iads.topology import MEMBERS_MAX
 
-PROTOCOL_VERSION: Final = 4
+PROTOCOL_VERSION: Final = 5
 FRAME_BYTES_MAX: Final = MEMBERS_MAX * CONTROL_STATE_BYTES_MAX
 """The state after a merge is at most the sum of what the members had."""
 HELLO_BYTES_MAX: Final = 4096
@@ -126,7 +126,8 @@ class NodeBeat:
 
     ``problem`` is why the node cannot carry out the record, or endangers the bounds of queries;
     empty if there is none. The offset is that of the node's wall clock from the receiver's, and the
-    error is its largest possible one; the error is negative before the first measurement.
+    error is its largest possible one; the error is negative before the first measurement. ``ended``
+    has the numbers of the fragments there of deleted queries that have carried out the deletion.
     """
 
     node: str
@@ -135,6 +136,7 @@ class NodeBeat:
     problem: str = ""
     clock_offset_us: int = 0
     clock_error_us: int = -1
+    ended: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

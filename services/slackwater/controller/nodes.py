@@ -34,6 +34,7 @@ class ConnectedNodes:
         state: returns the record's present state.
         frame: returns a frame with this state.
         request: requests a move.
+        planned: called after each plan, so after each change of the record or of a heartbeat.
     """
 
     def __init__(
@@ -44,10 +45,12 @@ class ConnectedNodes:
         state: Callable[[], ControlState],
         frame: Callable[[], StateFrame],
         request: Callable[[MoveFragment], None],
+        planned: Callable[[], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._placing = Placing(name, specs_of, self._now())
-        self._state, self._frame, self._request = state, frame, request
+        self._state, self._frame = state, frame
+        self._request, self._planned = request, planned
         self._links: dict[str, FrameLink] = {}
         self._sending: asyncio.TimerHandle | None = None
         self._reported: dict[str, NodeBeat] = {}
@@ -87,11 +90,18 @@ class ConnectedNodes:
                 )
             self._links[beat.node] = link
             link.send(self._frame())
-        self._placing.heartbeat(beat.node, beat.ready, beat.fenced, self._now())
+        self._placing.heartbeat(beat.node, beat.ready, beat.fenced, self._now(), beat.ended)
         last = self._reported.get(beat.node)
         self._reported[beat.node] = beat
         if other is not link or last is None or _without_clock(last) != _without_clock(beat):
             self._wake.set()
+
+    def may_forget(self, state: ControlState) -> bool:
+        """Whether nodes have carried out all deletions of a state; False after an error."""
+        try:
+            return self._placing.may_forget(state)
+        except Exception:  # noqa: BLE001 -- the plan of this state fails too, and logs the error
+            return False
 
     def closed(self, link: FrameLink) -> None:
         """Handle the end of a connection."""
@@ -130,6 +140,7 @@ class ConnectedNodes:
             self._wake.clear()
             for move in self._plan(now):
                 self._request(move)
+            self._planned()
             await asyncio.sleep(PLAN_S_MIN)
             due = self._placing.next_deadline(now)
             with suppress(TimeoutError):

@@ -128,7 +128,7 @@ class Controller:
             store: its file.
             admit: returns why a client's operation is refused; empty if it is not.
             on_state: called with the object's state after each change.
-            may_forget: returns whether tombstones of a state may be dropped.
+            may_forget: returns whether tombstones of a state may be dropped; without nodes.
             specs_of: returns what is to run on nodes in a state; None: no node may connect.
             clock: makes a clock with the machine's present time, with which nodes compare theirs.
         """
@@ -137,6 +137,8 @@ class Controller:
         self._specs_of, self._clock = specs_of, clock
         self._nodes: ConnectedNodes | None = None
         self._reported: ControlState | None = None
+        self._acknowledged = -1
+        """The view that it has acknowledged last."""
         self._is_started = asyncio.Event()
         self._store = store
         self._object = ControlObject(frozenset(config.roster), store.state)
@@ -197,6 +199,7 @@ class Controller:
                 state=lambda: self._object.state,
                 frame=lambda: self._state_frame(0),
                 request=self.request,
+                planned=lambda: self._step(self._acknowledge()),
             )
             tasks = [asyncio.create_task(self._guard(self._nodes.run()))]
         self._step(self._member.start(self._now()))
@@ -265,9 +268,17 @@ class Controller:
             link.send(RefreshFrame(view.number, tuple(sorted(view.names)), overridden))
         if self._nodes is not None:
             self._nodes.view(view.number, frozenset(view.names))
-        state = self._object.state
-        if not state.has_tombstones() or not self._may_forget(state):
+        return self._acknowledge()
+
+    def _acknowledge(self) -> list[MemberEffect]:
+        """Acknowledge the view, once, when its deletions have been carried out."""
+        view, state = self._member.endpoint.myview, self._object.state
+        if view.number == self._acknowledged or not state.has_tombstones():
             return []
+        may_forget = self._may_forget if self._nodes is None else self._nodes.may_forget
+        if not may_forget(state):
+            return []
+        self._acknowledged = view.number
         return self._member.request(_OWN, AcknowledgeView(view.number), self._now())
 
     async def _tick(self) -> None:

@@ -1,5 +1,6 @@
-"""Reads the deployment file and checks it: from YAML to a ``Deployment``, or all its errors.
+"""Reads and checks the deployment file.
 
-``parse`` is the entrance. Shapes are Pydantic models; what depends on several fields is checked for
-each stream and each query by itself, so that one run finds every error.
+``parse`` is the entry point. It returns a ``Deployment``, or raises one error that lists everything
+that is wrong with the file. Pydantic models (``shapes``) check the fields and their types. Each
+stream and each query is checked by itself, so that one run reports all errors.
 """

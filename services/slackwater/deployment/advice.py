@@ -12,7 +12,9 @@ from slackwater.model.durations import format_duration_us
 from slackwater.primitives.windows import Grid
 
 DISORDER_ADVISED_US: Final = 100_000
-ORDERER_RECORDS_PER_S_MAX: Final = 2_000
+"""Minimum disorder without a warning: a live reading that is delayed longer is late."""
+ORDERER_RECORDS_PER_S_ADVISED: Final = 2_000
+"""Maximum input of an orderer without a warning."""
 JOIN_WITHIN_ADVISED_US: Final = 60_000_000
 
 
@@ -38,11 +40,11 @@ def advise(deployment: Deployment, findings: Findings) -> None:
         too_many = too_many_records(f"{name}.{child}", rate)
         if too_many is not None and deployment.clock == "wall":
             findings.error(("queries", name, "from"), too_many)
-        elif rate > ORDERER_RECORDS_PER_S_MAX:
+        elif rate > ORDERER_RECORDS_PER_S_ADVISED:
             findings.warn(
                 ("queries", name, "from"),
                 f"orderer {name}.{child} would read {rate:.0f} records/s, more than "
-                f"{ORDERER_RECORDS_PER_S_MAX}: raise children or slide",
+                f"{ORDERER_RECORDS_PER_S_ADVISED}: raise children or slide",
             )
 
 

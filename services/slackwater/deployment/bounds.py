@@ -16,7 +16,7 @@ from slackwater.model.deployment import WindowSpec
 from slackwater.model.durations import format_duration_us
 
 STREAMS_MAX: Final = YAML_ENTRIES_MAX
-"""Maximum streams in a file, and maximum queries. Each has a process and two topics."""
+"""Maximum streams in a file, and maximum queries. A stream has two topics, a query has more."""
 CHAIN_QUERIES_MAX: Final = 32
 """Maximum queries on the longest path from a stream to a result."""
 FIELDS_MAX: Final = 1_000
@@ -25,7 +25,7 @@ NAME_CHARS_MAX: Final = 255
 """Maximum length of the name of a field or column."""
 WINDOWS_PER_READING_MAX: Final = 100_000
 ORDERER_RECORDS_PER_S_MAX: Final = 20_000
-"""Ten times the rate that causes a warning."""
+"""Maximum input of an orderer: ten times the rate that causes a warning."""
 SHOWN_CHARS_MAX: Final = 200
 """Maximum length of one value in a message."""
 ERRORS_SHOWN_MAX: Final = 100

@@ -1,7 +1,8 @@
-"""Converts the content of a deployment file to a deployment, with all checks in reading order.
+"""Converts the content of a deployment file to a deployment.
 
-Each stream and each query is checked by itself, so that all errors are reported together;
-dependencies are checked among the streams and queries that are sound.
+Streams are checked first, then queries, each after the queries that it reads. Each is checked by
+itself, so that all errors are reported together. What a query depends on is looked up among the
+valid streams and queries.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _in_order(queries: Mapping[str, Any], findings: Findings) -> list[str]:
                     visit(source)
                 below = max(below, depth.get(source, CHAIN_QUERIES_MAX))
         if below == CHAIN_QUERIES_MAX:
-            reason = f"reads queries that read queries, more than {CHAIN_QUERIES_MAX} deep"
+            reason = f"is the end of a chain of more than {CHAIN_QUERIES_MAX} queries"
             findings.error(("queries", name, "from"), reason)
         depth[open_.pop()] = below + 1
 

@@ -2,8 +2,8 @@
 
 The first deadline of a query follows from its own bound and from those of all queries that read it
 (rule-15), and it holds for all queries that read the same children. A query that is added to the
-file, reads a registered one and has a smaller bound would therefore change when running queries
-answer tentatively, without a change of their own definitions. It is refused, with the numbers.
+file, reads a registered one and has a smaller bound would therefore make running queries answer
+tentatively earlier, without a change of their own definitions. It is refused, with the numbers.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ def first_deadlines(deployment: Deployment, names: Collection[str]) -> dict[str,
 
 def brought_forward(deployment: Deployment, fixed: Mapping[str, int]) -> Iterator[str]:
     """Yield an error for each query whose fixed first deadline another query would bring forward.
+
+    An error ends with remedies that the file allows; the caller appends ", or" and its own.
 
     Args:
         deployment: the file, with the children that each query reads.

@@ -22,8 +22,9 @@ from slackwater.model.mqtt import (
 from slackwater.model.names import Names
 
 QOS_2: Final = (
-    "with QoS 2 a broker discards a message before it is on disk here, and a crash would lose it: "
-    "set qos: 1 (messages published with QoS 2 then arrive with 1), and declare a sequence field"
+    "with QoS 2 the broker discards a message before the proxy has stored it, so a crash would "
+    "lose it: set qos: 1 (messages published with QoS 2 then arrive with 1), and declare a "
+    "sequence field"
 )
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 

@@ -5,7 +5,8 @@ that is ignored, a bound that no stage can keep. Unknown fields are therefore er
 features are refused, and each message names file, line and field. All errors are reported together:
 each stream and each query is checked by itself, and dependencies are checked among the valid ones.
 
-Pydantic checks shapes; constraints between fields are checked here, where the line is known.
+Pydantic checks the fields and their types (``shapes.py``). Constraints between fields are checked
+by ``check.py`` and the modules it calls, where the line is known.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ from slackwater.primitives.expression_text import ExpressionError
 from slackwater.primitives.expressions import compile_predicate, compile_projection
 
 JOIN_WITHIN_US_MAX: Final = 86_400_000_000
-"""An orderer keeps readings that may still be joined, and reads them again at every start."""
+"""Maximum of ``within``. An orderer keeps the readings of this period in memory, and reads them
+again at every start."""
 MARGIN_DEFAULT_US: Final = 50_000
 MARGIN_MICRO_BATCH_US: Final = 150_000
 
@@ -97,7 +98,7 @@ class QueryChecker:
         )
 
     def _sources(self, shape: QueryShape, place: Place) -> bool:
-        """Check the sources; return whether all are valid streams or queries."""
+        """Check ``from``; return whether all its entries are valid streams or queries."""
         streams, queries = self._written.streams, self._written.queries
         seen: set[str] = set()
         for i, source in enumerate(shape.from_):

@@ -1,7 +1,8 @@
 """The shapes of the deployment file, as Pydantic models: fields, their types and defaults.
 
-Constraints between fields, or between streams and queries, are checked elsewhere (``check.py``),
-where the line is known. Scalars are given as text, see ``yaml_lines.py``.
+Constraints between fields, or between streams and queries, are checked in ``streams.py``,
+``mqtt.py`` and ``queries.py``, where the line is known. Scalars are given as text, see
+``yaml_lines.py``.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec
 from slackwater.primitives.windows import Grid, window_edges
 
 EDGES_MAX: Final = 3
-"""Maximum progressions of window edges per set of children. Cut points are counted by inclusion and
-exclusion, whose cost doubles with each progression."""
+"""Maximum arithmetic progressions of window edges per set of children. Cut points are counted by
+inclusion-exclusion, whose cost doubles with each progression."""
 
 
 def share(deployment: Deployment, registered: Mapping[str, QuerySpec] | None = None) -> Deployment:

@@ -29,9 +29,9 @@ from slackwater.primitives.lateness import LEARNING
 SILENCE_UNDECLARED: Final = (
     "{source} does not show whether a silent producer has nothing to send or is disconnected. "
     "Add one line to this stream: `expect_every: auto` (the usual gaps between its readings are "
-    "learned; after a longer silence it is missing, and answers are tentative until it is back), "
+    "learned; after a longer silence it is missing, and answers are tentative until it returns), "
     "`expect_every: 5s` (the same after a silence of this length), or `sporadic: true` (silence "
-    "means that there are no readings: those later than its disorder go to quarantine)"
+    "means that there are no readings; readings later than its disorder go to quarantine)"
 )
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 
@@ -45,7 +45,10 @@ class StreamChecker:
         self._mqtt = MqttChecker(names, findings)
 
     def stream(self, name: str, value: Any) -> StreamSpec | None:
-        """Return the specification; None after an error on which the rest of the file depends."""
+        """Return the specification; None if key, time or the type of a field is invalid.
+
+        After other errors the specification is usable for the checks of queries.
+        """
         place: Place = ("streams", name)
         check_name(name, place, self._findings)
         shape = shaped(StreamShape, value, place, self._findings)
@@ -117,12 +120,12 @@ class StreamChecker:
             self._findings.error(place, f"{written!r} has no year (%Y)")
 
     def _fits(self, shape: StreamShape, columns: object, field: object, place: Place) -> None:
-        """Check: readings in messages have fields, those in files columns, posted ones either."""
+        """Check that messages are read by field, and files by column; HTTP accepts both."""
         if shape.http is not None:
             return
         of_messages = shape.topic is not None or shape.mqtt is not None
         if of_messages and columns:
-            reason = "the readings of a topic have no columns: use field"
+            reason = "messages have no columns: use field"
             self._findings.error(place, reason)
         if not of_messages and field:
             reason = "field is for a stream with a topic, mqtt or http: use column for a file"
@@ -131,7 +134,8 @@ class StreamChecker:
     def _source(self, shape: StreamShape, place: Place) -> None:
         if shape.csv is not None:
             if shape.topic is not None or shape.mqtt is not None:
-                self._findings.error((*place, "csv"), "a stream with a topic does not read files")
+                reason = "a stream with topic or mqtt does not read files"
+                self._findings.error((*place, "csv"), reason)
             delimiter = shape.csv.delimiter
             visible = delimiter == "\t" or (delimiter.isascii() and delimiter.isprintable())
             taken = delimiter == shape.csv.decimal or delimiter.isalnum() or delimiter in '"-+. _'

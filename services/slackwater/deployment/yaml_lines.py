@@ -84,11 +84,11 @@ def read_document(text: str) -> Document:
 
 
 class _TooMuch(MarkedYAMLError):
-    """Raised to stop at once: ruamel would need a minute for ten megabytes."""
+    """Raised at the first excess entry, since ruamel needs a minute for ten megabytes."""
 
 
 class _Composer(Composer):
-    """Limits the entries of a mapping; an anchor may be defined again."""
+    """Limits the entries of a mapping. Defining an anchor again causes no warning."""
 
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)
@@ -108,6 +108,8 @@ class _Composer(Composer):
 
 
 class _Unfolding:
+    """Converts nodes to mappings, lists and texts, expands aliases, and stores their lines."""
+
     def __init__(self, document: Document) -> None:
         self._document = document
         self._nodes = 0
@@ -118,7 +120,7 @@ class _Unfolding:
         self._nodes += 1
         if self._nodes > YAML_NODES_MAX or len(path) > YAML_DEPTH_MAX:
             if self._nodes <= YAML_NODES_MAX + 1:
-                self._problem(line, "too large or too deep")
+                self._problem(line, f"more than {YAML_NODES_MAX} nodes or {YAML_DEPTH_MAX} levels")
             return None
         if isinstance(node, MappingNode):
             return self._mapping(node, path)
@@ -145,7 +147,7 @@ class _Unfolding:
     def _list(self, node: SequenceNode, path: Path) -> list[Any]:
         content = [self.value(item, (*path, i)) for i, item in enumerate(node.value)]
         for i, item in enumerate(content):
-            if isinstance(item, str):  # an item's line can also be found by its text
+            if isinstance(item, str):  # ``fields: [a, b]`` becomes a mapping
                 self._document.lines.setdefault((*path, item), self._document.lines[(*path, i)])
         return content
 

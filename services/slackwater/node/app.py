@@ -38,6 +38,7 @@ from slackwater.node.recorded import (
     Assignment,
     applied_queries,
     assignment,
+    deleted_since,
     deployment_of,
     not_applied,
 )
@@ -95,9 +96,14 @@ class Node:
         self._state = ControlState()
         self._changed, self._duties_changed = asyncio.Event(), asyncio.Event()
         self._is_joined = self._has_left = False
-        self._assigned = Assignment()
+        self._assigned, self._settled = Assignment(), ControlState()
+        """What this node is to run, and the record's state of which this is a part."""
         self._registering: Registering | None = None
         self._registered: frozenset[str] = frozenset()
+        self._deleted: frozenset[str] = frozenset()
+        """Those of them that are registered as deleted."""
+        self._tried: dict[str, int] = {}
+        """Queries that this node has been to register, with the generations of their entries."""
         self._known: set[str] = set()
         """Queries that are known to be registered. The proxies here have been notified of them, and
         aggregators may get their fragments."""
@@ -260,9 +266,11 @@ class Node:
         self._changed.set()
 
     def _beat(self, controller: str) -> NodeBeat:
-        numbers = self._assigned.numbers()
+        numbers, deleted = self._assigned.numbers(), self._deleted
+        wanted = self._assigned.registered
+        waiting = {name for name in wanted if wanted[name] is Wanted.DELETED} - deleted
         ready = {*self._machine.ready()}
-        ready |= {f"{REGISTRATION}/{name}" for name in self._registered}
+        ready |= {f"{REGISTRATION}/{name}" for name in self._registered - waiting}
         clock = self._clocks.get(controller, ClockOffset(0, -1))
         return NodeBeat(
             self._config.name,
@@ -271,6 +279,7 @@ class Node:
             "; ".join(filter(None, [self._problem, self._clock_problem]))[:PROBLEM_CHARS_MAX],
             clock.offset_us,
             clock.error_us,
+            tuple(sorted(n for name, n in self._assigned.registrations.items() if name in deleted)),
         )
 
     # What is placed here. Registration waits for Kafka; processes start and end meanwhile.
@@ -282,20 +291,33 @@ class Node:
         assigned = assignment(state, self._config.name)
         self._known &= applied.keys()
         await self._machine.settle(assigned, deployment_of(applied), self._known)
-        self._assigned = assigned
+        self._assigned, self._settled = assigned, state
 
     async def _register(self) -> bool:
         """Register the queries placed here, and end replaced ones; False if some work remains."""
-        transport, assigned = self._machine.transport, self._assigned
+        transport, assigned, state = self._machine.transport, self._assigned, self._settled
         listener = self._machine.listener
         if transport is None or listener is None:
             return True
         if self._registering is None:
             self._registering = Registering(transport, listener, self._machine.file)
             self._start(self._registering.truncate(settings().truncate_every_s))
-        applied = applied_queries(self._state)
-        self._registered, problem = await self._registering.carry_out(
-            assigned.registered, applied, deployment_of(applied)
+        applied = applied_queries(state)
+        # A node that did not receive a deletion has perhaps registered the query after it: another
+        # node may have found that there was nothing to delete.
+        self._tried |= {
+            name: state.queries[name].generation
+            for name, wanted in assigned.registered.items()
+            if wanted is not Wanted.DELETED
+        }
+        left = dict.fromkeys(deleted_since(self._tried, state), Wanted.DELETED)
+        done, problem = await self._registering.carry_out(
+            {**left, **assigned.registered}, applied, deployment_of(applied)
+        )
+        self._tried = {n: of for n, of in self._tried.items() if n not in left or n not in done}
+        self._registered = done & assigned.registered.keys()
+        self._deleted = frozenset(
+            name for name in self._registered if assigned.registered[name] is Wanted.DELETED
         )
         if applied.keys() - self._known:
             found = {*await asyncio.to_thread(self._registering.registered)} & applied.keys()
@@ -307,7 +329,7 @@ class Node:
                 self._changed.set()
         reasons = [f"query {name}: {why}" for name, why in not_applied(self._state).items()]
         self._report("; ".join([*reasons, *filter(None, [problem])]))
-        is_registered = self._registered >= assigned.registered.keys()
+        is_registered = done >= {*left, *assigned.registered}
         are_ready, refusal = await self._end_replaced(self._registering, applied)
         if refusal:
             self._report("; ".join(filter(None, [self._problem, refusal])))

@@ -1,9 +1,9 @@
-"""What controllers say of themselves, of the nodes, and of where each fragment runs. Pure.
+"""What controllers report about themselves, the nodes, and where each fragment runs. Pure.
 
-Each controller has its own view, and receives the nodes' heartbeats itself. The first controller of
-the greatest view gives the record. In a split network each half has a placement of its own, so a
-fragment runs if the report of any controller says that its copy of it is ready, and a node is up if
-any controller hears it.
+Each controller has its own view, and receives the nodes' heartbeats itself. The record shown is
+that of the first controller of the greatest view. In a split network each half has a placement of
+its own, so a fragment runs if any controller reports its copy as ready, and a node is up if any
+controller receives its heartbeats.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class NodeRow:
 
     @property
     def is_up(self) -> bool:
-        """Whether a controller hears it."""
+        """Whether a controller receives its heartbeats."""
         return self.standing != Standing.SUSPECTED.value
 
     def text(self) -> str:
@@ -290,6 +290,7 @@ def _fragments(state: ControlState, frames: Iterable[StateFrame]) -> Iterator[Fr
     ready = [frozenset(frame.nodes.ready) for frame in frames]
     fenced = frozenset(number for frame in frames for number in frame.nodes.fenced)
     unplaced = {(q, f): reason for frame in frames for q, f, reason in frame.nodes.unplaced}
+    deleted = {*state.queries_wanted(Wanted.DELETED)}
     for spec in fragment_specs(state):
         key, name = (spec.query, spec.fragment), process_of(spec.query, spec.fragment)
         copies = [frame.state.placement.get(key) for frame in frames]
@@ -301,7 +302,8 @@ def _fragments(state: ControlState, frames: Iterable[StateFrame]) -> Iterator[Fr
         placed, node = copies[0], next(running, None)
         reason = f" ({unplaced[key]})" if key in unplaced else ""
         if node is not None:
-            yield FragmentRow(name, node, "ready")
+            if spec.query not in deleted:  # else it has ended
+                yield FragmentRow(name, node, "ready")
         elif placed is None:
             yield FragmentRow(name, "", "unplaced", f"placed nowhere{reason}")
         elif placed.number in fenced:

@@ -136,6 +136,24 @@ def _is_read_by(view: Deployment, source: str, query: AppliedQuery) -> bool:
     return generation_of(query.query) > 0 and serves(view, deployment, source)
 
 
+def deleted_since(generations: Mapping[str, int], state: ControlState) -> list[str]:
+    """Those of these queries that have been deleted, by the generations of their former entries.
+
+    The tombstone of a deletion may have been dropped. ``generation_unused`` is then greater than
+    the generation of its entry. A query that is not in the record although its generation is not
+    smaller has been recorded by controllers that are out of reach.
+    """
+    return [
+        name
+        for name, generation in generations.items()
+        if (
+            generation < state.generation_unused
+            if name not in state.queries
+            else state.queries[name].wanted == Wanted.DELETED.value
+        )
+    ]
+
+
 def deployment_of(applied: Mapping[str, AppliedQuery]) -> Deployment:
     """All recorded queries with their streams; ``clock: wall`` if there are none."""
     deployment = Deployment("wall", {}, {})
@@ -156,7 +174,8 @@ def fragment_specs(state: ControlState) -> list[FragmentSpec]:
     """What is to run, for the planner.
 
     For a paused query these are its registration and the proxies of its streams. The roots of a new
-    generation follow when the earlier generation has ended (rule-29).
+    generation follow when the earlier generation has ended (rule-29). The registration of a deleted
+    query, if it had been placed, has to carry out the deletion in Kafka.
     """
     applied = applied_queries(state)
     specs = [
@@ -167,7 +186,10 @@ def fragment_specs(state: ControlState) -> list[FragmentSpec]:
             query.deployment, name, has_roots=not earlier_generations(name, applied)
         )
     ]
-    specs += [FragmentSpec(name, REGISTRATION, REGISTRATION) for name in applied]
+    placed = (
+        n for n in state.queries_wanted(Wanted.DELETED) if (n, REGISTRATION) in state.placement
+    )
+    specs += [FragmentSpec(n, REGISTRATION, REGISTRATION) for n in (*applied, *placed)]
     specs += _proxies(deployment_of(applied), state.placement)
     return specs
 

@@ -8,6 +8,7 @@ the producer is idempotent: retries count once within one process.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -18,6 +19,15 @@ from slackwater.producer.json_messages import messages as encoded
 from slackwater.producer.sink import Delivery, Format, ProducerError, TryAgain
 
 TIMEOUT_S: Final = 60.0
+RETRY_S: Final = 0.2
+RETRIES_MAX: Final = 300
+NO_COORDINATOR: Final = frozenset(
+    {
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
 MESSAGE_BYTES_MAX_DEFAULT: Final = 1_000_000
 """Default of the client's ``message.max.bytes``."""
 FRAMING_BYTES_MAX: Final = 100
@@ -86,12 +96,28 @@ class KafkaSink:
         producer.init_transactions(TIMEOUT_S)
         consumer = Consumer({**self._config, "group.id": group, "enable.auto.commit": False})
         try:
-            (found,) = consumer.committed([TopicPartition(self._topic, 0)], TIMEOUT_S)
-            self._committed = max(0, found.offset)
+            self._committed = max(0, self._committed_at(consumer).offset)
             self._group = consumer.consumer_group_metadata()
         finally:
             consumer.close()
         self._producer = producer
+
+    def _committed_at(self, consumer: Any) -> TopicPartition:
+        """Return the committed offset, also while a coordinator is elected.
+
+        The client repeats this request itself only on connection errors. On a new cluster the first
+        request creates the topic of offsets, whose partitions have no leader yet.
+        """
+        found: TopicPartition
+        for retries_left in reversed(range(RETRIES_MAX + 1)):
+            try:
+                (found,) = consumer.committed([TopicPartition(self._topic, 0)], TIMEOUT_S)
+                break
+            except KafkaException as error:
+                if error.args[0].code() not in NO_COORDINATOR or not retries_left:
+                    raise
+                time.sleep(RETRY_S)
+        return found
 
     def _commit(self, messages: Iterator[bytes], position: int) -> None:
         self._producer.begin_transaction()

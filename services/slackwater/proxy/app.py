@@ -8,12 +8,12 @@ There are three kinds of input. A stream with ``topic`` reads that topic. With `
 replayed, paced by the deployment's event clock: ``--end-at`` is the event time (us) up to which the
 file is sent, ``--end-boundary`` the event time (us) of the final boundary (trace-24). Otherwise the
 input is the spool of sensors that connect and disconnect: spooled readings are sent, and boundaries
-follow the clock. ``--sensor`` ingests a file in this way, like ``slackwater ingest --as-now``, once
-over all restarts.
+follow the clock. ``--sensor`` ingests a file in this way, like ``slackwater ingest --as-now``. A
+restart continues the file and does not ingest it again.
 
 ``--silence`` suspends writes to the source log during a rehearsal, given as wall seconds after the
-anchor and a duration. It is an option and not a message, so that a proxy that is killed and
-restarted meanwhile keeps the silence.
+anchor and a duration. It is an option and not a message, so that it also applies to a proxy that is
+killed and restarted during the silence.
 
 Objects created before the streams are served are exempt from garbage collection.
 
@@ -104,7 +104,7 @@ def run(started: entry.ProcessContext) -> None:
         if server is not None:
             server.stop()
         for serving in servings:
-            serving.rein.stop()
+            serving.control.stop()
         for serving in servings:
             serving.join()
         if codes and is_over:

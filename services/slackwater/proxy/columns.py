@@ -50,7 +50,8 @@ STIME_US_MAX: Final = 253_402_300_800_000_000
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND_DAY_US: Final = -62_135_510_400_000_000
-"""0001-01-02. pyarrow also has a year 0, which the definition refuses, in any time zone."""
+"""0001-01-02. Earlier times take the definition, which refuses year 0: pyarrow accepts it. The day
+is a margin for time zones."""
 _UNIX: Final = re.compile(r"([+-]?)(?=\.?[0-9])0*([0-9]{0,18})(?:\.([0-9]*))?", re.ASCII)
 _UNIX_DIGITS_MAX: Final = 38
 """Digits of a pyarrow decimal, leading zeros not counted."""

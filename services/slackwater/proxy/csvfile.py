@@ -47,7 +47,7 @@ from slackwater.proxy.isolated import tried
 PIECE_BYTES_DEFAULT: Final = 4 * 1024 * 1024
 
 _NEWLINE: Final = ord("\n")
-CRASH: Final = "it ends its reader"
+CRASH: Final = "it crashes the parser"
 Guard = tuple[DeadLetters, str]
 """The dead letters of a stream, and this file's name in them."""
 _REPLACED: Final = "\ufffd"
@@ -362,7 +362,7 @@ class CsvFile:
             key_index, keys, reasons["empty key"], reasons["long key"] = keys_of(columns[0])
             damaged = [i for i, key in enumerate(keys) if _REPLACED in key]
             if damaged:
-                reasons["key is no UTF-8"] = np.isin(key_index, damaged)
+                reasons["key is not UTF-8"] = np.isin(key_index, damaged)
         texts = columns[1]
         if n_times > 1:
             texts = pc.binary_join_element_wise(*columns[1 : 1 + n_times], " ")

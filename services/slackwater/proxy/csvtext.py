@@ -64,7 +64,7 @@ class CsvSource:
 
     def _open(self) -> IO[bytes]:
         if self.path.exists() and not self.path.is_file():
-            raise self.error("is no file")
+            raise self.error("is not a regular file")
         if self.path.suffix == ".gz":
             return cast(IO[bytes], gzip.open(self.path, "rb"))
         return self.path.open("rb")

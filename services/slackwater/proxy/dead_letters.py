@@ -3,9 +3,9 @@
 Parsers should accept any bytes. A message that nevertheless crashes one would crash the proxy again
 at each start. The position of a batch is therefore marked in a file before parsing, and the mark is
 cleared afterwards; the mark survives the process. A fault handler writes a second file when the
-process ends by SIGSEGV, SIGABRT, SIGBUS or a similar signal. A SIGKILL leaves no such file, since
-it does not indicate a fault of the input. If both files exist at the start, or if the parser raised
-an exception, the batch is parsed in isolation.
+process ends by SIGSEGV, SIGABRT, SIGBUS or a similar signal. A process ended by SIGKILL leaves no
+such file, and its batch is not suspect. If both files exist at the start, or if the parser raised
+an exception, the batch is parsed in isolation, that is, in a child process (``isolated``).
 
 A process that serves several streams may have been parsing for several of them when it ended. All
 marked positions are then suspect and parsed in isolation, each by its own stream.
@@ -102,7 +102,7 @@ class DeadLetters:
             return read()
         except Exception:  # noqa: BLE001 - whatever it is, the stream goes on
             _log.exception(
-                "reading %s from %d to %d failed: reading it in isolation", where, first, last
+                "parsing %s from %d to %d failed: parsing it in isolation", where, first, last
             )
             return None
         finally:
@@ -144,7 +144,9 @@ class DeadLetters:
         if not fault:
             return None  # killed while parsing: no fault of the input
         _log.error(
-            "%s ended the last run while it read %s, %d to %d: read in isolation", fault, *suspect
+            "%s ended the last run while it parsed %s, %d to %d: parsing it in isolation",
+            fault,
+            *suspect,
         )
         return suspect
 

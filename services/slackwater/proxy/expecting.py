@@ -5,8 +5,8 @@ the registry, which every process follows. The step takes effect at an event tim
 clock has not reached: all processes have read it by then, and no past deadline moves. A process
 that reads it later has issued tentative answers too early in between.
 
-Recorded steps are recovered at a restart and never revoked. The counts start from zero at each
-start and can only add steps.
+Recorded steps are recovered at a restart and never revoked. The observed gaps are not kept over a
+restart; new observations can only add steps.
 """
 
 from __future__ import annotations
@@ -59,5 +59,7 @@ class Expecting:
         self._recorded_us = learned_us
         self._record(Step(from_us, learned_us))
         _log.info(
-            "stream %s is expected every %s now", self._stream, format_duration_us(learned_us)
+            "stream %s: usual gap between readings is now %s",
+            self._stream,
+            format_duration_us(learned_us),
         )

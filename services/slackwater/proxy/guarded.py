@@ -1,4 +1,4 @@
-"""Reads batches of messages of any format, and isolates what crashes the format's reader."""
+"""Parses batches of messages of any format, and isolates messages that crash the parser."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from slackwater.proxy.messages import (
 CAUTIOUS_MESSAGES: Final = 10
 """Messages parsed at once after a schema was unavailable; doubled after each success. A registry
 responds at least ten times within the time for which refused references are cached."""
-CRASH: Final = "it ends its reader"
+CRASH: Final = "it crashes the parser"
 _READERS: Final[Mapping[TopicFormat, Callable[[StreamSpec], MessageReader]]] = {
     "json": JsonReader,
     "json-array": JsonArrayReader,

@@ -62,8 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="accept `kill`, `pause` and `resume` of single streams on standard input",
     )
-    parser.add_argument("--end-at", type=int, metavar="US", help="event time: send no later ones")
-    parser.add_argument("--end-boundary", type=int, metavar="US", help="boundary at the end")
+    parser.add_argument("--end-at", type=int, metavar="US", help="last event time sent")
+    parser.add_argument(
+        "--end-boundary", type=int, metavar="US", help="event time of the final boundary"
+    )
     parser.add_argument(
         "--silence",
         action="append",
@@ -76,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=parse_spool_bytes,
         default=BYTES_DEFAULT_MAX,
         metavar="N",
-        help="of each stream",
+        help="maximum size of the spool of each stream",
     )
 
 
@@ -94,7 +96,9 @@ def parse_silence(text: str) -> Silence:
 def parse_spool_bytes(text: str) -> int:
     """Parse a spool size; it must have room for at least a few records."""
     if not text.isdecimal() or int(text) < SPOOL_BYTES_MIN:
-        raise argparse.ArgumentTypeError(f"{text!r}: at least {SPOOL_BYTES_MIN}")
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: must be a number of bytes, at least {SPOOL_BYTES_MIN}"
+        )
     return int(text)
 
 

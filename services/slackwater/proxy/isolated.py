@@ -53,7 +53,7 @@ def tried(work: Callable[[Any, Sequence[Any]], R], argument: Any, items: Sequenc
         found.lost.append((first, how))
         if len(found.lost) > LOST_MAX:
             raise SlackwaterError(
-                f"more than {LOST_MAX} items of one batch end their reader: {how}"
+                f"more than {LOST_MAX} items of one batch crash the parser: {how}"
             )
     found.read.sort(key=lambda run: run[0])
     return found
@@ -82,9 +82,9 @@ def _in_child(
     code = child.exitcode or 0
     if code < 0:
         if -code in _END_SIGNALS:
-            raise SlackwaterError("reading in isolation was interrupted")
+            raise SlackwaterError("parsing in a child process was interrupted")
         how = signal.Signals(-code).name
-    return results, f"its reader ends with {how or f'code {code}'}"
+    return results, f"the parser ended with {how or f'exit code {code}'}"
 
 
 def _work(

@@ -179,7 +179,7 @@ class JsonReader:
 
     @property
     def paths(self) -> Sequence[Sequence[str]]:
-        """Paths of the key, the time and each field; the key's is empty if it is declared."""
+        """Paths of the key, the time and each field; the key's is empty if it is a constant."""
         return [self._key or (), self._time, *self._fields]
 
     def reading_from(self, key_value: Any, time_value: Any, *given: Any) -> MessageReading | Bad:

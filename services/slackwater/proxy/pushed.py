@@ -10,8 +10,8 @@ A request without a usable reading is refused as a unit, and nothing of it is st
 request, unusable readings go to quarantine; they are kept in the spool until the quarantine topic
 has them, and the response names them by index.
 
-A body that crashes the process (a fault of a parser) is recognised at the next start by its digest,
-its position in the dead letters, and is then parsed in a child process.
+A body that crashes the process (a fault of a parser) is recognised when it is sent again, since its
+digest serves as its position in the dead letters. It is then parsed in a child process.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ WAKE_US_MAX: Final = 500_000
 ERRORS_MAX: Final = 20
 """Maximum refused readings listed in a response; all are counted."""
 REFUSED_AT_ONCE_MAX: Final = 1_000
-"""Maximum size of refused readings in flight to the quarantine topic."""
+"""Maximum refused readings in flight to the quarantine topic."""
 REFUSED_BYTES_MAX: Final = 16 * 1024 * 1024
 """Maximum size of the refused readings of one transaction, not counting its last request: a body
 with a few bytes per reading takes a hundred times its size as quarantine entries."""
@@ -125,7 +125,7 @@ class PushedInput:
         return min(now_us + WAKE_US_MAX, context.wall_us(self._flush_at_us))
 
     def _take(self, event_us: int | None) -> None:
-        """Take requests, and record the time for which a boundary makes none of them late."""
+        """Take requests, and record the latest clock boundary that makes none of them late."""
         if not self._queue.holds(self._end):
             self._marked_us, self._end = event_us, self._queue.last
         self._open = self._queue.take()
@@ -135,7 +135,7 @@ class PushedInput:
         try:
             self._spooled.flush(clock_us)
         except PushBackError:
-            return  # the disk is full: the watermark stands still until there is room
+            return  # the disk is full: the watermark does not advance until there is room
 
     def _store(self, now_us: int) -> bool:
         """Process open requests: commit, then answer; return whether anything was stored."""
@@ -184,7 +184,7 @@ class PushedInput:
         if guard is None:
             return _content(request.reader, request.body)
         dead_letters, where = guard
-        # 63 bits, as positions are of files and topics.
+        # 63 bits, like the positions of files and topics.
         place = int.from_bytes(request.digest[:8], "big") >> 1
         content = None
         if place not in dead_letters.positions(where):
@@ -237,7 +237,7 @@ class PushedInput:
         self._spooled.acknowledge()
 
     def close(self) -> None:
-        """Accept no more requests; answer pending ones that their outcome is unknown."""
+        """Accept no more requests; respond to pending ones with 503: their outcome is unknown."""
         self._queue.close()
         for request in self._open:
             if not request.answer.done():

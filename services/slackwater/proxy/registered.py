@@ -25,7 +25,7 @@ QUERIES_EVERY_S: Final = 2.0
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Waiting:
-    """One request of a stream; equal to itself only."""
+    """A stream that waits for registry entries; compared by identity."""
 
     context: InputContext
 
@@ -76,7 +76,7 @@ class RegistryWatch:
         reported = self._notify(asked)
         with self._changed:
             for waiting in reported:
-                # Not if it has asked again since: the registry was read before that.
+                # A stream that has registered again meanwhile needs another read.
                 if self._waiting.get(waiting.context.name) is waiting:
                     del self._waiting[waiting.context.name]
             if not self._waiting:

@@ -152,7 +152,7 @@ class RequestQueue:
             self._is_open = True
 
     def close(self) -> None:
-        """Accept no more requests; answer queued ones that they were not stored."""
+        """Accept no more requests; respond to queued ones with 503: they were not stored."""
         with self._lock:
             self._is_open = False
             waiting = list(self._waiting)

@@ -93,7 +93,7 @@ def job_from(path: Path) -> IngestJob:
     except RecursionError:
         raise ValueError("not JSON") from None
     if not isinstance(data, dict) or not isinstance(data.get("file"), str):
-        raise ValueError("it names no file")
+        raise ValueError("it has no field file with a path")
     speed = data.get("speed")
     if speed is not None and (not isinstance(speed, int | float) or not 0 < speed < SPEED_MAX):
         raise ValueError(f"speed {speed!r} is not between 0 and {SPEED_MAX:g}")
@@ -214,7 +214,7 @@ class SensorInput:
     def _read(self, running: _Running, now_us: int) -> bool:
         """Read a part of the file; False if nothing is due."""
         core, context = self._spooled.core, self._context
-        # At most one record: a flush is spooled whole or not at all.
+        # At most one record, because a flush is spooled as a unit.
         due = running.take(now_us, max(1, core.rules.rows_max - core.waiting))
         if due is None:
             if running.replay.exhausted and not core.waiting:

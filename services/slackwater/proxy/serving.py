@@ -55,7 +55,7 @@ from slackwater.runtime.service.registry import Registry
 _log = logging.getLogger(__name__)
 
 IN_FLIGHT_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Maximum over all streams."""
+"""Maximum bytes sent and not acknowledged, over all streams."""
 STREAM_IN_FLIGHT_BYTES_MAX: Final = 64 * 1024 * 1024
 LEAVE_S_MAX: Final = 0.5
 """Maximum wait for records in flight when a stream is stopped."""
@@ -71,7 +71,7 @@ class DroppedStream(Exception):
     """Raised to end a stream's serving as if its process had been killed."""
 
 
-class Rein:
+class StreamControl:
     """Controls the loop of one stream: stop, hold, drop. The loop waits on it."""
 
     def __init__(self) -> None:
@@ -163,8 +163,8 @@ class Serving:
     ) -> None:
         self.name = name.process
         self.stream = spec.name
-        self.rein = Rein()
-        self.requests = RequestQueue(self.rein.wake)
+        self.control = StreamControl()
+        self.requests = RequestQueue(self.control.wake)
         """The queue of a stream with ``http``."""
         self.error: SlackwaterError | None = None
         """The error because of which the stream was never ready; it is retried nevertheless."""
@@ -186,9 +186,9 @@ class Serving:
     def verbs(self) -> Mapping[str, Callable[[], None]]:
         """Commands that act on the stream as signals act on a process."""
         return {
-            "kill": self.rein.drop,
-            "pause": self.rein.hold,
-            "resume": self.rein.release,
+            "kill": self.control.drop,
+            "pause": self.control.hold,
+            "resume": self.control.release,
             LEARN: self._learn,
         }
 
@@ -217,7 +217,7 @@ class Serving:
 
     def _serve_on(self, sender: HeartbeatTarget) -> None:
         back_off = BackOff()
-        while not self.rein.is_set():
+        while not self.control.is_set():
             try:
                 self._serve(sender)
                 return
@@ -227,7 +227,7 @@ class Serving:
                     return
                 continue
             except DroppedStream:
-                _log.warning("dropped, as if it had been killed")
+                _log.warning("dropped by a command, as if its process had been killed")
                 sender.begin_again()
             except Exception as error:  # noqa: BLE001 -- whatever it is, other streams go on
                 sender.begin_again(self._failed(error))
@@ -244,10 +244,10 @@ class Serving:
         since_us = clock.monotonic_us()
         while silent_s < STANDBY_S:
             try:
-                if self.rein.wait(STANDBY_LOOK_S):
+                if self.control.wait(STANDBY_LOOK_S):
                     return False
             except DroppedStream:
-                break  # a process that has been killed and restarted takes over too
+                break  # like a killed and restarted process, which takes over at once
             age_ms = self._shared.listener.age_ms(self.name)
             silent_s = (clock.monotonic_us() - since_us) / 1e6
             if age_ms is not None:
@@ -272,9 +272,9 @@ class Serving:
     def _rest(self, wait_s: float) -> bool:
         """Wait before the next attempt; False if the stream was stopped."""
         if wait_s:
-            _log.warning("served again in %g s", wait_s)
+            _log.warning("restarting in %g s", wait_s)
         try:
-            return not self.rein.wait(wait_s)
+            return not self.control.wait(wait_s)
         except DroppedStream:
             return True
 
@@ -323,7 +323,7 @@ class Serving:
             quarantine=Quarantine(writer, spec.name, shared.transport.names),
             spool=spool,
             clock=shared.clock,
-            stop=self.rein,
+            stop=self.control,
             silences=self._options.silences,
             failures=failures,
             requests=self.requests,

@@ -61,7 +61,7 @@ class Silence:
 
 
 class Stop(Protocol):
-    """What a loop waits on; a ``threading.Event`` conforms."""
+    """Ends a loop, and its wait; a ``threading.Event`` conforms."""
 
     def is_set(self) -> bool:
         """Whether the loop must end."""
@@ -148,7 +148,7 @@ class InputContext:
         return self.event_clock.event(now_us)
 
     def future_from_us(self, now_us: int) -> int | None:
-        """Return the reference time of the day-ahead rule; None in a rehearsal, which has none."""
+        """Return the clock for refusing readings a day ahead of it; None in a rehearsal."""
         return now_us if isinstance(self.event_clock, WallClock) else None
 
     def wall_us(self, event_us: int) -> int:
@@ -292,7 +292,7 @@ class Shell:
             if log.is_superseded():
                 raise SupersededWriter
             if self._listener.hole_in(log.topic, 0, log.inc):
-                raise SlackwaterError(f"a reader has found a hole in {log.topic}: sending again")
+                raise SlackwaterError(f"a reader has reported a hole in {log.topic}: sending again")
         if len(context.found) != self._known:
             found = dict(context.found)
             self._known = len(found)

@@ -6,10 +6,11 @@ and without state of its own. Reading a week of records at each start would take
 *hint* of an earlier incarnation's progress (offset, next id, watermark) is stored with the spool. A
 hint is used only if the record before its offset is consistent with it.
 
-A delivered record may not count: after another writer's START readers drop it (rule-10), and the
+Readers may drop a delivered record, namely if it follows another writer's START (rule-10), and the
 heartbeat that reports the other writer may be late. The offsets of a log with one writer are
-contiguous. Where they are not, the records in between are read before a delivery is acknowledged: a
-START ends this writer, and unacknowledged records stay in its spool. Zombie records are ignored.
+contiguous. Where they are not, the records in between are read before a delivery is acknowledged. A
+START among them ends this writer, and unacknowledged records stay in its spool. Other records are
+those of an earlier writer (a zombie) and are ignored.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class SourceLog:
         self._lock = threading.Lock()
         self._foreign: list[tuple[int, int]] = []
         """Offsets written by others, not yet checked."""
-        self._unsure: list[_Delivery] = []
+        self._unconfirmed: list[_Delivery] = []
         """Deliveries after these offsets, not yet acknowledged."""
 
     # Taking over.
@@ -78,10 +79,11 @@ class SourceLog:
     ) -> None:
         """Take over the log (rule-6); afterwards ``core`` continues at its end.
 
-        ``given_up``: progress of a spool up to which its readings are only in the log.
+        ``given_up``: progress up to which the spool has deleted its readings. Only the log has
+        them.
         """
         self._given_up = given_up
-        read_from = self._believe(hint)
+        read_from = self._read_from(hint)
         self.inc = start_incarnation(
             self._transport,
             self._writer,
@@ -98,7 +100,9 @@ class SourceLog:
     def _start(self) -> bytes:
         anew = self.scan.ids.next_id == ANY
         if anew:
-            _log.warning("%s has lost all its records to retention: ids begin again", self.topic)
+            _log.warning(
+                "retention has deleted all records of %s: ids start again at 0", self.topic
+            )
             self.scan.ids = Contiguous(0)
         core = self._resumed()
         return encode_source(core.start(self.identity, self.scan.affected_until, anew=anew))
@@ -116,12 +120,12 @@ class SourceLog:
             record = SourceRecord.void(self.topic)
         self.scan.see(raw.offset, record)
 
-    def _believe(self, hint: Hint | None) -> int | None:
+    def _read_from(self, hint: Hint | None) -> int | None:
         """Return the offset to read from: the hint's if the log agrees, else the beginning."""
         log = (self.topic, 0)
         if hint is None or not self._agrees(hint):
             if self._transport.beginning_offsets([log])[log] > 0:
-                self.scan.ids = Contiguous(ANY)  # retention: the first record left decides
+                self.scan.ids = Contiguous(ANY)  # the first record left determines the id
             return None
         self.scan = LogScan(
             ids=Contiguous(hint["next_id"]),
@@ -143,13 +147,14 @@ class SourceLog:
         if last >= end:
             return False
         if last < beginning:
-            # Retention has passed the hint, which is all that is left, unless the log was replaced.
+            # Retention has deleted the record, so the hint cannot be checked. It is used unless the
+            # log begins at 0, which shows that the topic was created again.
             return beginning > 0
         for raw in read_range(self._transport, log, last, last + 1, idle_s_max=10.0):
             try:
                 record = decode_source(raw.value, "", raw.offset)
             except MalformedRecordError:
-                # The record was damaged later. Only a spool may still have its content.
+                # The record was damaged later. A spool that may still have it sends it again.
                 return self._given_up is None
             return bool(record.inc == hint["inc"] and record.last_id + 1 == hint["next_id"])
         return False
@@ -183,11 +188,11 @@ class SourceLog:
                 self._foreign.append((self._next_offset, offset))
             self._next_offset = offset + 1
             if self._foreign:
-                self._unsure.append(delivery)
+                self._unconfirmed.append(delivery)
             else:
-                self._believe_in(delivery)
+                self._confirm(delivery)
 
-    def _believe_in(self, delivery: _Delivery) -> None:
+    def _confirm(self, delivery: _Delivery) -> None:
         record = delivery.record
         self.hint = {
             "offset": delivery.offset + 1,
@@ -214,9 +219,9 @@ class SourceLog:
         with self._lock:
             del self._foreign[: len(foreign)]
             if not self._foreign:
-                for delivery in self._unsure:
-                    self._believe_in(delivery)
-                self._unsure.clear()
+                for delivery in self._unconfirmed:
+                    self._confirm(delivery)
+                self._unconfirmed.clear()
         return False
 
     def has_begun(self, inc: int) -> bool:

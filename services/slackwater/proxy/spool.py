@@ -39,7 +39,7 @@ from slackwater.runtime.security.private import FILE_MODE, make_private
 
 BYTES_DEFAULT_MAX: Final = 1024 * 1024 * 1024
 RECORDS_AT_ONCE: Final = 64
-"""Records read at once: the spool may hold more than the memory."""
+"""Records read at once, since the spool may be larger than memory."""
 
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -171,7 +171,7 @@ class Spool:
 
     def acknowledge(self, last_id: int) -> None:
         """Delete records up to ``last_id``, which are in the log."""
-        # A record begins where it ends or before, and beginnings are indexed.
+        # first_id <= last_id, and only first_id is indexed.
         which = "first_id <= ?1 AND last_id <= ?1"
         with self._transaction():
             freed = self._db.execute(

@@ -30,6 +30,7 @@ from slackwater.model.records import Kind, SourceRecord
 from slackwater.primitives.lateness import Lateness, Step
 
 _ROOT: Final = re.compile(r"\broot/(?P<query>\w+)\.")
+_FRAGMENT: Final = re.compile(r"\b(root|orderer)/(?P<query>\w+)\.")
 
 
 class Facts:
@@ -48,7 +49,7 @@ class Facts:
         history = self.history.of_reader
         if history is None:
             return None
-        return Facts(history, None if history.config.children_of else self)
+        return Facts(history, None if history.config.reads is None else self)
 
     @cached_property
     def answers(self) -> list[list[GivenAnswer]]:
@@ -104,11 +105,17 @@ class Facts:
         return merged
 
     def _concerns(self, outage: Outage) -> bool:
-        """Return whether an outage concerns this query: not if it is of another query's root."""
-        if not self.config.others:
+        """Return whether an outage concerns this query: not if it is of another query's root.
+
+        With machines no process is shared but proxies and aggregators.
+        """
+        if self.config.machines is not None:
+            of = _FRAGMENT.search(outage.what)
+        elif self.config.others:
+            of = _ROOT.search(outage.what)
+        else:
             return True
-        of_root = _ROOT.search(outage.what)
-        return of_root is None or of_root["query"] == self.config.name
+        return of is None or of["query"] == self.config.name
 
     @cached_property
     def lost_ahead(self) -> set[int]:
@@ -156,9 +163,24 @@ class Facts:
         return self._known[in_time]
 
     @property
+    def is_deleted(self) -> bool:
+        """Whether the query was deleted at run time."""
+        return self.history.deleted_at >= 0
+
+    @property
+    def owed_to(self) -> int:
+        """Time up to which windows must have had a first answer."""
+        return self.history.deleted_at if self.is_deleted else self.settled_to
+
+    @property
     def settled_to(self) -> int:
-        """End of the windows that must have a stable answer at the end of the run."""
+        """End of the windows that must have a stable answer at the end of the run.
+
+        There is none for a deleted query: it may have been deleted in a failure.
+        """
         config = self.config
+        if self.is_deleted:
+            return 0
         return (
             self.history.ended_at
             - config.bound_us

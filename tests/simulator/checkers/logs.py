@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from tests.simulator.checkers.answers import Violation
 from tests.simulator.checkers.facts import Facts
+from tests.simulator.history import OrderedLogs
 
 from slackwater.model.records import Kind, OrderedRecord, Position
 
@@ -19,17 +20,20 @@ Content = tuple[object, ...]
 def check(facts: Facts) -> None:
     """Check the ordered logs, then the state records."""
     _source_writers(facts)
-    for child in range(len(facts.config.children)):
-        contents: dict[tuple[int, int], Content] = {}
-        for replica in range(facts.config.replicas):
-            starts = _stable_log(facts, child, replica, contents)
-            for offset, record in facts.history.ordered_logs.get((child, replica, 1), []):
-                if record.inc not in starts:
-                    text = (
-                        f"live log {child}.{replica}: no writer for offset {offset}: {record.inc}"
-                    )
-                    raise _violation(facts, text)
+    for logs in (facts.history.ordered_logs, *facts.history.later_logs):
+        for child in range(len(facts.config.children)):
+            _of_child(facts, logs, child)
     _states(facts)
+
+
+def _of_child(facts: Facts, logs: OrderedLogs, child: int) -> None:
+    contents: dict[tuple[int, int], Content] = {}
+    for replica in range(facts.config.replicas):
+        starts = _stable_log(facts, logs, (child, replica), contents)
+        for offset, record in logs.get((child, replica, 1), []):
+            if record.inc not in starts:
+                text = f"live log {child}.{replica}: no writer for offset {offset}: {record.inc}"
+                raise _violation(facts, text)
 
 
 def _violation(facts: Facts, text: str) -> Violation:
@@ -45,14 +49,18 @@ def _source_writers(facts: Facts) -> None:
 
 
 def _stable_log(
-    facts: Facts, child: int, replica: int, contents: dict[tuple[int, int], Content]
+    facts: Facts,
+    logs: OrderedLogs,
+    at: tuple[int, int],
+    contents: dict[tuple[int, int], Content],
 ) -> set[int]:
     """Read the log by rule-11; return the incarnations that wrote it."""
-    log = facts.history.ordered_logs.get((child, replica, 0), [])
+    child, replica = at
+    log = logs.get((child, replica, 0), [])
     # A damaged START has no record, but its incarnation was begun by a writer nevertheless.
     starts: set[int] = set()
     if facts.history.damaged:
-        live = facts.history.ordered_logs.get((child, replica, 1), [])
+        live = logs.get((child, replica, 1), [])
         emitted_by = {record.inc for _, record in (*log, *live)}
         starts = emitted_by - {offset for offset, _ in log} - {-1}
     inc, next_id = -1, None
@@ -104,7 +112,7 @@ def _agree(facts: Facts, record: OrderedRecord, contents: dict[tuple[int, int], 
 
 def _states(facts: Facts) -> None:
     """Check state records against their transactions; some numbers never decrease."""
-    placements: dict[int, int] = {}
+    placements: dict[tuple[int, str], int] = {}
     contiguous_seqs: dict[tuple[str, int, int, int], int] = {}
     fragments: dict[int, list[str]] = {}
     for committed in facts.history.committed:
@@ -114,9 +122,11 @@ def _states(facts: Facts) -> None:
         reported = (state.next_seq, state.epoch, state.stable_from, state.answered_to)
         if reported != (after.next_seq, after.epoch, after.stable_from, after.answered_to):
             raise Violation("logs", committed.at, f"the state record has {reported}, not {after}")
-        if state.placement < placements.get(committed.part, -1):
+        # In a split network the root of the earlier generation may have been placed last.
+        of = committed.part, state.fragment
+        if state.placement < placements.get(of, -1):
             raise Violation("logs", committed.at, f"placement {state.placement} answers again")
-        placements[committed.part] = state.placement
+        placements[of] = state.placement
         generations = fragments.setdefault(committed.part, [])
         if state.fragment not in generations:
             generations.append(state.fragment)

@@ -6,11 +6,16 @@ between a reading's arrival and its window's answer in normal operation.
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from tests.simulator.checkers.answers import Violation
 from tests.simulator.checkers.facts import Facts
 from tests.simulator.clock import MS, SECOND
 from tests.simulator.config import ROW_BYTES, WorldConfig
 from tests.simulator.readings import shared_keys
+
+_GENERATION: Final = re.compile(r"\.g\d+(?=\.)")
 
 
 def check(facts: Facts) -> None:
@@ -22,7 +27,7 @@ def check(facts: Facts) -> None:
         bounds |= dict.fromkeys(config.orderer_names, orderer)
     for sample in facts.history.samples:
         for process, held in sample.held.items():
-            bound = bounds.get(process, held)
+            bound = bounds.get(_GENERATION.sub("", process), held)
             if held > bound:
                 raise Violation("memory", sample.at, f"{process} holds {held}, more than {bound}")
 

@@ -16,15 +16,16 @@ from tests.iads_simulator import world as iads
 from tests.iads_simulator.world import Plan, _Node
 
 from slackwater.controller.nodes import GATHER_S, PLAN_S_MIN
+from slackwater.node.admission import why_refused_on_nodes
 from slackwater.node.recorded import fragment_specs
-from slackwater.protocols.iads.control_object import ControlResponse, Operation
+from slackwater.protocols.iads.control_object import AcknowledgeView, ControlResponse, Operation
 from slackwater.protocols.iads.control_state import ControlState
 from slackwater.protocols.iads.messages import MemberEffect, RespondToClient
 from slackwater.protocols.iads.placement import NodeReports
 from slackwater.protocols.iads.placing import Placing
 
 if TYPE_CHECKING:
-    from tests.simulator.joined.node import Connection
+    from tests.simulator.joined.node import Beat, Connection
     from tests.simulator.joined.world import JoinedWorld
 
 GATHER_US: Final = round(GATHER_S * 1e6)
@@ -47,6 +48,8 @@ class ControlPlane(iads.World):
         self._beats: dict[tuple[str, str], object] = {}
         """By controller and node: the last heartbeat."""
         self._reported: dict[str, ControlState] = {}
+        self._acknowledged: dict[str, object] = {}
+        """By controller: its life, and the view that it has acknowledged last."""
         self._then: dict[str, Then] = {}
         self._sending: set[str] = set()
         self._planned_at: dict[str, int] = {}
@@ -60,6 +63,12 @@ class ControlPlane(iads.World):
         """The record at a controller."""
         state: ControlState = self.nodes[name].object.state
         return state
+
+    def view_number(self, name: str) -> int:
+        """The number of a controller's view; it runs."""
+        member = self.nodes[name].member
+        assert member is not None
+        return member.endpoint.myview.number
 
     def works(self, name: str) -> bool:
         """Whether a controller runs."""
@@ -93,6 +102,14 @@ class ControlPlane(iads.World):
 
     # Requests.
 
+    def ask(self, name: str, operation: Operation, then: Then = lambda _: None) -> None:
+        """Request an operation as a client: the controller may refuse it before it is recorded."""
+        refusal = why_refused_on_nodes(operation, self.state(name))
+        if refusal:
+            then(ControlResponse(refusal))
+        else:
+            self.request(name, operation, then)
+
     def request(self, name: str, operation: Operation, then: Then = lambda _: None) -> None:
         """Request an operation at a controller; ``then`` gets the response, if there is one."""
         self._count += 1
@@ -123,11 +140,24 @@ class ControlPlane(iads.World):
         self.placings[node.name].view(view.number, view.names, self.now)
         self._changed(node.name)
 
+    def _forgets(self, node: _Node) -> None:
+        self._acknowledge(node.name)
+
+    def _acknowledge(self, name: str) -> None:
+        """Acknowledge the view, once, when its deletions have been carried out."""
+        member = self.nodes[name].member
+        assert member is not None
+        view, state = member.endpoint.myview, self.state(name)
+        life = member.group.me, view.number
+        if self._acknowledged.get(name) == life or not state.has_tombstones():
+            return
+        if self.placings[name].may_forget(state):
+            self._acknowledged[name] = life
+            self._at(self.now, partial(self.request, name, AcknowledgeView(view.number)))
+
     # Nodes.
 
-    def beat(
-        self, name: str, connection: Connection, ready: frozenset[int], fenced: frozenset[int]
-    ) -> None:
+    def beat(self, name: str, connection: Connection, beat: Beat) -> None:
         """A node's heartbeat arrives."""
         if not self.works(name):
             return
@@ -138,10 +168,9 @@ class ControlPlane(iads.World):
                 return  # it is refused: another process has this name
             self._connections[name][node] = connection
             self._send(name, connection)
-        placing.heartbeat(node, ready, fenced, self.now)
-        beat = connection, ready, fenced
-        if self._beats.get((name, node)) != beat:
-            self._beats[name, node] = beat
+        placing.heartbeat(node, beat.ready, beat.fenced, self.now, beat.ended)
+        if self._beats.get((name, node)) != (connection, beat):
+            self._beats[name, node] = connection, beat
             self._plan_soon(name)
 
     def closed(self, name: str, connection: Connection) -> None:
@@ -203,6 +232,7 @@ class ControlPlane(iads.World):
         placing: Any = self.placings[name]
         for move in placing.moves(self.state(name), self.now):
             self.request(name, move)
+        self._acknowledge(name)
         due = placing.next_deadline(self.now)
         if due is not None:
             self._plan_soon(name, due)

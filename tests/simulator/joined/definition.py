@@ -9,11 +9,27 @@ from __future__ import annotations
 from tests.simulator.config import WorldConfig
 
 from slackwater.deployment.parse import parse_deployment
+from slackwater.model.deployment import Deployment
 from slackwater.node.applied import AppliedQuery, to_text
+from slackwater.node.generations import as_generation
+from slackwater.protocols.iads.control_state import ControlState
 
 
-def definition_of(config: WorldConfig) -> str:
+def definition_of(config: WorldConfig, start_us: int) -> str:
     """Return the text of a query."""
+    return to_text(AppliedQuery(config.name, _deployment_of(config), start_us))
+
+
+def changed(config: WorldConfig, state: ControlState) -> tuple[str, str]:
+    """Return the name and the text of a query's next generation, as the command line does.
+
+    The definition is the same one: what is simulated is the change.
+    """
+    deployment, name = as_generation(_deployment_of(config), config.name, state)
+    return name, to_text(AppliedQuery(name, deployment))
+
+
+def _deployment_of(config: WorldConfig) -> Deployment:
     streams = "".join(
         f"  {name}: {{key: {{value: {name}}}, time: {{column: t, unit: s}}, fields: [x]}}\n"
         for name in config.streams
@@ -24,5 +40,4 @@ def definition_of(config: WorldConfig) -> str:
         f"  {config.name}: {{from: [{', '.join(config.streams)}],{window} bound: 2s,"
         f" replicas: {config.replicas}, children: {len(config.children)}, parts: {config.parts}}}\n"
     )
-    deployment = parse_deployment(text, "simulated").deployment
-    return to_text(AppliedQuery(config.name, deployment))
+    return parse_deployment(text, "simulated").deployment

@@ -7,15 +7,16 @@ What survives kill -9 of a machine is the file of placement numbers, and the spo
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tests.simulator.clock import MS, Act
+from tests.simulator.joined.registering import Registering
 from tests.simulator.process import Fragment, Process
 
 from slackwater.model.names import OrdererName, kind_of, own_name
-from slackwater.node.recorded import Assignment, assignment
+from slackwater.node.recorded import REGISTRATION, Assignment, assignment
 from slackwater.protocols.iads.control_object import ControlResponse, JoinNode
-from slackwater.protocols.iads.control_state import ControlState, join_all
+from slackwater.protocols.iads.control_state import ControlState, Wanted, join_all
 from slackwater.protocols.iads.detector import HEARTBEAT_PERIOD_US
 
 if TYPE_CHECKING:
@@ -28,6 +29,16 @@ SETTLE_US: Final = 20 * MS
 REDIAL_US: Final = 500 * MS
 STAYS_DOWN_US: Final = (500 * MS, 2_000 * MS)
 """Pause before a fragment that stays down looks again whether its number has changed."""
+UNREGISTERED_US: Final = (10 * MS, 50 * MS)
+"""Pause before a fragment looks again whether its query is registered."""
+
+
+class Beat(NamedTuple):
+    """A heartbeat: placement numbers."""
+
+    ready: frozenset[int]
+    fenced: frozenset[int]
+    ended: frozenset[int]
 
 
 class Connection:
@@ -69,7 +80,11 @@ class SimNode:
         """What has stayed down at its last start, with its number then."""
         self._is_joined = self._is_settling = False
         self._asked_at: dict[str, int] = {}
-        self._state = ControlState()
+        self.state = ControlState()
+        """The join of ``states``."""
+        self.settled = ControlState()
+        """The one that ``assigned`` is a part of."""
+        self._registering: Registering | None = None
 
     @property
     def is_up(self) -> bool:
@@ -86,7 +101,9 @@ class SimNode:
         if self.is_up:
             return
         connection = self.connection = Connection(self)
-        self.states, self.assigned, self._state = {}, Assignment(), ControlState()
+        self.states, self.assigned = {}, Assignment()
+        self.state = self.settled = ControlState()
+        self._registering = Registering(self, connection)
         self._is_joined = self._is_settling = False
         self._asked_at = {}
         self.world.note(self.name, "started")
@@ -152,13 +169,19 @@ class SimNode:
             if world.is_cut(self.name, controller) or not control.works(controller):
                 continue
             world.scheduler.after(
-                world.link_us(), partial(control.beat, controller, connection, ready, fenced)
+                world.link_us(),
+                partial(control.beat, controller, connection, Beat(ready, fenced, self._ended())),
             )
             if controller in self.states and self._must_join(self.states[controller]):
                 self._join(controller, connection)
         world.scheduler.after(
             HEARTBEAT_PERIOD_US, lambda: self.when_awake(connection, lambda: self._beat(connection))
         )
+
+    def _ended(self) -> frozenset[int]:
+        """The registrations here that have carried out a deletion."""
+        ended = frozenset[str]() if self._registering is None else self._registering.ended
+        return frozenset(n for name, n in self.assigned.registrations.items() if name in ended)
 
     def _must_join(self, state: ControlState) -> bool:
         return not self._is_joined or self.name not in state.nodes
@@ -189,7 +212,7 @@ class SimNode:
 
     def _changed(self) -> None:
         if self.states:
-            self._state = join_all(self.states.values())
+            self.state = join_all(self.states.values())
         self.settle_soon()
 
     def settle_soon(self) -> None:
@@ -206,9 +229,7 @@ class SimNode:
         self.world.scheduler.after(SETTLE_US, lambda: self.when_awake(connection, settle))
 
     def _settle(self) -> None:
-        self.assigned = assignment(self._state, self.name)
-        if self.assigned.registered and self.world.broker.up:
-            self.world.is_registered = True
+        self.assigned, self.settled = assignment(self.state, self.name), self.state
         if self.assigned.numbers() != self.numbers and self.assigned.numbers():
             self.numbers = self.assigned.numbers()
         wanted = {**self.assigned.proxies, **self.assigned.fragments}
@@ -224,12 +245,16 @@ class SimNode:
         for name in wanted:
             if name not in self.processes:
                 self._start_soon(name, self.world.config.restart_us)
+        assert self._registering is not None
+        self._registering.run_soon()
 
     def _ready(self) -> set[str]:
         found = {name for name, process in self.processes.items() if self.world.follows(process)}
-        if self.world.is_registered:
-            found |= {name for name in self.assigned.numbers() if kind_of(name) == "registration"}
-        return found
+        registering, wanted = self._registering, self.assigned.registered
+        if registering is None:
+            return found
+        waiting = {n for n, of in wanted.items() if of is Wanted.DELETED} - registering.ended
+        return found | {f"{REGISTRATION}/{query}" for query in registering.done - waiting}
 
     # Processes.
 
@@ -245,8 +270,12 @@ class SimNode:
             before = self.processes.get(name)
             if number is None or (before is not None and before.alive):
                 return
+            if not self.world.is_registered(name):
+                self._start_soon(name, UNREGISTERED_US)
+                return
             process = self.processes[name] = self.world.make(self, name, number)
             self.world.begins(process)
+            self._settle_aggregator()
 
         delay = self.world.scheduler.between(*between_us)
         self.world.scheduler.after(delay, lambda: self.when_awake(connection, start))
@@ -304,12 +333,11 @@ class SimNode:
         )
 
     def _aggregated(self) -> list[Aggregated]:
-        query = self.world.q
-        if query.config.rows:
-            return []
         found = []
         for name in self.assigned.fragments:
-            if kind_of(name) == "orderer":
+            if kind_of(name) == "orderer" and self.world.is_registered(name):
                 of = OrdererName.parse(own_name(name))
-                found.append((query, of.child, of.replica))
+                query = self.world.query_of(of.query)
+                if not query.config.rows:
+                    found.append((query, of.child, of.replica))
         return found

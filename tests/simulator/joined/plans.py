@@ -7,7 +7,7 @@ from random import Random
 from typing import Final
 
 from tests.simulator.clock import MS, SECOND
-from tests.simulator.config import Machines, WorldConfig
+from tests.simulator.config import Added, Machines, WorldConfig, spread
 from tests.simulator.faults import Fault
 from tests.simulator.plans import Plan, clamp, draw_config, draw_rows
 
@@ -34,7 +34,84 @@ def draw_machines(seed: int) -> Plan:
         fault for _ in range(rng.choice([1, 2, 3, 5])) for fault in _of_machines(rng, plan.config)
     ]
     faults += [_of_processes(rng, plan.config) for _ in range(rng.choice([0, 0, 1, 3]))]
-    return replace(plan, faults=tuple(sorted(faults, key=lambda fault: fault.at)))
+    return draw_queries(replace(plan, faults=tuple(sorted(faults, key=lambda f: f.at))))
+
+
+def draw_queries(plan: Plan) -> Plan:
+    """In two of three runs queries are applied, deleted or changed, often in a failure.
+
+    Drawn last, from a separate generator, so that a seed's other draws do not change.
+    """
+    rng, config = Random(f"queries/{plan.seed}"), plan.config
+    faults: list[Fault] = []
+    if rng.randrange(2):
+        config = replace(config, added=_added(rng, config))
+        applied = rng.choice([SECOND, _moment(rng, plan)])
+        faults.append(Fault(applied, "apply"))
+        if rng.randrange(3):
+            faults.append(Fault(applied + rng.randrange(500 * MS, 5 * SECOND) // MS * MS, "delete"))
+        faults += [_of_added(rng, config, applied) for _ in range(rng.choice([0, 0, 1, 2]))]
+    if rng.randrange(5) < 2:
+        faults += [Fault(_moment(rng, plan), "change") for _ in range(rng.choice([1, 1, 2]))]
+    if faults and rng.randrange(2):
+        faults += _around(rng, config, rng.choice(faults).at)
+    faults += plan.faults
+    return replace(plan, config=config, faults=tuple(sorted(faults, key=lambda f: f.at)))
+
+
+def _added(rng: Random, config: WorldConfig) -> Added:
+    streams = rng.sample(config.streams, rng.randint(1, len(config.streams)))
+    size = rng.choice([200, 300, 400]) * MS
+    return Added(
+        children=spread(sorted(streams), rng.randint(1, min(2, len(streams)))),
+        replicas=rng.choice([1, 2]),
+        parts=rng.choice([1, 1, 2]),
+        window_us=size,
+        slide_us=rng.choice([size, size, size // 2]),
+        rows=rng.randrange(6) == 0,
+    )
+
+
+def _moment(rng: Random, plan: Plan) -> int:
+    """Return a time at which a query is applied or changed: during a fault, or at any time."""
+    at = rng.randrange(STARTED_US, LENGTH_US - 4 * SECOND) // MS * MS
+    if plan.faults and rng.randrange(2):
+        fault = rng.choice(plan.faults)
+        at = fault.at + rng.randrange(-SECOND // 2, fault.for_us + SECOND) // MS * MS
+    return min(at, LENGTH_US - 3 * SECOND)
+
+
+def _of_added(rng: Random, config: WorldConfig, applied: int) -> Fault:
+    """Draw a fault of what the added query runs, or a move."""
+    added, machines = config.reader, config.machines
+    assert added is not None
+    assert machines is not None
+    at = applied + rng.randrange(4 * SECOND) // MS * MS
+    fragment = rng.choice([*added.orderer_names, *added.root_names])
+    match rng.choice(["kill", "pause", "move"]):
+        case "move" as kind:
+            return Fault(at, kind, f"{fragment} {rng.choice(machines.nodes)}")
+        case "pause" as kind:
+            return Fault(at, kind, fragment, rng.randrange(50 * MS, 3 * config.bound_us) // MS * MS)
+        case kind:
+            return Fault(at, kind, fragment)
+
+
+def _around(rng: Random, config: WorldConfig, at: int) -> list[Fault]:
+    """Draw a split or an absence of Kafka, or both, in which an operation is requested."""
+    machines = config.machines
+    assert machines is not None
+    faults: list[Fault] = []
+    kinds = rng.choice([("split",), ("broker",), ("split", "broker")])
+    for kind in kinds:
+        begin = max(SECOND, at - rng.randrange(2 * SECOND) // MS * MS)
+        half = ""
+        if kind == "split":
+            some = rng.sample(machines.nodes, rng.randint(1, len(machines.nodes) - 1))
+            with_them = rng.sample(machines.controllers, rng.randint(0, len(machines.controllers)))
+            half = " ".join(sorted([*some, *with_them]))
+        faults.append(Fault(begin, kind, half, rng.choice(LENGTHS_US) + rng.randrange(100) * MS))
+    return faults
 
 
 def _of_machines(rng: Random, config: WorldConfig) -> list[Fault]:

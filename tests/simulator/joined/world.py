@@ -1,14 +1,16 @@
 """The whole system on machines: controllers place what runs, on a network that can be split.
 
-Query q is applied through a controller. The nodes run what the record places on them, as in the
-product: an agent on each starts and ends processes, and restarts those that end. All nodes reach
-Kafka, unless it is away; the network between controllers, and between a node and a controller, can
-be cut. The checkers are those of a run without machines, and ``placed`` has those of the record.
+Query q is applied through a controller, and perhaps changed; query v may be applied and deleted
+while q runs. The nodes run what the record places on them, as in the product: an agent on each
+starts and ends processes, and restarts those that end. All nodes reach Kafka, unless it is away;
+the network between controllers, and between a node and a controller, can be cut. The checkers are
+those of a run without machines, and ``placed`` has those of the record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
 
 from tests.simulator.aggregator import Fragment as Aggregated
@@ -16,42 +18,40 @@ from tests.simulator.aggregator import SimAggregator
 from tests.simulator.clock import MS, SECOND
 from tests.simulator.config import Machines, WorldConfig
 from tests.simulator.faults import Fault
-from tests.simulator.history import History
+from tests.simulator.history import History, Note
+from tests.simulator.joined.clients import ADDED, Clients
 from tests.simulator.joined.control_plane import ControlPlane
-from tests.simulator.joined.definition import definition_of
 from tests.simulator.joined.node import SimNode
+from tests.simulator.joined.registering import Registry
 from tests.simulator.orderers import SimOrderer
 from tests.simulator.process import Fragment, Process
+from tests.simulator.queries import SimQuery
 from tests.simulator.roots import SimRoot
 from tests.simulator.sources import SimProxy
 from tests.simulator.world import World
 
-from slackwater.model.names import kind_of, own_name
-from slackwater.node.recorded import key_of
-from slackwater.protocols.iads.control_object import (
-    ApplyQuery,
-    ControlResponse,
-    DrainNode,
-    JoinNode,
-    MoveFragment,
-    Operation,
-    PauseQuery,
-    ResumeQuery,
+from slackwater.model.names import (
+    OrdererName,
+    RootName,
+    base_of,
+    earlier_generations,
+    generation_of,
+    kind_of,
+    latest_generation,
+    own_name,
 )
+from slackwater.protocols.iads.control_state import STREAMS, ControlState, Wanted, join_all
 
-FIRST_REQUEST_US = 200 * MS
-MERGED_US = 3 * SECOND
-"""Time until controllers that reach each other have one view."""
-RETRY_US = SECOND
-"""Pause of a client before it requests again."""
+FOLLOW_RECORD_US = 100 * MS
 
 
 class JoinedWorld(World):
-    """A deployment on nodes, with one query."""
+    """A deployment on nodes, with one or two queries, and generations of the first."""
 
     def __init__(self, seed: int, config: WorldConfig, machines: Machines, end_us: int) -> None:
         super().__init__(seed, config)
-        assert config.reader is None, "one query runs on machines"
+        assert config.chain is None, "queries on machines read streams alone"
+        assert config.sharing is None, "queries on machines have children of their own"
         self.machines = machines
         self.nodes = {name: SimNode(self, name) for name in machines.nodes}
         self.control = ControlPlane(
@@ -59,15 +59,14 @@ class JoinedWorld(World):
         )
         self.cut_links: set[tuple[str, str]] = set()
         """Nodes and controllers that do not reach each other."""
-        self.is_registered = False
-        """Whether a node has registered the query in Kafka."""
+        self.registry = Registry(self)
+        self.clients = Clients(self)
         self._on: dict[int, SimNode] = {}
         """By process: its machine."""
-        self._later: list[tuple[int, Operation]] = []
-        """Operations that undo others, and when."""
-        self._undone: list[Operation] = []
-        """All of them."""
-        self._is_healed = False
+        self._made: list[Process] = []
+        """All processes ever."""
+        self._were_live: set[str] = set()
+        """Queries that have been recorded."""
 
     # The machines.
 
@@ -76,48 +75,79 @@ class JoinedWorld(World):
         self.control.begin()
         for node in self.nodes.values():
             self.scheduler.after(self.scheduler.between(0, 200 * MS), node.start)
-        self._insist(ApplyQuery(self.q.name, definition_of(self.config)))
+        self.clients.apply_first()
+        self.history.accepted.append(self.q.name)
         for name in self.config.placed_names:
             self.begin_outage(name, "not started")
         self._judge()
         self._sample()
+        self._follow_record()
 
-    def _insist(self, operation: Operation, then: Callable[[], None] = lambda: None) -> None:
-        """Request an operation at any controller until one responds; ``then`` follows."""
-        done: list[ControlResponse] = []
+    # Queries.
 
-        def responded(response: ControlResponse) -> None:
-            done.append(response)
-            if len(done) == 1:
-                then()
+    def query_of(self, name: str) -> SimQuery:
+        """Return a query by name; a generation is made when it is needed first."""
+        if name not in self.queries:
+            assert base_of(name) == "q", name
+            config = replace(self.config, name=name, added=None)
+            query = self.queries[name] = SimQuery(self, config, self.history)
+            query.lateness = config.lateness(self._learned)
+            query.start_time_us = self.registry.entries[name].start_us
+            self.queries["q"].successors.append(query)
+        return self.queries[name]
 
-        def ask() -> None:
-            if done:
-                return
-            names = [name for name in self.machines.controllers if self.control.works(name)]
-            if names:
-                name = names[int(self.scheduler.rng.random() * len(names))]
-                self.control.request(name, operation, responded)
-            self.scheduler.after(RETRY_US, ask)
+    def begins_at(self, query: SimQuery, start_us: int) -> None:
+        """Set the start of the query that is applied at run time."""
+        assert self.history.reader is not None
+        query.start_time_us = start_us
+        query.config = replace(query.config, start_time_us=start_us)
+        self.history.reader.config = query.config
 
-        self.scheduler.after(FIRST_REQUEST_US, ask)
+    def is_registered(self, process: str) -> bool:
+        """Whether the query of a fragment is registered in Kafka; a proxy needs no query."""
+        kind = kind_of(process)
+        return kind == "proxy" or _query_of(process) in self.registry.entries
 
-    def _insist_for(self, operation: Operation, for_us: int, undo: Operation) -> None:
-        """Request an operation, and undo it later, at the latest after the end of all faults.
+    def _follow_record(self) -> None:
+        """Note which queries have been deleted; a merge may bring one back."""
+        states = [node.object.state for node in self.control.nodes.values()]
+        live = join_all(states).live_queries()
+        for name, query in list(self.queries.items()):
+            if name in live:
+                self._were_live.add(name)
+                self.retired -= _fragments(query)
+                self.over(f"orderer/{name}.")
+            elif name in self._were_live and not _fragments(query) <= self.retired:
+                self._retire_query(query, live)
+        latest = latest_generation("q", live)
+        if latest is not None and latest in self.registry.entries:
+            self.q = self.query_of(latest)
+        self.scheduler.after(FOLLOW_RECORD_US, self._follow_record)
 
-        It is undone once more then: a merge may have overridden the first time.
-        """
-        self._undone.append(undo)
-        self._insist(operation, lambda: self._later.append((self.scheduler.now + for_us, undo)))
+    def _retire_query(self, query: SimQuery, live: Collection[str]) -> None:
+        for name in _fragments(query):
+            self.over(name)
+        self.retired |= _fragments(query)
+        if query.name == ADDED:
+            # The half of a split network that has not received the deletion lacks what ends here.
+            super().begin_outage(f"orderer/{query.name}.", "deleted")
+        later = [name for name in live if query.name in earlier_generations(name, [query.name])]
+        # The roots of the next one start now. One after it may not be registered yet.
+        following = sorted(later, key=generation_of)[:1]
+        known = [name for name in following if name in self.registry.entries]
+        for root in (root for name in known for root in self.query_of(name).config.root_names):
+            process = self._present(root)
+            if process is None or not process.speaks:
+                self.begin_outage(root, "down")
 
-        def look() -> None:
-            due = [each for each in self._later if each[0] <= self.scheduler.now or self._is_healed]
-            for each in due:
-                self._later.remove(each)
-                self._insist(each[1])
-            self.scheduler.after(100 * MS, look)
+    def begin_outage(self, whom: str, what: str) -> None:
+        """Begin an outage, unless it is of a query that has been deleted."""
+        if whom not in self.retired:
+            super().begin_outage(whom, what)
 
-        look()
+    def change(self) -> None:
+        """Change q's definition at a controller (rule-29)."""
+        self.clients.change()
 
     def is_cut(self, node: str, controller: str) -> bool:
         """Whether a node and a controller do not reach each other."""
@@ -140,12 +170,15 @@ class JoinedWorld(World):
         if kind == "proxy":
             process = self.proxies[rest] = SimProxy(self, rest)
         elif kind == "orderer":
+            self.query_of(_query_of(name))
             query, at = self._fragment(rest)
             process = SimOrderer(query, *at, number)
         else:
+            self.query_of(_query_of(name))
             query, part = self._part(rest)
             process = SimRoot(query, part, number, is_recorded=True)
         self._on[id(process)] = node
+        self._made.append(process)
         return process
 
     def make_aggregator(self, node: SimNode, fragments: list[Aggregated]) -> SimAggregator:
@@ -280,13 +313,16 @@ class JoinedWorld(World):
             case "split":
                 self._split(frozenset(name.split()), for_us)
             case "drain":
-                self._insist_for(DrainNode(name), for_us, JoinNode(name, self.nodes[name].room))
+                self.clients.drain(name, for_us)
             case "pause-query":
-                query = self.q.name
-                self._insist_for(PauseQuery(query), for_us, ResumeQuery(query))
+                self.clients.pause_query(for_us)
+            case "apply":
+                self.clients.apply_added()
+            case "delete":
+                self.clients.delete_added()
             case _:
                 fragment, _, node = name.partition(" ")
-                self._insist(MoveFragment(*key_of(fragment), node))
+                self.clients.move(fragment, node)
 
     def _split(self, half: frozenset[str], for_us: int) -> None:
         """Cut these controllers and nodes off from the others."""
@@ -315,21 +351,26 @@ class JoinedWorld(World):
     def heal(self) -> None:
         """End every fault."""
         super().heal()
-        self._is_healed = True
         self._join_network()
         for name in self.machines.controllers:
             self.control.nodes[name].paused_until = 0
             self.control.restart(name)
         for node in self.nodes.values():
             node.start()
-        for undo in self._undone:
-            self.scheduler.after(MERGED_US, partial(self._insist, undo))
+        self.clients.heal()
 
     @property
     def _names(self) -> list[str]:
         """The names of all processes that are there."""
-        names = [*self.config.names, *self.aggregators]
-        return [name for name in names if self._present(name) is not None]
+        later = [query.config for name, query in self.queries.items() if generation_of(name)]
+        names = [n for of in later for n in (*of.orderer_names, *of.root_names)]
+        all_names = [*self.config.names, *self.aggregators, *names]
+        return [name for name in all_names if self._present(name) is not None]
+
+    def _present(self, name: str) -> Process | None:
+        if kind_of(name) in {"orderer", "root"} and _query_of(name) not in self.queries:
+            return None
+        return super()._present(name)
 
     def finish(self) -> History:
         """Complete the history with what runs and what is placed."""
@@ -350,6 +391,40 @@ class JoinedWorld(World):
         self.history.not_ready = sorted(
             f"{query}/{fragment}"
             for (query, fragment), entry in state.placement.items()
-            if entry.number not in reports.ready
+            if entry.number not in reports.ready and query in {*state.live_queries(), STREAMS}
         )
+        self._finish_queries(first, state)
         return super().finish()
+
+    def _finish_queries(self, first: str, state: ControlState) -> None:
+        history, live = self.history, state.live_queries()
+        history.recorded = [*live]
+        history.registered = {**self.registry.states}
+        history.tombstones = [
+            name
+            for name in state.queries_wanted(Wanted.DELETED)
+            if state.queries[name].stamp.view_number < self.control.view_number(first)
+        ]
+        history.to_run = sorted(
+            {name for query in live for name in self.query_of(query).config.placed_names}
+        )
+        history.alive = [(p.name, self.node_of(p).name) for p in self._made if p.alive]
+        history.alive += [
+            (query.orderer_name(child, replica), node.name)
+            for node in self.nodes.values()
+            if node.aggregator is not None and node.aggregator.alive
+            for query, child, replica in node.aggregator.fragments
+        ]
+        for name in {note.process for note in history.reported_states}:
+            if _query_of(name) not in live:
+                history.reported_states.append(Note(self.scheduler.now, name, "ended"))
+
+
+def _query_of(process: str) -> str:
+    """The query of an orderer or a root."""
+    of = OrdererName if kind_of(process) == "orderer" else RootName
+    return of.parse(own_name(process)).query
+
+
+def _fragments(query: SimQuery) -> set[str]:
+    return {*query.config.orderer_names, *query.config.root_names}

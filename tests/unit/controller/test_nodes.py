@@ -20,7 +20,13 @@ from slackwater.model.errors import UsageError
 from slackwater.node.app import Node, NodeConfig
 from slackwater.node.machine import NodeMachine
 from slackwater.node.overview import overview_of
-from slackwater.protocols.iads.control_object import DrainNode, JoinNode, Operation
+from slackwater.node.recorded import REGISTRATION, fragment_specs
+from slackwater.protocols.iads.control_object import (
+    DeleteQuery,
+    DrainNode,
+    JoinNode,
+    Operation,
+)
 from slackwater.protocols.iads.control_state import STREAMS, ControlState
 from slackwater.protocols.iads.placement import FragmentSpec
 from slackwater.protocols.iads.placing import RECONNECT_US_MAX, Specs
@@ -67,10 +73,12 @@ class Connected:
     def __init__(self, client: ControlClient, name: str, states: list[StateFrame]) -> None:
         self.client, self.states, self._name = client, states, name
         self.ready: set[int] = set()
+        self.ended: set[int] = set()
 
     async def run(self) -> None:
         while True:
-            self.client.beat(NodeBeat(self._name, tuple(sorted(self.ready)), ()))
+            ready, ended = tuple(sorted(self.ready)), tuple(sorted(self.ended))
+            self.client.beat(NodeBeat(self._name, ready, (), ended=ended))
             await asyncio.sleep(0.02)
 
 
@@ -137,6 +145,54 @@ async def test_what_was_on_a_node_that_is_gone_is_placed_on_another_one(tmp_path
         assert mine.states[-1].state.placement[LAB].number > first.number
         report = dict((await mine.client.state()).nodes.standings)
         assert report == {"n1": "steady", "n2": "suspected"}
+
+
+async def test_a_tombstone_remains_until_the_node_reports_that_the_deletion_is_carried_out(
+    tmp_path: Path,
+) -> None:
+    key = ("q", REGISTRATION)
+    async with (
+        controller(tmp_path, specs_of=fragment_specs) as address,
+        node(address, "n1") as mine,
+    ):
+        for operation in (JoinNode("n1", 9), apply("q")):
+            assert not (await mine.client.request(operation)).response.refusal
+        await eventually_async(lambda: key in mine.states[-1].state.placement, "it is placed")
+        assert not (await mine.client.request(DeleteQuery("q"))).response.refusal
+    # A tombstone is dropped in a later view at the earliest.
+    async with (
+        controller(tmp_path, specs_of=fragment_specs) as address,
+        node(address, "n1") as mine,
+    ):
+        await eventually_async(lambda: bool(mine.states), "it is connected")
+        mine.ready.add(number := mine.states[-1].state.placement[key].number)
+
+        async def is_ready() -> bool:
+            return number in (await mine.client.state()).nodes.ready
+
+        await eventually_async(is_ready, "the report is there")
+        assert not (await mine.client.request(apply("r"))).response.refusal
+        await eventually_async(
+            lambda: ("r", REGISTRATION) in mine.states[-1].state.placement, "a plan follows"
+        )
+        assert mine.states[-1].state.has_tombstones()
+        mine.ended.add(number)
+        await eventually_async(lambda: not mine.states[-1].state.has_tombstones(), "forgotten")
+
+
+async def test_a_state_whose_fragments_cannot_be_determined_ends_no_controller(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(_state: ControlState) -> list[FragmentSpec]:
+        raise RecursionError("a circle")
+
+    async with controller(tmp_path, specs_of=fails) as address, node(address, "n1") as mine:
+        for operation in (JoinNode("n1", 9), apply("q")):
+            assert not (await mine.client.request(operation)).response.refusal
+        caplog.clear()
+        assert not (await mine.client.request(DeleteQuery("q"))).response.refusal
+        await eventually_async(lambda: "nothing can be placed" in caplog.text, "it is logged")
+        assert (await mine.client.state()).state.has_tombstones()
 
 
 async def test_what_cannot_be_placed_is_reported_with_the_reason(tmp_path: Path) -> None:

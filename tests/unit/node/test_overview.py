@@ -14,6 +14,7 @@ from slackwater.node.overview import NAMED_MAX, Answers, Overview, overview_of
 from slackwater.node.recorded import REGISTRATION, fragment_specs
 from slackwater.protocols.iads.control_object import (
     ControlObject,
+    DeleteQuery,
     DrainNode,
     JoinNode,
     MoveFragment,
@@ -95,6 +96,15 @@ def test_controllers_nodes_and_fragments_are_shown_where_they_run() -> None:
     assert [row["name"] for row in shown["controllers"]] == ["a", "b"]
     assert shown["nodes"][0]["clock_offset_ms"][B] == {"offset": -30.0, "error": 1.0}
     assert {"fragment": "root/q.0", "node": "n1", "state": "ready"} in shown["fragments"]
+
+
+def test_a_deletion_is_shown_until_it_has_been_carried_out() -> None:
+    state = placed("n1", DeleteQuery("q"))
+    done = overview_of({A: frame(state)})
+    assert (states(done), done.wrong) == ({}, [])
+    waits = overview_of({A: frame(state, without=[("q", REGISTRATION)])})
+    assert states(waits) == {"registration/q": ("n1", "not ready")}
+    assert waits.wrong == ["not ready on n1: registration/q"]
 
 
 def test_a_controller_that_does_not_answer_is_named_and_is_no_failure() -> None:

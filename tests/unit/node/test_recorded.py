@@ -17,6 +17,7 @@ from slackwater.node.recorded import (
     REGISTRATION,
     applied_queries,
     assignment,
+    deleted_since,
     deployment_of,
     fragment_specs,
     key_of,
@@ -34,7 +35,7 @@ from slackwater.protocols.iads.control_object import (
     Operation,
     PauseQuery,
 )
-from slackwater.protocols.iads.control_state import ControlState, Wanted
+from slackwater.protocols.iads.control_state import ControlState, Wanted, drop_tombstones
 from slackwater.protocols.iads.messages import Stamp
 from slackwater.protocols.iads.placement import NodeReports, Standing, plan_moves
 
@@ -77,6 +78,27 @@ def test_nothing_of_a_paused_query_runs_but_its_registration_and_its_inputs() ->
 
 def test_nothing_of_a_deleted_query_runs() -> None:
     assert names(recorded(apply("one", ONE), DeleteQuery("one"))) == set()
+
+
+def test_the_registration_of_a_deleted_query_carries_out_the_deletion() -> None:
+    state = recorded(
+        apply("one", ONE),
+        JoinNode("n1", 9),
+        MoveFragment("one", REGISTRATION, "n1"),
+        MoveFragment(*key_of("root/one.0"), "n1"),
+        DeleteQuery("one"),
+    )
+    assert names(state) == {"registration/one"}
+
+
+def test_a_query_has_been_deleted_if_its_tombstone_is_there_or_has_been_dropped() -> None:
+    state = recorded(apply("one", ONE), DeleteQuery("one"), apply("two", ONE, TWO))
+    known = {name: entry.generation for name, entry in state.queries.items()}
+    assert deleted_since(known, state) == ["one"]
+    dropped = drop_tombstones(state, view_number=2)
+    assert deleted_since(known, dropped) == ["one"]
+    unused = dropped.generation_unused
+    assert deleted_since({"three": unused}, dropped) == [], "other controllers have recorded it"
 
 
 @pytest.mark.parametrize(

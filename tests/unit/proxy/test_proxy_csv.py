@@ -182,7 +182,7 @@ def test_bytes_that_are_no_utf8_spoil_no_other_line(tmp_path: Path) -> None:
     path = write(tmp_path / "x.csv", b"ts,k,a,b\n1,n,1,1\n2,\xff,1,1\n3,n,1,1\n")
     pieces = check(SMALL, path)
     assert [row[0] for row in rows_of(pieces)] == [1_000_000, 3_000_000]
-    assert [(m.line, m.detail) for p in pieces for m in p.malformed] == [(3, "key is no UTF-8")]
+    assert [(m.line, m.detail) for p in pieces for m in p.malformed] == [(3, "key is not UTF-8")]
 
 
 def test_a_missing_column_names_file_and_column(tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ def test_latin_1_is_reported_where_it_matters(tmp_path: Path) -> None:
     """Two keys would become equal if their letters were replaced."""
     lines = "ts,k,a,b\n1,Zürich,1,1\n2,Zärich,1,1\n3,n,1,1,°C\n"
     pieces = check(SMALL, write(tmp_path / "x.csv", lines.encode("latin-1")))
-    assert [m.detail for p in pieces for m in p.malformed] == ["key is no UTF-8"] * 2
+    assert [m.detail for p in pieces for m in p.malformed] == ["key is not UTF-8"] * 2
     assert [row[1] for row in rows_of(pieces)] == ["n"]
     renamed = replace(SMALL, key=KeySpec(column="Stätion"))
     with pytest.raises(DeploymentError, match=r"has no column 'Stätion'.*`iconv -f LATIN1"):

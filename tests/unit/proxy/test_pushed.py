@@ -276,7 +276,7 @@ def test_a_body_that_raises_or_ends_its_reader_is_refused_for_good(
     assert ended.returncode == -signal.SIGABRT
     for _ in range(2):
         again = subprocess.run(command, check=True, capture_output=True, cwd=ROOT, text=True)
-        assert json.loads(again.stdout) == [[400, "the body cannot be read: it ends its reader"]]
+        assert json.loads(again.stdout) == [[400, "the body cannot be read: it crashes the parser"]]
     raising = json.dumps([{"node": RAISING.decode(), "ts": 1000, "t": 1}])
     command[-1:] = [raising, json.dumps(reading(1000))]
     both = subprocess.run(command, check=True, capture_output=True, cwd=ROOT, text=True)

@@ -27,7 +27,7 @@ from slackwater.proxy.messages import nothing
 from slackwater.proxy.registered import RegistryWatch
 from slackwater.proxy.requests import BodyContent, Pushed, RequestQueue
 from slackwater.proxy.sensors import SensorInput, hand_over
-from slackwater.proxy.serving import ProxyShared, Rein, Serving
+from slackwater.proxy.serving import ProxyShared, Serving, StreamControl
 from slackwater.proxy.shell import InputContext
 from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.logs.transport import read_to_end
@@ -114,7 +114,7 @@ class Process:
 
     def stop(self) -> None:
         for serving in self.servings.values():
-            serving.rein.stop()
+            serving.control.stop()
         for serving in self.servings.values():
             serving.join()
         self._listener.stop()
@@ -238,7 +238,7 @@ def test_a_stream_that_is_dropped_begins_again_as_after_a_kill(process: Make) ->
     assert both.ready("a", "b")
     both.ingest("a", "one", *range(500))
     assert eventually(lambda: len(both.ingested("a")) == 500)
-    both.servings["a"].rein.drop()
+    both.servings["a"].control.drop()
     assert eventually(lambda: both.starts("a") == 2)
     assert both.ready("a")
     assert both.goes_on("a")
@@ -251,7 +251,7 @@ def test_a_stream_that_is_dropped_begins_again_as_after_a_kill(process: Make) ->
 def test_a_stream_that_is_held_stands_still_and_no_other_does(process: Make) -> None:
     both = process()
     assert both.goes_on("a")
-    both.servings["a"].rein.hold()
+    both.servings["a"].control.hold()
 
     def stands_still() -> bool:
         before = both.watermark("a")
@@ -260,7 +260,7 @@ def test_a_stream_that_is_held_stands_still_and_no_other_does(process: Make) -> 
 
     assert eventually(stands_still), "it may have been in a step when it was held"
     assert stands_still()
-    both.servings["a"].rein.release()
+    both.servings["a"].control.release()
     assert both.goes_on("a")
     assert both.starts("a") == 1
 
@@ -317,12 +317,12 @@ def test_a_stream_that_stands_by_can_be_stopped_and_takes_over_when_it_is_killed
     assert both.goes_on("a")
     OtherWriter(both)
     assert eventually(lambda: both.reported["a"].stopped)
-    both.servings["a"].rein.drop()
+    both.servings["a"].control.drop()
     assert both.goes_on("a"), "like a process that is killed and restarted"
     both.reported["a"].stopped = False
     OtherWriter(both)
     assert eventually(lambda: both.reported["a"].stopped)
-    both.servings["a"].rein.stop()
+    both.servings["a"].control.stop()
     assert eventually(lambda: both.servings["a"].is_over)
 
 
@@ -390,51 +390,51 @@ def test_the_heartbeat_of_a_stream_begins_anew_and_keeps_the_count_of_its_failur
 
 
 def test_a_rein_wakes_whom_it_stops_drops_and_holds() -> None:
-    rein, ends = Rein(), threading.Event()
+    control, ends = StreamControl(), threading.Event()
 
     def loop() -> None:
-        while not rein.wait(WAIT_S_MAX):
+        while not control.wait(WAIT_S_MAX):
             pass
         ends.set()
 
-    rein.hold()
+    control.hold()
     threading.Thread(target=loop, daemon=True).start()
-    rein.release()
+    control.release()
     assert not ends.wait(0.01)
-    rein.stop()
+    control.stop()
     assert ends.wait(WAIT_S_MAX)
-    assert rein.is_set()
+    assert control.is_set()
 
 
 def test_a_wake_up_ends_a_wait_once_and_nothing_else() -> None:
     """Also one that precedes the wait; a held loop remains held."""
-    rein = Rein()
-    rein.wake()
-    assert not rein.wait(WAIT_S_MAX)
+    control = StreamControl()
+    control.wake()
+    assert not control.wait(WAIT_S_MAX)
     began = time.monotonic()
-    assert not rein.wait(0.05)
+    assert not control.wait(0.05)
     assert time.monotonic() - began >= 0.04, "the wake-up was used"
     woken = threading.Event()
 
     def loop() -> None:
-        rein.wait(WAIT_S_MAX)
+        control.wait(WAIT_S_MAX)
         woken.set()
 
-    rein.hold()
+    control.hold()
     threading.Thread(target=loop, daemon=True).start()
-    rein.wake()
+    control.wake()
     assert not woken.wait(0.05)
-    rein.release()
+    control.release()
     assert woken.wait(WAIT_S_MAX)
 
 
 def test_a_posted_request_wakes_its_stream() -> None:
     """The stream sleeps until its next cut point, and a request wakes it."""
-    rein = Rein()
-    queue = RequestQueue(rein.wake)
+    control = StreamControl()
+    queue = RequestQueue(control.wake)
     queue.open()
     waits: list[bool] = []
-    loop = threading.Thread(target=lambda: waits.append(rein.wait(WAIT_S_MAX)), daemon=True)
+    loop = threading.Thread(target=lambda: waits.append(control.wait(WAIT_S_MAX)), daemon=True)
     loop.start()
     assert queue.put(Pushed(b"", lambda _: BodyContent(nothing(0), str, ()))) is None
     loop.join(WAIT_S_MAX)

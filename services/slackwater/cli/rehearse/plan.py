@@ -1,10 +1,11 @@
 """Plans a rehearsal completely before any process is started.
 
 A rehearsal takes a minute and eight processes, so a misspelt fault must be detected first: the
-files are read, the faults are parsed, and all errors are raised here. The plan is computed: the
-anchor is the smallest event time of all inputs (E0, trace-24); a reading is sent when the event
-clock reaches the largest time up to it in its file; ``--duration`` ends the replay at an event
-time; all boundaries stop at the largest end of a window that contains a reading sent.
+files are read, the faults are parsed, and all errors are raised here. The plan determines all
+times. The anchor is the smallest event time of all inputs (E0, trace-24). A reading is sent when
+the event clock reaches its time, or that of an earlier line of its file if that is greater.
+``--duration`` ends the replay at an event time. All boundaries stop at the end of the last window
+that contains a reading sent.
 
 Event time is int us since the epoch; wall time of the plan is us after the anchor. Pure except for
 reading the files.

@@ -200,7 +200,7 @@ def _uncounted(plan: RehearsalPlan, quarantine: Mapping[str, Mapping[str, int]])
         given = quarantine.get(name, {})
         expected = {"late": len(sent.late)}
         if plan.limit is None:
-            # In a replay that was cut, the number of malformed lines "sent" is undefined.
+            # With ``--duration`` the number of malformed lines "sent" is undefined.
             expected["malformed"] = sent.malformed
         findings += [
             f"quarantine: {given.get(reason, 0)} {reason} readings of {name}, not {count}"

@@ -251,9 +251,10 @@ class Rehearsal:
         self._watcher.saw(item.record, item.seen_at)
 
     def _take_learned(self, out: IO[bytes]) -> None:
-        """Read the recorded learned gaps; during the run only the minimum is known (rule-15).
+        """Read the learned gaps from the registry at the end of the run (rule-15).
 
-        So an answer given before all processes had read a step is not reported as early.
+        During the run the minimum is used: an answer that was given before all processes had read
+        an increase is then not reported as early.
         """
         deployment = self._plan.deployment
         if not any(stream.learns_gaps for stream in deployment.streams.values()):
@@ -325,7 +326,7 @@ class Rehearsal:
         return do
 
     def _unfinished(self) -> str:
-        """Describe windows and processes that were not complete at the time-out."""
+        """Describe the windows that lacked answers at the time-out, and processes still down."""
         open_ = [sentence for checker in self._checkers.values() for sentence in lacking(checker)]
         open_ += [f"{process} has not recovered" for process in self._stage.away()]
         return f"incomplete after {self._wait_us / 1e6:g} s more: {'; '.join(open_)}"

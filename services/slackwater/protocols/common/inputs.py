@@ -263,7 +263,10 @@ class Inputs(Generic[L, C]):
         return at.cursor(line).offset >= at.position
 
     def position_gone(self, line: LineName, log: L, beginning: int) -> None:
-        """Move a parked cursor to ``beginning``: retention deleted its next record (rule-28)."""
+        """Move a parked cursor to ``beginning``: retention deleted its next record (rule-28).
+
+        An orderer's stable cursor records the loss (``SourceCursor.jump``).
+        """
         cursor = self._logs[log].cursor(line)
         if not cursor.attached and cursor.offset < beginning:
             cursor.jump(beginning)

@@ -158,7 +158,7 @@ class Line:
         self.stable_next = stable_next
         self.live_next = live_next
         self.failed: set[int] = set()
-        # Whether an input is missing is unknown at a start; the first ``judge`` finds out.
+        # Whether an input is missing is unknown at a start; the first ``judge`` determines it.
         self.state = LineState.UP_FAILURE if live_next > stable_next else LineState.STABLE
         """The output's state, as heartbeats report it (dpc-6)."""
 
@@ -312,11 +312,12 @@ class Line:
     def _suspended(
         self, now: int, live_to: Sequence[int], excused: Collection[int]
     ) -> Verdict | None:
-        """While suspended, find an input that fails again in a later unit.
+        """While suspended, check whether an input fails again in a later unit.
 
-        The next unit is complete and stays unanswered, so the deadline that counts is that of the
-        first unit that some input has not passed. None: that deadline has passed and the input's
-        log has been read to its end, so that the line answers again.
+        The next unit is complete and stays unanswered, so its own deadline has no effect. The
+        deadline that counts is that of the first unit that some input has not passed. Returns None
+        if that deadline has passed and the input's log has been read to its end: the suspension
+        ends, and the line answers again.
         """
         unit = max(self._watched, self.live_next)
         waited_for = [i for i in range(len(live_to)) if i not in excused]

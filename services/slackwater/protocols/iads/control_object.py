@@ -324,14 +324,17 @@ class ControlObject:
 
     def _move(self, operation: MoveFragment, stamp: Stamp) -> _Result:
         query, fragment, name = operation.query, operation.fragment, operation.node
-        if query != STREAMS and query not in self.state.live_queries():
+        old = self.state.placement.get((query, fragment))
+        # What carries out a deletion may be moved, too, by a controller.
+        is_placed = old is not None and query in self.state.queries
+        is_planned = is_placed and operation.replaces != ANY_NUMBER
+        if query not in (STREAMS, *self.state.live_queries()) and not is_planned:
             return self._unknown("query", query, self.state.live_queries())
         free = tuple(n for n in self.state.live_nodes() if not self.state.nodes[n].draining)
         if name not in free:
             return self._unknown("node", name, free)
         if refusal := _why_no_name(fragment):
             return self._refuse(refusal)
-        old = self.state.placement.get((query, fragment))
         if operation.replaces not in (ANY_NUMBER, old.number if old else 0):
             return self._refuse(f"fragment {query}/{fragment} was placed by another operation")
         number = placement_number(stamp, self._ranks[stamp.sender])

@@ -47,18 +47,29 @@ class NodeWatch:
         self._nodes: dict[str, _Node] = {}
         self._placed_since: dict[int, int] = {}
         self._ready: dict[str, frozenset[int]] = {}
+        self._ended: dict[str, frozenset[int]] = {}
+        """By node: what it has reported last. A deletion in Kafka outlives the node."""
         self._fenced_in: dict[int, int] = {}
 
     def heartbeat(
-        self, node: str, ready: AbstractSet[int], fenced: AbstractSet[int], now: int
+        self,
+        node: str,
+        ready: AbstractSet[int],
+        fenced: AbstractSet[int],
+        now: int,
+        ended: frozenset[int] = frozenset(),
     ) -> None:
-        """Record a node's heartbeat, with the placements there that are ready or were fenced."""
+        """Record a node's heartbeat, with the placements there that are ready or were fenced.
+
+        ``ended``: those of deleted queries that have carried out the deletion.
+        """
         known = self._nodes.setdefault(node, _Node(now))
         if known.suspected:
             known.suspected = False
             self._fenced_in = dict.fromkeys(self._fenced_in, NO_VIEW)
             known.steady_at = now + min(SETTLE_US << known.suspicions - 1, SETTLE_US_MAX)
         self._ready[node] = frozenset(ready)
+        self._ended[node] = ended
         for number in fenced:
             self._fenced_in.setdefault(number, self._view_number)
 
@@ -84,8 +95,13 @@ class NodeWatch:
         self._ready = {
             name: ready & numbers for name, ready in self._ready.items() if name in nodes
         }
+        self._ended = {name: ended for name, ended in self._ended.items() if name in nodes}
         self._fenced_in = {n: view for n, view in self._fenced_in.items() if n in numbers}
         self._placed_since = {n: self._placed_since.get(n, now) for n in numbers}
+
+    def ended(self) -> frozenset[int]:
+        """The placements of deleted queries that have carried out the deletion."""
+        return frozenset[int]().union(*self._ended.values())
 
     def reports(self, now: int) -> NodeReports:
         """The input of ``placement.plan_moves``."""
@@ -97,6 +113,7 @@ class NodeWatch:
             overdue=frozenset(n for n, t in self._placed_since.items() if now - t >= START_US_MAX),
             fenced=frozenset(fenced),
             down=frozenset(self._fenced_in) - fenced,
+            ended=self.ended(),
         )
 
     def next_deadline(self, now: int) -> int | None:

@@ -29,7 +29,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from slackwater.protocols.iads.control_object import MoveFragment
-from slackwater.protocols.iads.control_state import STREAMS, ControlState, NodeEntry
+from slackwater.protocols.iads.control_state import STREAMS, ControlState, NodeEntry, Wanted
 
 ORDERLY_STARTS_MAX: Final = 4
 """Most fragments that are starting after an orderly move, including the one that it moves."""
@@ -73,7 +73,8 @@ class NodeReports:
     A node without a standing is suspected. ``ready``: fragments that run and follow their input.
     ``overdue``: fragments placed so long ago that, if they are not ready, no move waits for them.
     ``fenced``: fragments that a writer with a greater number has fenced in this view; they stay
-    down. ``down``: fragments that do not run and are placed again.
+    down. ``down``: fragments that do not run and are placed again. ``ended``: those of deleted
+    queries that have carried out the deletion.
     """
 
     standings: Mapping[str, Standing]
@@ -81,6 +82,7 @@ class NodeReports:
     overdue: frozenset[int] = frozenset()
     fenced: frozenset[int] = frozenset()
     down: frozenset[int] = frozenset()
+    ended: frozenset[int] = frozenset()
 
 
 class Unplaced(NamedTuple):
@@ -197,8 +199,8 @@ class _Table:
 
 
 def _table_of(state: ControlState, specs: Iterable[FragmentSpec], reports: NodeReports) -> _Table:
-    live = {*state.live_queries(), STREAMS}
-    ordered = sorted((s for s in specs if s.query in live), key=_key)
+    known, deleted = {*state.queries, STREAMS}, {*state.queries_wanted(Wanted.DELETED)}
+    ordered = sorted((s for s in specs if s.query in known), key=_key)
     takers = {
         name: state.nodes[name]
         for name in state.live_nodes()
@@ -208,8 +210,19 @@ def _table_of(state: ControlState, specs: Iterable[FragmentSpec], reports: NodeR
     assert len(table.specs) == len(ordered), "two fragments of one name"
     for key, spec in table.specs.items():
         table.groups[_group(spec)].append(key)
-        _find(table, key, spec)
+        if spec.query not in deleted or not _has_ended(table, key):
+            _find(table, key, spec)
     return table
+
+
+def _has_ended(table: _Table, key: FragmentKey) -> bool:
+    """True if nothing remains to be done; it takes no room then, and stays where it is.
+
+    It is placed again if its node is lost or drains: controllers that have started since do not
+    know that it has ended.
+    """
+    entry = table.state.placement.get(key)
+    return entry is not None and entry.number in table.reports.ended and entry.node in table.takers
 
 
 def _find(table: _Table, key: FragmentKey, spec: FragmentSpec) -> None:

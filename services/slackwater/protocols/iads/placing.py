@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from slackwater.protocols.iads.control_object import MoveFragment
-from slackwater.protocols.iads.control_state import ControlState
+from slackwater.protocols.iads.control_state import ControlState, Wanted
 from slackwater.protocols.iads.detector import PhiAccrual
 from slackwater.protocols.iads.node_watch import NodeWatch
 from slackwater.protocols.iads.placement import FragmentSpec, NodeReports, Unplaced, plan_moves
@@ -73,8 +73,18 @@ class Placing:
         """It waits from its start on."""
         self._waits_from = self.started
 
-    def heartbeat(self, node: str, ready: Iterable[int], fenced: Iterable[int], now: int) -> None:
-        """Record a node's heartbeat, with the placements there that are ready or were fenced."""
+    def heartbeat(
+        self,
+        node: str,
+        ready: Iterable[int],
+        fenced: Iterable[int],
+        now: int,
+        ended: Iterable[int] = (),
+    ) -> None:
+        """Record a node's heartbeat, with the placements there that are ready or were fenced.
+
+        ``ended``: those of deleted queries that have carried out the deletion.
+        """
         self._connected.add(node)
         observed = self._nodes.get(node)
         if observed is None or observed.suspected:
@@ -82,7 +92,7 @@ class Placing:
         else:
             observed.detector.heartbeat(now)
             observed.latest, observed.closed_at = now, None
-        self._watch.heartbeat(node, frozenset(ready), frozenset(fenced), now)
+        self._watch.heartbeat(node, frozenset(ready), frozenset(fenced), now, frozenset(ended))
 
     def closed(self, node: str, now: int) -> None:
         """Record that a node's connection was closed."""
@@ -124,6 +134,19 @@ class Placing:
         plan = plan_moves(state, self.specs_of(state), self._watch.reports(now))
         self.unplaced = plan.unplaced
         return plan.moves
+
+    def may_forget(self, state: ControlState) -> bool:
+        """True if nodes have carried out all deletions, so that tombstones may be dropped.
+
+        Else nobody would know that something of a deleted query is still to be done.
+        """
+        ended, deleted = self._watch.ended(), {*state.queries_wanted(Wanted.DELETED)}
+        entries = (
+            state.placement.get((spec.query, spec.fragment))
+            for spec in self.specs_of(state)
+            if spec.query in deleted
+        )
+        return all(entry is not None and entry.number in ended for entry in entries)
 
     def _plans(self, live: frozenset[str], now: int) -> bool:
         if not self._members or self.name != min(self._members):

@@ -73,7 +73,7 @@ def parse_dividing(
 def in_order(parsed: Parsed) -> Parsed:
     """Return the same with elements and readings in the order of the messages."""
     elements = parsed.elements
-    assert elements is not None, "messages are in order without"
+    assert elements is not None, "without elements a batch is in order already"
     order = np.argsort(elements.messages, kind="stable")
     to = np.empty(len(order), np.int64)
     to[order] = np.arange(len(order))

@@ -107,7 +107,7 @@ class Receiver:
         reader = reader_for(posted.spec, content_type, self._now_us())
         if reader is None:
             given = content_type or "no Content-Type"
-            raise Refusal(415, f"{given}: a body is {', '.join(MEDIA_TYPES)}")
+            raise Refusal(415, f"{given} is not supported: send {', '.join(MEDIA_TYPES)}")
         if request.headers.get("content-encoding", "identity").lower() != "identity":
             raise Refusal(415, "a body with a Content-Encoding is not supported: send it plain")
         key = _key(request)
@@ -238,7 +238,7 @@ async def _discard(request: Request) -> None:
     A connection that is closed with unread bytes is reset, and its sender may lose the response.
     """
     if "expect" in request.headers:
-        return  # it sends nothing before the response
+        return  # the client sends the body only after "100 Continue"
     left, now = BODY_BYTES_MAX, asyncio.get_running_loop().time
     end = now() + DISCARD_S_MAX
     # A body that was read to its end raises a RuntimeError when read again.

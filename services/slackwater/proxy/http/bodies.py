@@ -134,8 +134,8 @@ def _after_blanks(text: str, at: int) -> int:
 
 def _not_json(elements: int, at: int) -> UnusableBody:
     return UnusableBody(
-        f"the body is no JSON array: it ends to be one at character {at + 1}, in element {elements}"
-        " (the first is 0); nothing was stored"
+        f"the body is not a JSON array: invalid at character {at + 1}, in element {elements}"
+        " (counted from 0); nothing was stored"
     )
 
 

@@ -127,7 +127,8 @@ def _resolved(
     base.take(record)
     unknown = [name for name in record if name.endswith("_") and name not in _NAMED]
     if unknown:
-        raise _Malformed(f"{unknown[0][:_NAME_CHARS_MAX]} must be understood, and is not")
+        shown = unknown[0][:_NAME_CHARS_MAX]
+        raise _Malformed(f"{shown} is not supported, and must not be ignored (RFC 8428, 4.4)")
     if not _is_value(record):
         return None
     found = _placed(spec, base.name, _text(record.get("n", ""), "n"))

@@ -73,7 +73,7 @@ class _Lines:
 def read_csv(spec: StreamSpec, body: bytes) -> BodyContent:
     """Parse lines below a header."""
     ends = max(body.count(b"\n"), body.count(b"\r"))
-    check_number(ends - 1)  # before memory is taken for them; exactly below
+    check_number(ends - 1)  # a bound before memory is allocated; the exact check is below
     try:
         file = CsvFile(spec, source=_BodySource(spec.name, body))
         piece = file.complete(body)

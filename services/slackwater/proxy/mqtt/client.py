@@ -101,7 +101,7 @@ class BrokerClient:
                 reason = str(error)
             except Exception:  # noqa: BLE001 - whatever a broker sends, the stream goes on
                 _log.exception("the connection to %s failed", self._spec.address)
-                reason = "an error that is logged above"
+                reason = "an unexpected error, which is logged before this line"
             finally:
                 self._link.closed()
                 connection.close()
@@ -116,7 +116,7 @@ class BrokerClient:
         """Log a reason once, until it changes or a connection was ready."""
         if was_ready or reason != self._reported:
             _log.warning(
-                "no connection to MQTT broker %s: %s; trying again in %g s and later",
+                "no connection to MQTT broker %s: %s; retrying in %g s, with back-off",
                 self._spec.address,
                 reason,
                 wait_s,
@@ -204,7 +204,7 @@ class Connection:
         client.loop_misc()
         self._answer()
         if not self.was_ready and self._clock.monotonic_us() > self._ready_by_us:
-            raise BrokerError("it has not answered")
+            raise BrokerError(f"not subscribed within {READY_US_MAX // 1_000_000} s")
         return client.socket() is not None or self._ended()
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 A device is a (topic, key); its counter increases from reading to reading. The largest counter and
 the largest time of each device are stored in the transaction that stores its readings, so a message
-received again after a crash is detected wherever the crash occurred.
+received again after a crash is detected, at whatever step the crash occurred.
 
 A reading is a duplicate if neither its counter nor its time exceeds the largest. A device whose
 counter starts again, after a restart or an overflow, differs from a duplicate by its time, which

@@ -1,4 +1,4 @@
-"""Fetches a topic's messages all the time, or at cut points only.
+"""Fetches a topic's messages continuously, or at cut points only.
 
 A fetch ends as soon as there is a message. At a hundred messages per second the client therefore
 sends a hundred fetches, although the input needs the messages only at the next cut point, four

@@ -91,7 +91,7 @@ class _Ends:
 
 
 class TopicInput:
-    """Input from a topic of JSON readings."""
+    """Input from an existing topic, in any of its formats."""
 
     def __init__(self, context: InputContext, topic: TopicSpec) -> None:
         self._context = context
@@ -216,7 +216,7 @@ class TopicInput:
         self._advance_watermark(now_us)
         if self._asked is not None:
             self._come += read
-            # The next step blocks for the answer or messages; this one blocked without a result.
+            # The next step blocks for the end offsets or messages; this one blocked in vain.
             return now_us + TURN_US if self._asked is asked and not read else now_us
         return self._wake_us(now_us, read)
 
@@ -394,8 +394,8 @@ class TopicInput:
                 raise EnvironmentProblem(f"topic {self._topic} cannot be read: {notice.text}")
             case "gone":
                 raise SlackwaterError(
-                    f"{self._topic}:{partition.number} does not hold offset {partition.position}"
-                    " any more: beginning again"
+                    f"{self._topic}:{partition.number} no longer has offset {partition.position}:"
+                    " restarting the stream"
                 )
             case "error":
                 _log.warning("%s:%d: %s", self._topic, partition.number, notice.text)

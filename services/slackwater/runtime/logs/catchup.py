@@ -4,10 +4,10 @@ Records that the live consumer has read recently are returned from memory (``rec
 ones are read by a separate client of the broker.
 
 A parked cursor is only a position. After each step the owner of parked cursors requests the
-positions to read next. A log whose requested position is where its reading has arrived continues
-without a seek, so without changes a request costs the comparison of two small dictionaries. The
-alternative, to seek the live consumer back and forth, starves the live line (trace-14) and discards
-prefetched records at each seek.
+positions to read next. If the requested position of a log is the reader's own, reading continues
+without a seek. A request that changes nothing therefore costs the comparison of two small
+dictionaries. The alternative, to seek the live consumer back and forth, starves the live line
+(trace-14) and discards prefetched records at each seek.
 """
 
 from __future__ import annotations
@@ -128,13 +128,13 @@ class CatchUpReader:
         return self._transport.beginning_offsets([log])[log]
 
     def _beginning(self, log: Log, wanted: int | None) -> Gone | None:
-        """Return where a log begins whose wanted position is removed; None if it is not known."""
+        """Return the beginning of a log that lacks the wanted position; None if not known yet."""
         gone, request = self._gone[log]
         if wanted == gone and not request.done():
             return None
         del self._gone[log]
         if wanted != gone:
-            return None  # another position is read, or none
+            return None  # the session wants another position of the log, or none
         try:
             beginning = request.result()
         except LogError as error:

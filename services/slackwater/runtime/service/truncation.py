@@ -6,8 +6,9 @@ lines on. An ordered log is needed from the smaller of two offsets on: the small
 ``contiguous_seq`` of the roots, where a starting aggregator begins (rule-26), and the offset from
 which its own writer reads it at a start (rule-25). Without a window there is no aggregator: the
 root reads the ordered log, and its positions count as for deltas. Nothing of a log is deleted while
-one of the roots that read it has no state record. Source logs are not truncated: the audit
-recomputes from them, and their retention is set by the user.
+one of the roots that read it has no state record. Source logs are not truncated here: the audit
+recomputes from them, and their retention is set by the user. If retention deletes records that are
+still needed, ``runtime/logs/catchup.py`` detects it, and the results report the loss (rule-28).
 
 Each round deletes what the previous round found not needed: an aggregator that has just read a
 state record must still find the offset that is in it.

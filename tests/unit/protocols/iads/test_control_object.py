@@ -254,6 +254,24 @@ def test_a_drained_or_departed_node_takes_no_fragment() -> None:
     assert obj.apply(MoveFragment("climate", "0.a", "n3"), Stamp(1, 7, "a")).number
 
 
+def test_what_carries_out_a_deletion_is_moved_by_a_plan_and_not_by_an_operator() -> None:
+    obj = ControlObject(ROSTER, ControlState())
+    operations = (
+        *(JoinNode("n1", 1), JoinNode("n2", 1), ApplyQuery("climate", "x")),
+        *(MoveFragment("climate", "0", "n1", replaces=0), DeleteQuery("climate")),
+    )
+    for at, operation in enumerate(operations, 1):
+        assert not obj.apply(operation, Stamp(1, at, "a")).refusal
+    number = obj.state.placement["climate", "0"].number
+    refused = obj.apply(MoveFragment("climate", "0", "n2"), Stamp(1, 6, "a"))
+    assert "unknown query 'climate'" in refused.refusal
+    other = obj.apply(MoveFragment("climate", "1", "n2", replaces=0), Stamp(1, 7, "a"))
+    assert "unknown query 'climate'" in other.refusal, "nothing of a deleted query begins"
+    moved = obj.apply(MoveFragment("climate", "0", "n2", replaces=number), Stamp(1, 8, "a"))
+    assert not moved.refusal
+    assert obj.state.placement["climate", "0"].node == "n2"
+
+
 def test_a_changed_definition_is_a_new_generation_and_the_same_one_is_not() -> None:
     obj = ControlObject(ROSTER, ControlState())
     texts = ("x", "x", "y")
@@ -329,6 +347,16 @@ MUTANTS: Final = (
         "a number that a node has seen is given again", f"{_OBJECT}:ControlObject._move",
         "if number <= self.state.number_greatest:", "if False:",
         test_a_number_above_what_nodes_have_seen_or_none,
+    ),
+    _mutant(
+        "what carries out a deletion is not moved", f"{_OBJECT}:ControlObject._move",
+        "and not is_planned", "",
+        test_what_carries_out_a_deletion_is_moved_by_a_plan_and_not_by_an_operator,
+    ),
+    _mutant(
+        "an operator moves what is deleted", f"{_OBJECT}:ControlObject._move",
+        "is_placed and operation.replaces != ANY_NUMBER", "is_placed",
+        test_what_carries_out_a_deletion_is_moved_by_a_plan_and_not_by_an_operator,
     ),
     _mutant(
         "what a merge overrides is not named", f"{_OBJECT}:ControlObject.merge",

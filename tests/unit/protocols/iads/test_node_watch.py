@@ -72,6 +72,18 @@ def test_what_a_suspected_node_had_ready_is_not_ready() -> None:
     assert watch.reports(1).ready == NONE
 
 
+def test_what_a_node_has_ended_is_what_it_said_last_also_when_it_is_suspected() -> None:
+    watch = NodeWatch(1)
+    watch.heartbeat("n", NONE, NONE, 0, frozenset({7, 8}))
+    watch.heartbeat("m", NONE, NONE, 0, frozenset({9}))
+    assert watch.ended() == watch.reports(0).ended == {7, 8, 9}
+    watch.heartbeat("n", NONE, NONE, 1, frozenset({8}))
+    watch.suspect("n", 2)
+    assert watch.ended() == {8, 9}
+    watch.keep({"m"}, {8, 9}, 3)
+    assert watch.ended() == {9}
+
+
 def test_a_placement_is_overdue_after_its_time() -> None:
     watch = NodeWatch(1)
     watch.keep({"n"}, {7}, 100)

@@ -498,6 +498,33 @@ def test_a_new_generation_is_placed_again_and_a_deleted_query_is_not(other: str)
     assert not plan.unplaced
 
 
+def ended(*moved: str) -> Cluster:
+    """A deleted query's only fragment on n1, which has no room beside it, has ended."""
+    placement = {("p", "end"): PlacementEntry(0, 1, STAMP, "n1")}
+    queries = {"p": QueryEntry(0, STAMP, "deleted"), "q": QueryEntry(0, STAMP, "running", "x")}
+    nodes = {"n1": node(room=1), "n2": node(room=1)}
+    state = ControlState(queries=queries, nodes=nodes, placement=placement, number_greatest=1)
+    specs = (FragmentSpec("p", "end", "end"), FragmentSpec("q", "0.a", "0"))
+    reports = NodeReports(dict.fromkeys(nodes, Standing.STEADY), ended=frozenset({1}))
+    return Cluster(state, specs, reports)
+
+
+def test_what_has_ended_takes_no_room_and_stays() -> None:
+    moves = ended().plan().moves
+    assert [(move.query, move.node) for move in moves] == [("q", "n1")]
+
+
+def test_what_has_ended_on_a_node_that_is_lost_is_placed_again() -> None:
+    lost = ended().with_standing(Standing.SUSPECTED, "n1")
+    assert [(move.query, move.node) for move in lost.plan().moves] == [("p", "n2")]
+
+
+def test_what_carries_out_a_deletion_takes_room_until_it_has_ended() -> None:
+    carries_out = ended()._replace(reports=replace(ended().reports, ended=frozenset()))
+    moves = carries_out.plan().moves
+    assert [(move.query, move.node) for move in moves] == [("q", "n2")]
+
+
 _PLACEMENT: Final = "slackwater.protocols.iads.placement"
 
 
@@ -604,6 +631,24 @@ MUTANTS: Final = (
         "a group's second replica before another's first", "_place_lost",
         "placed[group] += 1", "pass",
         test_with_little_room_each_group_has_one_replica_before_any_has_two,
+    ),
+    _mutant(
+        "what carries out a deletion is not placed again", "_table_of",
+        "known, deleted = {*state.queries, STREAMS}", "known, deleted = {*state.live_queries()}",
+        test_what_has_ended_on_a_node_that_is_lost_is_placed_again,
+    ),
+    _mutant(
+        "what has ended takes room", "_has_ended", "return", "return False and",
+        test_what_has_ended_takes_no_room_and_stays,
+    ),
+    _mutant(
+        "what has ended stays on a node that is lost", "_has_ended",
+        "and entry.node in table.takers", "",
+        test_what_has_ended_on_a_node_that_is_lost_is_placed_again,
+    ),
+    _mutant(
+        "what is deleted has ended", "_has_ended", "entry.number in table.reports.ended", "True",
+        test_what_carries_out_a_deletion_takes_room_until_it_has_ended,
     ),
     _mutant(
         "a move replaces whatever there is", "_Table.move",

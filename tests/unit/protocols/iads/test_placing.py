@@ -9,7 +9,14 @@ from typing import Final
 import pytest
 from tests.simulator.mutation import Edit, Mutant, applied
 
-from slackwater.protocols.iads.control_object import ControlObject, JoinNode, MoveFragment
+from slackwater.protocols.iads.control_object import (
+    ApplyQuery,
+    ControlObject,
+    DeleteQuery,
+    DrainNode,
+    JoinNode,
+    MoveFragment,
+)
 from slackwater.protocols.iads.control_state import STREAMS, ControlState
 from slackwater.protocols.iads.messages import Stamp
 from slackwater.protocols.iads.placement import FragmentSpec
@@ -22,6 +29,7 @@ from slackwater.protocols.iads.placing import (
 
 PERIOD: Final = 100_000
 SPECS: Final = (FragmentSpec(STREAMS, "lab", "lab"), FragmentSpec(STREAMS, "hall", "hall"))
+REGISTRATION: Final = FragmentSpec("q", "registration", "registration")
 
 
 class Record:
@@ -173,6 +181,73 @@ def test_a_node_that_has_left_is_forgotten() -> None:
     assert one.reports(now).standings.keys() == {"n1"}
 
 
+def number(record: Record) -> int:
+    """The placement number of the only fragment."""
+    (found,) = record.numbers
+    return found
+
+
+def deleted() -> tuple[Record, Placing, int]:
+    """Two nodes. The registration of q, which is deleted, is on n1, and is ready as before."""
+    record, one = Record("n1", "n2"), placing(specs=(REGISTRATION,))
+    assert not record.do(ApplyQuery("q", "x"))
+    now = beat(one, record, "n1", "n2", start=0, end=0)
+    record.carry_out(one.moves(record.object.state, now))
+    assert record.places() == {"registration": "n1"}
+    assert one.may_forget(record.object.state), "nothing is deleted"
+    assert not record.do(DeleteQuery("q"))
+    return record, one, beat(one, record, "n1", "n2", start=now, end=now + 20 * PERIOD)
+
+
+def test_a_tombstone_remains_until_the_deletion_has_been_carried_out() -> None:
+    record, one, now = deleted()
+    assert not one.may_forget(record.object.state)
+    one.heartbeat("n1", {number(record)}, (), now, {number(record)})
+    assert one.may_forget(record.object.state)
+    assert one.moves(record.object.state, now) == ()
+
+
+def test_a_deletion_is_placed_again_if_its_node_is_lost_before_it_has_carried_it_out() -> None:
+    record, one, now = deleted()
+    old = number(record)
+    one.closed("n1", now)
+    now += RECONNECT_US_MAX
+    record.carry_out(one.moves(record.object.state, now))
+    assert record.places() == {"registration": "n2"}
+    one.heartbeat("n1", {old}, (), now, {old})
+    assert not one.may_forget(record.object.state), "the deletion that counts is that of n2"
+    one.heartbeat("n2", {number(record)}, (), now, {number(record)})
+    assert one.may_forget(record.object.state)
+
+
+def test_a_deletion_is_placed_again_if_its_node_drains() -> None:
+    record, one, now = deleted()
+    one.heartbeat("n1", {number(record)}, (), now, {number(record)})
+    assert not record.do(DrainNode("n1"))
+    record.carry_out(one.moves(record.object.state, now))
+    assert record.places() == {"registration": "n2"}
+
+
+def test_a_deletion_that_has_been_carried_out_outlives_its_node() -> None:
+    """It is placed again nevertheless: a controller that starts later does not know of it."""
+    record, one, now = deleted()
+    one.heartbeat("n1", {number(record)}, (), now, {number(record)})
+    one.closed("n1", now)
+    now += RECONNECT_US_MAX
+    moves = one.moves(record.object.state, now)
+    assert one.may_forget(record.object.state)
+    record.carry_out(moves)
+    assert record.places() == {"registration": "n2"}
+    assert not placing("b", specs=(REGISTRATION,)).may_forget(record.object.state)
+
+
+def test_a_node_that_has_restarted_has_carried_out_nothing_yet() -> None:
+    record, one, now = deleted()
+    one.heartbeat("n1", {number(record)}, (), now, {number(record)})
+    one.heartbeat("n1", (), (), now)
+    assert not one.may_forget(record.object.state)
+
+
 _PLACING: Final = "slackwater.protocols.iads.placing"
 _WATCH: Final = "slackwater.protocols.iads.node_watch"
 
@@ -218,6 +293,31 @@ MUTANTS: Final = (
         "a node that has connected again is suspected", f"{_PLACING}:Placing.heartbeat",
         "observed.latest, observed.closed_at = now, None", "observed.latest = now",
         test_a_closed_connection_is_a_failure_unless_the_node_is_back_soon,
+    ),
+    _mutant(
+        "a tombstone is dropped before the deletion has been carried out",
+        f"{_PLACING}:Placing.may_forget", "entry.number in ended", "True",
+        test_a_tombstone_remains_until_the_deletion_has_been_carried_out,
+    ),
+    _mutant(
+        "a query that is ready is deleted", f"{_PLACING}:Placing.heartbeat",
+        "now, frozenset(ended))", "now, frozenset(ready))",
+        test_a_tombstone_remains_until_the_deletion_has_been_carried_out,
+    ),
+    _mutant(
+        "a deletion counts that was placed before", f"{_PLACING}:Placing.may_forget",
+        "entry.number in ended", "ended",
+        test_a_deletion_is_placed_again_if_its_node_is_lost_before_it_has_carried_it_out,
+    ),
+    _mutant(
+        "a deletion is forgotten with its node", f"{_WATCH}:NodeWatch.suspect",
+        "self._ready.pop(node, None)", "self._ready.pop(node, None); self._ended.pop(node, None)",
+        test_a_deletion_that_has_been_carried_out_outlives_its_node,
+    ),
+    _mutant(
+        "what a node has ended counts for its next life", f"{_WATCH}:NodeWatch.heartbeat",
+        "self._ended[node] = ended", "self._ended[node] = self._ended.get(node, ended) | ended",
+        test_a_node_that_has_restarted_has_carried_out_nothing_yet,
     ),
     _mutant(
         "what was fenced waits for a view", f"{_WATCH}:NodeWatch.heartbeat",

@@ -163,7 +163,7 @@ def test_what_is_kept_of_ids_has_a_bound(
 
 
 def test_a_registry_has_no_fingerprints(book: RegistryBook) -> None:
-    assert "only files have fingerprints" in answer(book, PRINT)[0].refused
+    assert "only files are found by fingerprint" in answer(book, PRINT)[0].refused
 
 
 def test_an_id_that_no_registry_can_have_is_refused_and_not_asked_for(

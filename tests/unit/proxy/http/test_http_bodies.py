@@ -336,7 +336,7 @@ def test_base_values_are_added() -> None:
         ({"n": "temperature", "v": 1}, "key"),
         (
             {"bn": "a:", "n": "temperature", "v": 1, "new_": 1},
-            "new_ must be understood, and is not",
+            "new_ is not supported, and must not be ignored (RFC 8428, 4.4)",
         ),
         ({"bver": 11}, "bver: a version above 10"),
     ],

@@ -151,5 +151,5 @@ def test_numbers_begin_behind_those_of_messages_that_were_set_aside(tmp_path: Pa
     """After a crash a number may be that of another message, which must not be omitted."""
     dead_letters = DeadLetters.open(tmp_path, "lab", Faults.open(tmp_path, "lab"))
     assert MqttReader(BY_LEVEL, dead_letters).first_number == 0
-    dead_letters.add("mqtt:lab", 41, "it ends its reader")
+    dead_letters.add("mqtt:lab", 41, "it crashes the parser")
     assert MqttReader(BY_LEVEL, dead_letters).first_number == 42

@@ -238,8 +238,8 @@ class AnswerPlanner(Generic[C]):
         Both inputs are in window order without holes: the stable windows from S on, the tentative
         ones from T on, as far as they are due. Windows that are answered already are left out, and
         tentative windows that this transaction answers finally are too. A caller should offer a
-        complete window as both: while corrections remain, its stable answer has to wait for them,
-        but its tentative answer is due and must not wait.
+        complete window in both: while corrections remain, its stable answer waits for them, and its
+        tentative answer, which is due, does not.
 
         If stable windows from T on are left for the next transaction, this one has no tentative
         answers: the windows left are next. A caller whose corrections take long to compute offers

@@ -45,7 +45,7 @@ class Commit:
 class FetchOrdered:
     """Fetch the beginnings and ends of the ordered logs that these delta logs are made from.
 
-    Pass them to ``ordered``, also if there are none: the next request is sent only after it.
+    Pass the result to ``ordered``, also an empty one: only then is the next request made.
     """
 
     logs: tuple[DeltaLog, ...]

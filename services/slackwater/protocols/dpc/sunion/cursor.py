@@ -185,7 +185,7 @@ class SourceCursor:
         self.offset = beginning
 
     def skip_to(self, offset: int) -> None:
-        """Jump: each offset of the log had a record, so the records between are lost."""
+        """Continue at ``offset``, as ``jump`` does: an offset without a record is a lost record."""
         self.jump(offset)
 
     def _expect_loss(self) -> None:
@@ -314,9 +314,9 @@ class SourceCursor:
     def passed(self, start: int) -> int:
         """The end of complete event time, for a line whose next bucket begins at ``start``.
 
-        It is NEVER while skipped readings still affect the line, however far the log is read. With
-        a time near the watermark the input would count as in time (rule-14), and the line would
-        wait for it until each deadline.
+        It is NEVER while skipped readings still affect the line, however far the log is read. If it
+        were the watermark, the input would not count as failed (rule-14), and the line would wait
+        for it until each deadline.
         """
         if self.complete_from is None or start - self._lookback_us >= self.complete_from:
             return self.boundary

@@ -62,7 +62,7 @@ class RegistryBook:
         self._is_away = False
 
     def find(self, references: Sequence[Reference]) -> Mapping[Reference, SchemaText]:
-        """Return the schemas; ``NotYetReadableError`` while the registry does not tell one."""
+        """Return the schemas; ``NotYetReadableError`` while the registry has not returned one."""
         wanted = set(references)
         self._keep_others(wanted)
         found = {}
@@ -85,7 +85,9 @@ class RegistryBook:
 
     def _look_up(self, reference: Reference) -> SchemaText | None:
         if reference.id is None:
-            return SchemaText("", refused="is not in a registry: only files have fingerprints")
+            return SchemaText(
+                "", refused="is not in a registry: only files are found by fingerprint"
+            )
         if reference.id > REGISTRY_ID_MAX:
             reason = f"is not in a registry: its largest id is {REGISTRY_ID_MAX}"
             return SchemaText("", refused=reason)
@@ -182,7 +184,7 @@ class BothBooks:
         self._folder, self._registry = folder, registry
 
     def find(self, references: Sequence[Reference]) -> Mapping[Reference, SchemaText]:
-        """Return the schemas; ``NotYetReadableError`` while the registry does not tell one."""
+        """Return the schemas; ``NotYetReadableError`` while the registry has not returned one."""
         found = dict(self._folder.find(references))
         left = [ref for ref in references if found[ref].refused and ref.id is not None]
         return found | dict(self._registry.find(left)) if left else found

@@ -1,0 +1,152 @@
+"""The registration of queries in Kafka, as a node carries it out, and the end of replaced ones.
+
+What is to be done is decided by the product (``changes``, ``replacements``); its shell is
+``node.registering``. A node reads the registry, and writes some time later: another node, in the
+other half of a split network, may have written meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tests.simulator.clock import MS, Act
+
+from slackwater.model.names import earlier_generations, generation_of
+from slackwater.node.applied import AppliedQuery
+from slackwater.node.generations import replacements
+from slackwater.node.plan import SetState, State, changes
+from slackwater.node.recorded import applied_queries, deleted_since
+from slackwater.protocols.dpc.soutput.config import answered_by_all, start_of_generation
+from slackwater.protocols.iads.control_object import DeleteQuery
+from slackwater.protocols.iads.control_state import Wanted
+
+if TYPE_CHECKING:
+    from tests.simulator.joined.node import Connection, SimNode
+    from tests.simulator.joined.world import JoinedWorld
+
+PUBLISH_US: Final = (5 * MS, 100 * MS)
+"""Time to create topics, and to write an entry."""
+AGAIN_US: Final = 250 * MS
+
+
+class Registered(NamedTuple):
+    """An entry of the registry."""
+
+    state: State
+    start_us: int
+
+
+class Registry:
+    """The entries of queries in the registry's log: the last one of each name."""
+
+    def __init__(self, world: JoinedWorld) -> None:
+        self._world = world
+        self.entries: dict[str, Registered] = {}
+
+    @property
+    def states(self) -> dict[str, State]:
+        """The state of each registered query."""
+        return {name: entry.state for name, entry in self.entries.items()}
+
+    def start_of(self, name: str, applied: AppliedQuery) -> int | None:
+        """The start of a query that is to be registered; None if it is not known yet."""
+        if not generation_of(name):
+            assert isinstance(applied.start, int)
+            return applied.start
+        for earlier in earlier_generations(name, self.entries):
+            query, start_us = self._world.query_of(earlier), self.entries[earlier].start_us
+            answered = answered_by_all(query.root_states())
+            if answered is not None:
+                return start_of_generation(answered, start_us, query.config.join_us)
+            if not generation_of(earlier):
+                return start_us
+        return None
+
+
+class Registering:
+    """What one life of a node's agent registers."""
+
+    def __init__(self, node: SimNode, connection: Connection) -> None:
+        self._node, self._connection = node, connection
+        self.done: frozenset[str] = frozenset()
+        """The queries placed here that are registered in their wanted state."""
+        self.ended: frozenset[str] = frozenset()
+        """Those of them that are registered as deleted."""
+        self._tried: dict[str, int] = {}
+        """Queries that it has been to register, with the generations of their entries."""
+        self._is_due = False
+        """Whether it is to run soon, or writes entries: a node does one after the other."""
+
+    def run_soon(self, delay_us: int = 0) -> None:
+        """Register what is placed here."""
+        if self._is_due:
+            return
+        self._is_due = True
+
+        def run() -> None:
+            self._is_due = False
+            self._run()
+
+        self._later(delay_us, run)
+
+    def _later(self, delay_us: int, act: Act) -> None:
+        node, connection = self._node, self._connection
+        node.world.scheduler.after(delay_us, lambda: node.when_awake(connection, act))
+
+    def _run(self) -> None:
+        world, node = self._node.world, self._node
+        if not world.broker.up:
+            self.run_soon(AGAIN_US)
+            return
+        applied = applied_queries(node.settled)
+        assigned: dict[str, State] = {n: of.value for n, of in node.assigned.registered.items()}
+        queries = node.settled.queries
+        self._tried |= {n: queries[n].generation for n, of in assigned.items() if of != "deleted"}
+        left: dict[str, State] = dict.fromkeys(deleted_since(self._tried, node.settled), "deleted")
+        wanted = {**left, **assigned}
+        stages = {name: each.deployment.stages(name) for name, each in applied.items()}
+        known = world.registry.states
+        entries: dict[str, Registered] = {}
+        waiting: set[str] = set()
+        for change in changes(wanted, known, stages):
+            name = change.query
+            if isinstance(change, SetState):
+                entries[name] = world.registry.entries[name]._replace(state=change.state)
+            elif (start_us := world.registry.start_of(name, applied[name])) is not None:
+                entries[name] = Registered("running", start_us)
+            else:
+                waiting.add(name)
+        if entries:
+            delay_us = world.scheduler.between(*PUBLISH_US)
+            self._is_due = True
+            self._later(delay_us, lambda: self._publish(entries))
+            return
+        used = {n for n, s in wanted.items() if s != "deleted" and known.get(n) == "deleted"}
+        self._tried = {name: of for name, of in self._tried.items() if name not in left}
+        self.done = frozenset(assigned) - waiting - used
+        self.ended = frozenset(name for name in self.done if wanted[name] == "deleted")
+        is_ended = self._end_replaced(applied)
+        if self.done < {*assigned} or not is_ended:
+            self.run_soon(AGAIN_US)
+
+    def _publish(self, entries: dict[str, Registered]) -> None:
+        world, self._is_due = self._node.world, False
+        if world.broker.up:
+            world.registry.entries |= entries
+            for name, entry in entries.items():
+                world.note(self._node.name, f"registers {name} as {entry.state}")
+        self.run_soon()
+
+    def _end_replaced(self, applied: dict[str, AppliedQuery]) -> bool:
+        """Request the deletion of generations whose successors are ready; False if one is not."""
+        world, node = self._node.world, self._node
+        running = applied.keys() & node.state.queries_wanted(Wanted.RUNNING)
+        in_progress = [each for each in replacements(running) if each[1] in self.done]
+        for earlier, later in in_progress:
+            if world.query_of(later).has_reached(world.query_of(earlier)):
+                for controller in world.control.nodes:
+                    if world.control.works(controller) and not world.is_cut(node.name, controller):
+                        world.note(node.name, f"replaces {earlier} by {later}")
+                        world.control.ask(controller, DeleteQuery(earlier))
+                        break
+        return not in_progress
