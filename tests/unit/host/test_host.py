@@ -363,10 +363,12 @@ async def test_those_who_begin_together_have_nothing_to_catch_up(
     reported: list[str] = []
 
     def slow(name: str) -> None:
-        """Make the third one, in its thread, once both others would begin to read."""
+        """Make the third one, in its thread, once both others wait for it, or have read."""
         if name == "orderer/q3.0.a":
             host, consumer = world.host, world.consumer
-            eventually(lambda: len(host._joining) == 2 or bool(consumer.begun), "both join")
+            eventually(
+                lambda: len(host._joining) == 2 or any(consumer.handed.values()), "both join"
+            )
 
     def spoil(session: OrdererSession) -> None:
         complete = session.live_at
