@@ -143,9 +143,10 @@ def test_a_topic_that_refuses_a_message_by_its_size_is_an_error(bootstrap: str) 
 def test_the_page_on_a_topic(bootstrap: str) -> None:
     page = (ROOT / "docs/howto/send-from-python.md").read_text()
     (text,) = re.findall(r"^```python\n(with slackwater.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    ensure_topics(bootstrap, [TopicLayout("lab-readings", 1, {})], 120)
+    topic = "readings-of-the-page"
+    ensure_topics(bootstrap, [TopicLayout(topic, 1, {})], 120)
     readings = [{"node": "a", "ts": i, "t": i / 2} for i in range(5)]
     for count in (3, 5):
         names = {"slackwater": slackwater, "readings": readings[:count]}
-        exec(text.replace("127.0.0.1:9092", bootstrap), names)
-    assert committed(bootstrap, "lab-readings") == readings
+        exec(text.replace("127.0.0.1:9092", bootstrap).replace("lab-readings", topic), names)
+    assert committed(bootstrap, topic) == readings
