@@ -38,7 +38,7 @@ Make = Callable[[ControlState], Sequence[Operation]]
 ADDED: Final = "v"
 
 
-def _nothing() -> None:
+def _nothing(_: Operation) -> None:
     """Nothing follows a response."""
 
 
@@ -73,7 +73,7 @@ class Clients:
         operation = ApplyQuery(ADDED, definition_of(query.config, start_us))
         self._insist(
             lambda _: [operation],
-            lambda: world.history.accepted.append(ADDED),
+            lambda _: world.history.accepted.append(ADDED),
             until_accepted=True,
         )
 
@@ -87,7 +87,7 @@ class Clients:
         def make(state: ControlState) -> Sequence[Operation]:
             return () if ADDED in history.deleted else (DeleteQuery(ADDED),)
 
-        self._insist(make, lambda: history.deleted.append(ADDED), until_accepted=True)
+        self._insist(make, lambda _: history.deleted.append(ADDED), until_accepted=True)
 
     def change(self) -> None:
         """Apply q's next generation (rule-29)."""
@@ -95,8 +95,9 @@ class Clients:
 
         def make(state: ControlState) -> Sequence[Operation]:
             live = state.live_queries()
-            if names & {*state.queries}:
-                accepted()  # the response has been lost
+            if there := names & {*state.queries}:
+                # The response has been lost.
+                world.history.accepted.append(max(there, key=generation_of))
                 return ()
             if self._is_healed or latest_generation("q", live) is None:
                 return ()
@@ -104,8 +105,10 @@ class Clients:
             names.add(name)
             return (ApplyQuery(name, text),)
 
-        def accepted() -> None:
-            world.history.accepted.append(max(names, key=generation_of))
+        def accepted(operation: Operation) -> None:
+            # The halves of a split network may have been asked for different generations.
+            assert isinstance(operation, ApplyQuery)
+            world.history.accepted.append(operation.query)
 
         self._insist(make, accepted, until_accepted=True)
 
@@ -141,18 +144,22 @@ class Clients:
             self._world.scheduler.after(MERGED_US, partial(self._insist, undo))
 
     def _insist(
-        self, make: Make, then: Callable[[], None] = _nothing, *, until_accepted: bool = False
+        self,
+        make: Make,
+        then: Callable[[Operation], None] = _nothing,
+        *,
+        until_accepted: bool = False,
     ) -> None:
-        """Request operations at any controller until one responds; ``then`` follows.
+        """Request operations at any controller until one responds to the last; ``then`` follows.
 
         With ``until_accepted`` a refusal is no response: another client's operation comes first.
         """
         world, done = self._world, list[bool]()
 
-        def responded(response: ControlResponse) -> None:
+        def responded(operation: Operation, response: ControlResponse) -> None:
             if not done and not (response.refusal and until_accepted):
                 done.append(True)
-                then()
+                then(operation)
 
         def ask() -> None:
             if done:
@@ -166,7 +173,7 @@ class Clients:
                 *before, last = operations
                 for operation in before:
                     world.control.ask(name, operation)
-                world.control.ask(name, last, responded)
+                world.control.ask(name, last, partial(responded, last))
             world.scheduler.after(RETRY_US, ask)
 
         world.scheduler.after(FIRST_REQUEST_US, ask)
@@ -175,7 +182,7 @@ class Clients:
         """Request an operation, and undo it later, at the latest after the end of all faults."""
         world = self._world
         self._undone.append(undo)
-        self._insist(make, lambda: self._later.append((world.scheduler.now + for_us, undo)))
+        self._insist(make, lambda _: self._later.append((world.scheduler.now + for_us, undo)))
 
         def look() -> None:
             now = world.scheduler.now
