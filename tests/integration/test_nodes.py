@@ -70,6 +70,20 @@ def readings(transport: Transport, query: str) -> list[float]:
     return [row["fields"]["x"] for row in rows if row["kind"] == "stable"]
 
 
+async def answers_on(nodes: Nodes, query: str) -> None:
+    """Wait for 50 more stable results of a query without a window."""
+    before = len(readings(nodes.transport, query))
+    await eventually_async(
+        lambda: len(readings(nodes.transport, query)) > before + 50, f"{query} answers on"
+    )
+
+
+def check_each_once(nodes: Nodes, query: str) -> None:
+    """Check that the stable results have each reading once, in the order sent."""
+    found = [int(x) for x in readings(nodes.transport, query)]
+    assert found == [*range(found[0], found[-1] + 1)], query
+
+
 def places_of(status: str) -> dict[str, str]:
     """Where each fragment is ready according to `status --format json`; warnings may follow."""
     rows = json.JSONDecoder().raw_decode(status)[0]["fragments"]
@@ -83,10 +97,7 @@ async def test_the_fragments_of_a_killed_node_run_on_the_other_one(
         nodes, sender = Nodes(tmp_path, broker, cluster), Sender(broker)
 
         async def answers_more() -> None:
-            before = len(readings(nodes.transport, "rows"))
-            await eventually_async(
-                lambda: len(readings(nodes.transport, "rows")) > before + 50, "it answers on"
-            )
+            await answers_on(nodes, "rows")
 
         async def is_changed() -> bool:
             return (await nodes.places()).keys() == {
@@ -150,8 +161,7 @@ async def test_the_fragments_of_a_killed_node_run_on_the_other_one(
         finally:
             nodes.stop_all()
             sender.stop()
-        found = [int(x) for x in readings(nodes.transport, "rows")]
-        assert found == [*range(found[0], found[-1] + 1)]
+        check_each_once(nodes, "rows")
 
 
 async def test_a_query_that_another_one_reads_is_changed_on_nodes(
@@ -166,10 +176,7 @@ async def test_a_query_that_another_one_reads_is_changed_on_nodes(
         nodes, sender = Nodes(tmp_path, broker, cluster), Sender(broker)
 
         async def answers_more() -> None:
-            before = len(readings(nodes.transport, "read"))
-            await eventually_async(
-                lambda: len(readings(nodes.transport, "read")) > before + 50, "it answers on"
-            )
+            await answers_on(nodes, "read")
 
         async def is_changed() -> bool:
             present = (await nodes.places()).keys()
@@ -206,8 +213,7 @@ async def test_a_query_that_another_one_reads_is_changed_on_nodes(
             nodes.stop_all()
             sender.stop()
         for query in ("rows", "read"):
-            found = [int(x) for x in readings(nodes.transport, query)]
-            assert found == [*range(found[0], found[-1] + 1)], query
+            check_each_once(nodes, query)
 
 
 async def test_each_half_of_a_split_network_answers_on(tmp_path: Path, broker: str) -> None:
@@ -220,9 +226,6 @@ async def test_each_half_of_a_split_network_answers_on(tmp_path: Path, broker: s
     async with controllers(tmp_path, "a", "b", "c", nodes=names) as cluster:
         nodes, sender = Nodes(tmp_path, broker, cluster), Sender(broker)
 
-        def count() -> int:
-            return len(readings(nodes.transport, "rows"))
-
         try:
             file = tmp_path / "d.yaml"
             file.write_text(FILE[: FILE.index("  each")] + ROWS)
@@ -230,26 +233,22 @@ async def test_each_half_of_a_split_network_answers_on(tmp_path: Path, broker: s
                 nodes.start(name)
             await nodes.command("query", "apply", str(file))
             await nodes.run_on(*names)
-            await eventually_async(lambda: count() > 50, "it answers")
+            await answers_on(nodes, "rows")
             cluster.split("a", "n1")
             for half in (("a",), ("b", "c")):
                 await eventually_async(partial(_is_alone, cluster, half), f"{half} is alone", 60)
-            before = count()
             for fragment in ("orderer/rows.0.a", "orderer/rows.0.b", "root/rows.0"):
                 await eventually_async(partial(_stays_down, tmp_path, fragment), fragment, 60)
             await eventually_async(partial(_is_settled, cluster), "one copy of each is ready", 60)
-            before = count()
-            await eventually_async(lambda: count() > before + 50, "the split network answers")
+            await answers_on(nodes, "rows")
             cluster.heal()
             await cluster.agreed("a", "b", "c")
             await nodes.run_on(*names)
-            before = count()
-            await eventually_async(lambda: count() > before + 50, "it answers on")
+            await answers_on(nodes, "rows")
         finally:
             nodes.stop_all()
             sender.stop()
-        found = [int(x) for x in readings(nodes.transport, "rows")]
-        assert found == [*range(found[0], found[-1] + 1)]
+        check_each_once(nodes, "rows")
 
 
 async def _is_alone(cluster: Cluster, half: tuple[str, ...]) -> bool:

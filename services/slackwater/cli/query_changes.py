@@ -15,6 +15,7 @@ from slackwater.codec.results import format_time
 from slackwater.controller.client import ControlClient
 from slackwater.controller.links import LinkError
 from slackwater.deployment.parse import check_deployment
+from slackwater.deployment.sharing import is_same
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, UsageError
 from slackwater.model.names import (
@@ -26,7 +27,7 @@ from slackwater.model.names import (
     latest_generation,
 )
 from slackwater.node.applied import AppliedQuery, Start, from_text, to_text
-from slackwater.node.generations import as_generation, is_same
+from slackwater.node.generations import as_generation
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.iads.control_object import (
     ApplyQuery,

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec
+from slackwater.model.names import base_of
 from slackwater.primitives.windows import Grid, window_edges
 
 EDGES_MAX: Final = 3
@@ -62,6 +63,15 @@ def share(deployment: Deployment, registered: Mapping[str, QuerySpec] | None = N
 def without_sharing(query: QuerySpec) -> QuerySpec:
     """Return the query as declared in the deployment file."""
     return replace(query, children_of="", cut_windows=(), shared_by=())
+
+
+def is_same(one: QuerySpec, other: QuerySpec) -> bool:
+    """Whether these are generations of one query with one definition."""
+    return _without_generation(one) == _without_generation(other)
+
+
+def _without_generation(query: QuerySpec) -> QuerySpec:
+    return replace(without_sharing(query), name=base_of(query.name))
 
 
 def as_in_last_run(deployment: Deployment, children_of: Mapping[str, str]) -> Deployment:

@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from slackwater.deployment.deadlines import brought_forward
-from slackwater.deployment.sharing import without_sharing
+from slackwater.deployment.sharing import is_same, without_sharing
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.names import base_of, generation_of
 from slackwater.node.applied import AppliedQuery, from_text
-from slackwater.node.generations import is_changing, is_same, why_no_change
+from slackwater.node.generations import is_changing, why_no_change
 from slackwater.node.recorded import applied_queries, deployment_of, why_unreadable
 from slackwater.protocols.iads.control_object import (
     AcknowledgeView,
@@ -108,7 +108,7 @@ def _read_by(name: str, deployment: Deployment) -> Iterator[str]:
     """Readers of a query's results go on with another generation of it, if there is one."""
     query, queries = base_of(name), deployment.queries
     readers = [each.name for each in queries.values() if query in each.sources]
-    if readers and not any(base_of(other) == query and other != name for other in queries):
+    if readers and not is_changing(query, queries):
         yield f"query {name} is read by {', '.join(sorted(readers))}: delete that first"
 
 

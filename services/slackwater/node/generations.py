@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from slackwater.deployment.sharing import without_sharing
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.names import (
     base_of,
@@ -38,15 +37,6 @@ def replacements(live: Collection[str]) -> list[tuple[str, str]]:
 def is_changing(query: str, live: Collection[str]) -> bool:
     """Whether a query has several generations, of which the later ones do not answer yet."""
     return sum(base_of(name) == query for name in live) > 1
-
-
-def is_same(one: QuerySpec, other: QuerySpec) -> bool:
-    """Whether two generations of a query have one definition."""
-    return _declared(one) == _declared(other)
-
-
-def _declared(query: QuerySpec) -> QuerySpec:
-    return replace(without_sharing(query), name=base_of(query.name))
 
 
 def as_generation(

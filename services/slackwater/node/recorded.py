@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
+from slackwater.deployment.sharing import is_same
 from slackwater.model.deployment import Deployment, StreamSpec
 from slackwater.model.errors import UsageError
 from slackwater.model.names import (
@@ -29,7 +30,6 @@ from slackwater.model.names import (
     own_name,
 )
 from slackwater.node.applied import AppliedQuery, from_text
-from slackwater.node.generations import is_same
 from slackwater.node.readers import in_circles, serves
 from slackwater.protocols.iads.control_object import ApplyQuery
 from slackwater.protocols.iads.control_state import STREAMS, ControlState, PlacementEntry, Wanted

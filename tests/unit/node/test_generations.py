@@ -8,10 +8,11 @@ import pytest
 from tests.unit.node.test_admission import ONE, THREE, TWO, parsed
 from tests.unit.node.test_recorded import names, recorded
 
+from slackwater.deployment.sharing import is_same
 from slackwater.model.deployment import Deployment
 from slackwater.node.admission import RunningQueries, why_refused, why_refused_on_nodes
 from slackwater.node.applied import AppliedQuery, to_text
-from slackwater.node.generations import as_generation, is_same, replacements
+from slackwater.node.generations import as_generation, replacements
 from slackwater.protocols.iads.control_object import ApplyQuery, DeleteQuery, PauseQuery
 from slackwater.protocols.iads.control_state import ControlState, drop_tombstones
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 import pytest
 from prometheus_client.core import Metric
 from tests.definitions import apply
+from tests.unit.node.test_recorded import recorded
 
 from slackwater.controller.links import NodeReport, StateFrame
 from slackwater.exporter.controllers import NODES_MAX, controller_metrics
 from slackwater.node.overview import NAMED_MAX, Answers, Overview, overview_of
 from slackwater.node.recorded import REGISTRATION, fragment_specs
 from slackwater.protocols.iads.control_object import (
-    ControlObject,
     DeleteQuery,
     DrainNode,
     JoinNode,
@@ -22,21 +22,12 @@ from slackwater.protocols.iads.control_object import (
     PauseQuery,
 )
 from slackwater.protocols.iads.control_state import STREAMS, ControlState
-from slackwater.protocols.iads.messages import Stamp
 from slackwater.protocols.iads.placement import Standing
 
 JOINED = (apply("q"), JoinNode("n1", 5, (("site", "hall"),)), JoinNode("n2", 7))
 ROOT = ("q", "root.0")
 STEADY = (("n1", "steady"), ("n2", "steady"))
 A, B = "h:1", "h:2"
-
-
-def recorded(*operations: Operation, member: str = "a") -> ControlState:
-    """The state after these operations, none of which is refused."""
-    found = ControlObject(frozenset({"a", "b"}), ControlState())
-    for time, operation in enumerate(operations, 1):
-        assert found.apply(operation, Stamp(1, time, member)).refusal == ""
-    return found.state
 
 
 def placed(node: str = "n1", *more: Operation, member: str = "a") -> ControlState:

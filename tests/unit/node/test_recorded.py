@@ -49,11 +49,11 @@ def apply(name: str, *queries: str, streams: str = STREAMS) -> ApplyQuery:
     return ApplyQuery(name, to_text(AppliedQuery(name, parsed(*queries, streams=streams))))
 
 
-def recorded(*operations: Operation) -> ControlState:
-    """The state after these operations, none of which is refused."""
-    found = ControlObject(frozenset("a"), ControlState())
+def recorded(*operations: Operation, member: str = "a") -> ControlState:
+    """The state of a controller after these operations, none of which is refused."""
+    found = ControlObject(frozenset({"a", member}), ControlState())
     for time, operation in enumerate(operations, 1):
-        assert found.apply(operation, Stamp(1, time, "a")).refusal == ""
+        assert found.apply(operation, Stamp(1, time, member)).refusal == ""
     return found.state
 
 

@@ -17,7 +17,7 @@ from typing import Literal
 
 from slackwater.codec.results import format_time
 from slackwater.deployment.deadlines import brought_forward, first_deadlines
-from slackwater.deployment.sharing import share, without_sharing
+from slackwater.deployment.sharing import is_same, share, without_sharing
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import DeploymentError, EnvironmentProblem, UsageError
 from slackwater.model.names import (
@@ -103,7 +103,7 @@ def _check_reads_changed(
     generations = [q.spec for other, q in registered.items() if base_of(other) == source]
     if name not in declared or source not in declared:
         return
-    if not any(_is_same(declared[source], each) for each in generations):
+    if not any(is_same(declared[source], each) for each in generations):
         raise DeploymentError(
             f"{path}: query {name} reads query {source}, which was changed at run time, and has"
             f" never run as it is in the file: start with its present definition (`slackwater query"
@@ -116,10 +116,6 @@ def _check_reads_changed(
             f"{path}: query {name} reads query {source} as it was before it was changed at run"
             f" time, from {', '.join(first.sources)}: keep {', '.join(sorted(lacking))} in the file"
         )
-
-
-def _is_same(one: QuerySpec, other: QuerySpec) -> bool:
-    return replace(without_sharing(one), name=other.name) == without_sharing(other)
 
 
 def _of(name: str, deployment: Deployment) -> str:
