@@ -42,12 +42,11 @@ from slackwater.proxy.csvtext import (
     rows_as_bytes,
 )
 from slackwater.proxy.dead_letters import DeadLetters
-from slackwater.proxy.isolated import tried
+from slackwater.proxy.isolated import CRASH, tried
 
 PIECE_BYTES_DEFAULT: Final = 4 * 1024 * 1024
 
 _NEWLINE: Final = ord("\n")
-CRASH: Final = "it crashes the parser"
 Guard = tuple[DeadLetters, str]
 """The dead letters of a stream, and this file's name in them."""
 _REPLACED: Final = "\ufffd"

@@ -15,7 +15,7 @@ from slackwater.proxy.formats.avro.sources import FixedBook
 from slackwater.proxy.formats.elements import slices
 from slackwater.proxy.formats.json_array import JsonArrayReader
 from slackwater.proxy.formats.json_columns import JsonColumnsReader
-from slackwater.proxy.isolated import tried
+from slackwater.proxy.isolated import CRASH, tried
 from slackwater.proxy.json_input import JsonReader
 from slackwater.proxy.messages import (
     Bad,
@@ -30,7 +30,6 @@ from slackwater.proxy.messages import (
 CAUTIOUS_MESSAGES: Final = 10
 """Messages parsed at once after a schema was unavailable; doubled after each success. A registry
 responds at least ten times within the time for which refused references are cached."""
-CRASH: Final = "it crashes the parser"
 _READERS: Final[Mapping[TopicFormat, Callable[[StreamSpec], MessageReader]]] = {
     "json": JsonReader,
     "json-array": JsonArrayReader,

@@ -19,6 +19,8 @@ from slackwater.model.errors import SlackwaterError
 ITEMS_AT_ONCE: Final = 1_000
 LOST_MAX: Final = 100
 """Maximum lost items per batch; more indicate a fault of the parser, not of the input."""
+CRASH: Final = "it crashes the parser"
+"""Why a lost item is in quarantine."""
 _DETAIL_CHARS_MAX: Final = 200
 _END_SIGNALS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

@@ -25,8 +25,7 @@ from typing import Final
 import numpy as np
 
 from slackwater.protocols.dpc.source.core import Arrived, Reason, SourceCore, SourceRules
-from slackwater.proxy.guarded import CRASH
-from slackwater.proxy.isolated import tried
+from slackwater.proxy.isolated import CRASH, tried
 from slackwater.proxy.messages import Bad, Parsed
 from slackwater.proxy.quarantine import QuarantineEntry, to_json
 from slackwater.proxy.remembered import Brought, RequestKey
