@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from tests.ports import free_port
 from tests.waiting import eventually
 
 TOOLS: Final = ("mosquitto", "mosquitto_pub")
@@ -55,8 +56,7 @@ class Mosquitto:
         require()
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            self.port: int = server.getsockname()[1]
+        self.port = free_port()
         own = [f"listener {self.port} 127.0.0.1", f"persistence_location {folder}/"]
         own += [f"allow_anonymous {str(anonymous).lower()}", *settings]
         (folder / "mosquitto.conf").write_text(SETTINGS + "\n".join(own) + "\n")

@@ -2,7 +2,8 @@
 
 A port that the kernel hands out (bind to 0) is from the range of outgoing connections. Between the
 choice and the start of the server any connection, of any process of the tests that run in parallel,
-may take it. So ports are drawn from below that range, and none is handed out twice by a process.
+may take it, and clients of a broker that has ended, whose port was of that range, go on connecting
+to it. So ports are drawn from below that range, and none is handed out twice by a process.
 """
 
 from __future__ import annotations

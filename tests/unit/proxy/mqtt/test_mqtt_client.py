@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.ports import free_port
 from tests.waiting import eventually
 
 from slackwater.model.mqtt import MqttSpec, MqttTlsSpec
@@ -66,8 +67,8 @@ class Played:
     """Accepts connections and runs the next script with each; the last one is repeated."""
 
     def __init__(self, *parts: Callable[[Part], None]) -> None:
-        self.server = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self.server.getsockname()[1]
+        self.port = free_port()
+        self.server = socket.create_server(("127.0.0.1", self.port))
         self.connections = 0
         self.failures: list[BaseException] = []
         self._parts = parts
