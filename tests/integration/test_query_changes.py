@@ -18,11 +18,19 @@ from tests.counted import TOPIC, Sender, check_sums, generations, sums
 from tests.making import make_topics
 from tests.waiting import eventually
 
+from slackwater.cli.controls import reach_controllers
+from slackwater.cli.local_control import LocalControl
+from slackwater.cli.query_changes import apply_queries, request
 from slackwater.deployment.parse import parse_deployment
 from slackwater.model.deployment import Deployment
 from slackwater.model.names import Names
+from slackwater.protocols.iads.control_object import (
+    DeleteQuery,
+    Operation,
+    PauseQuery,
+    ResumeQuery,
+)
 from slackwater.runtime.local.broker import EmbeddedBroker
-from slackwater.runtime.local.query_changes import QueryChanges
 from slackwater.runtime.local.stack import StackOptions
 from slackwater.runtime.local.stack_thread import StackThread
 from slackwater.runtime.logs.kafka import KafkaTransport
@@ -92,7 +100,10 @@ class Up:
 
 
 class Running:
-    """A stack of ``first`` and ``wide``, which share children, or of what its directory has."""
+    """A stack of ``first`` and ``wide``, which share children, or of what its directory has.
+
+    It has the controller and the node of `slackwater up`.
+    """
 
     def __init__(self, folder: Path, bootstrap: str) -> None:
         path = folder / "d.yaml"
@@ -100,18 +111,29 @@ class Running:
         self.thread = StackThread(
             StackOptions(path, deployment(EACH, WIDE), folder / "data", bootstrap=bootstrap)
         )
-        self.changes = QueryChanges(self.thread.stack)
+        self._control = LocalControl(self.thread.stack, folder / "data")
         self.transport = KafkaTransport(bootstrap)
         self.thread.open()
         self.thread.start_up()
+        self.thread.run(self._control.start())
+        self._reach = reach_controllers(None, None, None, folder / "data")
+
+    def apply(self, name: str, *queries: str) -> None:
+        assert apply_queries(self._reach, deployment(*queries), [name], "now") == [name]
+
+    def request(self, operation: Operation) -> None:
+        request(self._reach, operation)
+
+    def stop(self) -> None:
+        self.thread.run(self._control.stop())
+        self.thread.stop()
 
     def fragments(self, query: str) -> list[str]:
         names = self.thread.call(self.thread.stack.supervisor.names)
         return [name for name in names if f"/{query}." in name]
 
-    def wait_ready(self, query: str) -> None:
-        ready = self.thread.stack.listener.ready
-        eventually(lambda: all(map(ready, self.fragments(query))), f"{query} is ready")
+    def wait_ended(self, query: str) -> None:
+        eventually(lambda: not self.fragments(query), f"{query} has ended")
 
     def wait_windows(self, query: str, size_s: int, after_s: float, count: int = 3) -> None:
         """Wait for so many windows that begin after a time."""
@@ -128,28 +150,30 @@ def test_queries_change_while_the_others_run(tmp_path: Path, broker: str) -> Non
         running.wait_windows("first", 1, 0)
         # Applied: with two replicas, and a chain on it that has one.
         begun = time.time()
-        assert running.thread.run(running.changes.apply(deployment(EACH, WIDE, HALVED), "second"))
+        running.apply("second", EACH, WIDE, HALVED)
         running.wait_windows("second", 2, begun)
-        added = deployment(EACH, WIDE, HALVED, CHAIN)
-        assert running.thread.run(running.changes.apply(added, "chain"))
+        running.apply("chain", EACH, WIDE, HALVED, CHAIN)
         running.wait_windows("chain", 4, begun)
         assert min(sums(running.transport, "second", 2)) >= int(begun)
         # Paused for some windows, and resumed: these windows are answered afterwards.
-        running.thread.run(running.changes.change_state("second", "paused"))
-        assert running.fragments("second") == []
+        running.request(PauseQuery("second"))
+        running.wait_ended("second")
         running.wait_windows("first", 1, time.time())
         paused = max(sums(running.transport, "second", 2))
-        running.thread.run(running.changes.change_state("second", "running"))
+        running.request(ResumeQuery("second"))
         running.wait_windows("second", 2, time.time())
         assert sums(running.transport, "second", 2).keys() >= {paused + 2, paused + 4}
         # Deleted: the reader first; then the query whose children another one reads.
-        running.thread.run(running.changes.change_state("chain", "deleted"))
-        assert running.fragments("chain") == []
+        running.request(DeleteQuery("chain"))
+        running.wait_ended("chain")
         running.wait_windows("first", 1, time.time())
-        running.thread.run(running.changes.change_state("first", "deleted"))
-        assert [name for name in running.fragments("first") if name.startswith("root/")] == []
+        running.request(DeleteQuery("first"))
+        eventually(
+            lambda: "root/first.0" not in running.fragments("first"), "the root of first has ended"
+        )
+        assert len(running.fragments("first")) == 2, "wide reads its children"
         running.wait_windows("wide", 4, time.time(), 2)
-        running.thread.stop()
+        running.stop()
         # A restart with the file of before: what was applied stays, and what was deleted.
         running = Running(tmp_path, broker)
         assert running.fragments("second")
@@ -171,7 +195,7 @@ def test_queries_change_while_the_others_run(tmp_path: Path, broker: str) -> Non
         assert delete_topics(broker, retired) == []
     finally:
         sender.stop()
-        running.thread.stop()
+        running.stop()
 
 
 BOTH = (

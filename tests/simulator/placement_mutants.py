@@ -84,8 +84,8 @@ PLACEMENT_MUTANTS: Final = (
     ),
     Mutant(
         "a deletion is not placed again on another node", "deletion",
-        (Edit(f"{_placement}:_table_of", "known, deleted = {*state.queries, STREAMS}",
-              "known, deleted = {*state.live_queries(), STREAMS}"),),
+        (Edit(f"{_placement}:_table_of", "known, deleted = {*state.queries, *OF_NO_QUERY}",
+              "known, deleted = {*state.live_queries(), *OF_NO_QUERY}"),),
         f"{_deletions}:test_a_deletion_is_carried_out_by_another_node_if_its_node_has_died",
     ),
     Mutant(

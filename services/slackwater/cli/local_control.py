@@ -1,4 +1,7 @@
-"""The control plane of `slackwater up`: one controller and one agent, in the command's process.
+"""The control plane of `slackwater up`: one controller and one node, in the command's process.
+
+They are the classes of `slackwater controller` and `slackwater node`. The controller places all
+fragments on the node, and the node's agent carries out the record in the running stack.
 
 Clients on this machine connect to a port on loopback, whose address and secret are in the data
 directory, readable by its owner only. The pipeline does not depend on the controller: if it fails,
@@ -10,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -17,8 +21,15 @@ from typing import Final
 from slackwater.controller.server import Address, Controller, ControllerConfig
 from slackwater.controller.store import Store, open_store
 from slackwater.model.errors import EnvironmentProblem
-from slackwater.node.agent import Agent, QueryRunner
+from slackwater.node.app import Node, NodeConfig
+from slackwater.node.declared import DeclaredQueries
+from slackwater.node.recorded import fragment_specs
+from slackwater.node.stack_machine import StackMachine
+from slackwater.protocols.iads.control_object import ROOM_FRAGMENTS_MAX, JoinNode, Operation
+from slackwater.runtime.local.background import Background
+from slackwater.runtime.local.stack import Stack
 from slackwater.runtime.security.private import make_private, write_atomically
+from slackwater.runtime.service.registry import QueryDefinition, Registry
 
 _log = logging.getLogger(__name__)
 
@@ -27,55 +38,81 @@ ADDRESS_FILE: Final = "address"
 SECRET_FILE: Final = "secret"
 SECRET_BYTES: Final = 32
 NAME: Final = "up"
-"""The controller's name."""
+"""The name of the controller, and of the node."""
 
 
 class LocalControl:
-    """The controller and the agent of one data directory; for the event loop of a stack."""
+    """The controller and the node of one stack; for the stack's event loop."""
 
-    def __init__(self, machine: QueryRunner, data_dir: Path) -> None:
-        self._agent = Agent(machine)
+    def __init__(self, stack: Stack, data_dir: Path) -> None:
+        self._stack = stack
         self._folder = data_dir / FOLDER
         self._store: Store | None = None
         self._stopping = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._serving: asyncio.Task[None] | None = None
+        self._background = Background()
 
     async def start(self) -> None:
-        """Open the controller's state and serve clients.
+        """Open the controller's state, serve clients, and carry out the record from now on.
+
+        The stack must have been started.
 
         Raises:
             EnvironmentProblem: the state cannot be opened.
         """
         make_private(self._folder)
         self._store = open_store(self._folder, NAME)
-        await self._agent.begin()
+        registered = await asyncio.to_thread(self._read_registry)
+        declared = DeclaredQueries(self._stack.deployment, registered)
+        machine = StackMachine(self._stack, registered)
         config = ControllerConfig(NAME, Address("127.0.0.1", 0), {}, self._secret())
-        controller = Controller(
+
+        def why_refused(operation: Operation) -> str:
+            if isinstance(operation, JoinNode) and operation.node == NAME:
+                return ""
+            return declared.why_refused(
+                operation, controller.state, machine.definitions, self._stack.deployment
+            )
+
+        controller: Controller = Controller(
             config,
             self._store,
-            admit=self._agent.admit,
-            on_state=self._agent.record,
-            may_forget=self._agent.may_forget,
+            admit=why_refused,
+            specs_of=lambda state: fragment_specs(declared.view(state)),
         )
-        serving = asyncio.create_task(self._serve(controller))
-        running = asyncio.create_task(self._agent.run(controller.request))
-        self._tasks = [serving, running]
+        self._serving = asyncio.create_task(self._serve(controller))
         started = asyncio.create_task(controller.started())
-        await asyncio.wait({started, serving}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({started, self._serving}, return_when=asyncio.FIRST_COMPLETED)
         if not started.done():
             started.cancel()
             return  # the reason has been logged
-        for operation in self._agent.imports(controller.state):
-            controller.request(operation)
+        node = NodeConfig(NAME, (started.result(),), ROOM_FRAGMENTS_MAX, {}, config.secret)
+
+        def record(registered: Mapping[str, QueryDefinition]) -> None:
+            for operation in declared.imports(controller.state, registered):
+                controller.request(operation)
+
+        async def record_others() -> None:
+            while True:
+                await self._stack.late.wait()
+                record(await asyncio.to_thread(self._read_registry))
+
+        async def carry_out() -> None:
+            known = declared.known(controller.state, machine.definitions)
+            await Node(node, machine, view=declared.view, known=known).run()
+
+        record(registered)
+        self._background.run("record of queries", record_others)
+        self._background.run("agent", carry_out)
         write_atomically(self._folder / ADDRESS_FILE, f"{started.result()}\n")
 
     async def stop(self) -> None:
-        """Stop controller and agent; may be called at any time."""
+        """Stop controller and node; may be called at any time."""
         self._stopping.set()
         (self._folder / ADDRESS_FILE).unlink(missing_ok=True)
-        for task in self._tasks[1:]:
-            task.cancel()  # the first task, the controller's, ends by ``_stopping``
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._background.end()
+        if self._serving is not None:
+            await asyncio.gather(self._serving, return_exceptions=True)
         if self._store is not None:
             self._store.close()
             self._store = None
@@ -85,6 +122,9 @@ class LocalControl:
             await controller.run(self._stopping)
         except EnvironmentProblem as error:
             _log.error("queries cannot be changed until a restart: %s", error.message)
+
+    def _read_registry(self) -> Mapping[str, QueryDefinition]:
+        return Registry(self._stack.transport).all_queries()
 
     def _secret(self) -> bytes:
         path = self._folder / SECRET_FILE

@@ -52,6 +52,7 @@ def node(
     if context.invoked_subcommand is not None:
         return
     from slackwater.node.app import NodeConfig, run_node
+    from slackwater.node.machine import NodeMachine
     from slackwater.runtime.logs.cluster import find_cluster
     from slackwater.runtime.security.credentials import Role
     from slackwater.runtime.service.settings import settings
@@ -63,18 +64,8 @@ def node(
     config = kafka_config or settings().kafka_config
     cluster = find_cluster(bootstrap or settings().bootstrap, config, Role.ADMIN)
     directory = data_dir(data_dir_)
-    run_node(
-        NodeConfig(
-            name,
-            reach.addresses,
-            cluster,
-            directory,
-            room,
-            labels,
-            reach.secret,
-            reach.tls,
-        )
-    )
+    node_config = NodeConfig(name, reach.addresses, room, labels, reach.secret, reach.tls)
+    run_node(node_config, NodeMachine(name, cluster, directory))
 
 
 def _label(text: str) -> tuple[str, str]:

@@ -19,7 +19,6 @@ from slackwater.cli.plan import warn_of
 from slackwater.codec.results import format_time
 from slackwater.deployment.parse import check_deployment, load_deployment
 from slackwater.runtime.local.broker_security import CLIENT_FILE, KCAT_FILE
-from slackwater.runtime.local.query_changes import QueryChanges
 from slackwater.runtime.local.registration import Registration
 from slackwater.runtime.local.stack import StackOptions
 from slackwater.runtime.local.stack_thread import StackThread
@@ -72,7 +71,7 @@ def run_up(
         runs_long=True,
     )
     thread = StackThread(options)
-    control = LocalControl(QueryChanges(thread.stack), data_dir)
+    control = LocalControl(thread.stack, data_dir)
     try:
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, on_signal)

@@ -27,7 +27,6 @@ from slackwater.controller.links import (
     LinkClosedError,
     LinkError,
     NodeBeat,
-    NodeReport,
     PeerFrame,
     RefreshFrame,
     RequestFrame,
@@ -116,9 +115,7 @@ class Controller:
         store: Store,
         *,
         admit: Callable[[Operation], str] = lambda _: "",
-        on_state: Callable[[ControlState], None] = lambda _: None,
-        may_forget: Callable[[ControlState], bool] = lambda _: True,
-        specs_of: Specs | None = None,
+        specs_of: Specs = lambda _: (),
         clock: Callable[[], SystemClock] = SystemClock,
     ) -> None:
         """Prepare a controller.
@@ -127,15 +124,12 @@ class Controller:
             config: its name, its port and the other controllers.
             store: its file.
             admit: returns why a client's operation is refused; empty if it is not.
-            on_state: called with the object's state after each change.
-            may_forget: returns whether tombstones of a state may be dropped; without nodes.
-            specs_of: returns what is to run on nodes in a state; None: no node may connect.
+            specs_of: returns what is to run on nodes in a state.
             clock: makes a clock with the machine's present time, with which nodes compare theirs.
         """
         self._config: Final = config
-        self._admit, self._on_state, self._may_forget = admit, on_state, may_forget
-        self._specs_of, self._clock = specs_of, clock
-        self._nodes: ConnectedNodes | None = None
+        self._admit, self._specs_of, self._clock = admit, specs_of, clock
+        self._nodes: ConnectedNodes
         self._reported: ControlState | None = None
         self._acknowledged = -1
         """The view that it has acknowledged last."""
@@ -191,17 +185,15 @@ class Controller:
             )
         except OSError as error:
             raise EnvironmentProblem(f"--listen {listen}: {error.strerror or error}") from None
-        tasks = []
-        if self._specs_of is not None:
-            self._nodes = ConnectedNodes(
-                self._config.name,
-                self._specs_of,
-                state=lambda: self._object.state,
-                frame=lambda: self._state_frame(0),
-                request=self.request,
-                planned=lambda: self._step(self._acknowledge()),
-            )
-            tasks = [asyncio.create_task(self._guard(self._nodes.run()))]
+        self._nodes = ConnectedNodes(
+            self._config.name,
+            self._specs_of,
+            state=lambda: self._object.state,
+            frame=lambda: self._state_frame(0),
+            request=self.request,
+            planned=lambda: self._step(self._acknowledge()),
+        )
+        tasks = [asyncio.create_task(self._guard(self._nodes.run()))]
         self._step(self._member.start(self._now()))
         self._is_started.set()
         tasks += [asyncio.create_task(self._guard(self._tick()))]
@@ -246,15 +238,13 @@ class Controller:
                     waiting.extend(self._refresh())
         if self._object.state is not self._reported:
             self._reported = self._object.state
-            self._on_state(self._reported)
-            if self._nodes is not None:
-                self._nodes.changed()
+            self._nodes.changed()
 
     def _respond(self, request_id: str, response: ControlResponse, stamp: Stamp) -> None:
         if request_id != _OWN:
             link, frame_id = self._requested.pop(request_id)
             link.send(ResponseFrame(frame_id, response, stamp))
-        elif self._nodes is not None and response.refusal:
+        elif response.refusal:
             self._nodes.refused(response.refusal)
 
     def _refresh(self) -> list[MemberEffect]:
@@ -266,8 +256,7 @@ class Controller:
         _log.info("view %d: %s", view.number, ", ".join(sorted(view.names)))
         for link in self._clients:
             link.send(RefreshFrame(view.number, tuple(sorted(view.names)), overridden))
-        if self._nodes is not None:
-            self._nodes.view(view.number, frozenset(view.names))
+        self._nodes.view(view.number, frozenset(view.names))
         return self._acknowledge()
 
     def _acknowledge(self) -> list[MemberEffect]:
@@ -275,8 +264,7 @@ class Controller:
         view, state = self._member.endpoint.myview, self._object.state
         if view.number == self._acknowledged or not state.has_tombstones():
             return []
-        may_forget = self._may_forget if self._nodes is None else self._nodes.may_forget
-        if not may_forget(state):
+        if not self._nodes.may_forget(state):
             return []
         self._acknowledged = view.number
         return self._member.request(_OWN, AcknowledgeView(view.number), self._now())
@@ -410,15 +398,12 @@ class Controller:
                     case TimeRequest(frame_id):
                         link.send(TimeFrame(frame_id, self._clock().now_us()))
                     case NodeBeat() as beat:
-                        if self._nodes is None:
-                            raise LinkError("this controller is part of `slackwater up`")
                         self._nodes.beat(link, beat)
                     case _:
                         raise LinkError("expected a request")
         finally:
             self._clients.discard(link)
-            if self._nodes is not None:
-                self._nodes.closed(link)
+            self._nodes.closed(link)
 
     def _why_refused(self, operation: Operation) -> str:
         if (
@@ -435,6 +420,5 @@ class Controller:
     def _state_frame(self, frame_id: int) -> StateFrame:
         view = self._member.endpoint.myview
         names = tuple(sorted(view.names))
-        nodes = NodeReport() if self._nodes is None else self._nodes.report()
-        state = self._object.state
+        nodes, state = self._nodes.report(), self._object.state
         return StateFrame(frame_id, self._config.name, view.number, names, state, nodes)

@@ -14,7 +14,7 @@ import signal
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from slackwater.controller.client import ControlClient, connect
@@ -32,7 +32,7 @@ from slackwater.node.clock_offset import (
     why_too_far,
 )
 from slackwater.node.generations import replacements
-from slackwater.node.machine import NodeMachine
+from slackwater.node.machine import FragmentRunner
 from slackwater.node.recorded import (
     REGISTRATION,
     Assignment,
@@ -46,7 +46,6 @@ from slackwater.node.registering import Registering
 from slackwater.protocols.iads.control_object import DeleteQuery, JoinNode
 from slackwater.protocols.iads.control_state import ControlState, Wanted, join_all
 from slackwater.protocols.iads.detector import HEARTBEAT_PERIOD_US
-from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.settings import settings
 
@@ -66,15 +65,13 @@ class NodeConfig:
 
     name: str
     controllers: Sequence[Address]
-    cluster: Cluster
-    data_dir: Path
     room: int
     labels: Mapping[str, str]
     secret: bytes = field(default=b"", repr=False)
     tls: LinkTls | None = None
 
 
-def run_node(config: NodeConfig) -> None:
+def run_node(config: NodeConfig, machine: FragmentRunner) -> None:
     """Run until SIGTERM or SIGINT.
 
     Raises:
@@ -82,15 +79,46 @@ def run_node(config: NodeConfig) -> None:
         UsageError: the controllers refuse the node.
     """
     logging.getLogger("slackwater.node").setLevel(logging.INFO)
-    asyncio.run(Node(config).run())
+    asyncio.run(_run_until_stopped(Node(config, machine)))
+
+
+async def _run_until_stopped(node: Node) -> None:
+    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stopping.set)
+    running, ending = asyncio.create_task(node.run()), asyncio.create_task(stopping.wait())
+    await asyncio.wait({running, ending}, return_when="FIRST_COMPLETED")
+    for task in (running, ending):
+        task.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+
+
+def _unchanged(state: ControlState) -> ControlState:
+    return state
 
 
 class Node:
-    """A machine's agent; ``run`` may be called once."""
+    """A machine's agent; ``run`` may be called once.
 
-    def __init__(self, config: NodeConfig) -> None:
+    Args:
+        config: its name, its controllers and what it offers.
+        machine: starts and ends the processes.
+        view: returns the state that this node is to carry out for a state of the record.
+        known: registered queries, with the generations of their entries in the record.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        machine: FragmentRunner,
+        *,
+        view: Callable[[ControlState], ControlState] = _unchanged,
+        known: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         self._config = config
-        self._machine = NodeMachine(config.name, config.cluster, config.data_dir)
+        self._machine = machine
+        self._view = view
         self._states: dict[Address, ControlState] = {}
         self._clients: dict[Address, ControlClient] = {}
         self._state = ControlState()
@@ -102,9 +130,9 @@ class Node:
         self._registered: frozenset[str] = frozenset()
         self._deleted: frozenset[str] = frozenset()
         """Those of them that are registered as deleted."""
-        self._tried: dict[str, int] = {}
+        self._tried = dict(known)
         """Queries that this node has been to register, with the generations of their entries."""
-        self._known: set[str] = set()
+        self._known = {*known}
         """Queries that are known to be registered. The proxies here have been notified of them, and
         aggregators may get their fragments."""
         self._problem = self._clock_problem = ""
@@ -113,22 +141,20 @@ class Node:
         self._failure: asyncio.Future[None]
 
     async def run(self) -> None:
-        """Run until SIGTERM or SIGINT."""
-        loop, stopping = asyncio.get_running_loop(), asyncio.Event()
-        for signum in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signum, stopping.set)
-        self._failure = loop.create_future()
+        """Run until cancelled.
+
+        Raises:
+            EnvironmentProblem: the data directory cannot be used.
+            UsageError: the controllers refuse the node.
+        """
+        self._failure = asyncio.get_running_loop().create_future()
         self._machine.open()
         try:
             for address in self._config.controllers:
                 self._start(self._hold(address))
             self._start(self._settle_always())
             self._start(self._register_always())
-            ending = asyncio.create_task(stopping.wait())
-            both: set[asyncio.Future[Any]] = {ending, self._failure}
-            await asyncio.wait(both, return_when="FIRST_COMPLETED")
-            if self._failure.done():
-                self._failure.result()
+            await self._failure
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -262,7 +288,7 @@ class Node:
         self._join()
 
     def _join(self) -> None:
-        self._state = join_all(self._states.values())
+        self._state = self._view(join_all(self._states.values()))
         self._changed.set()
 
     def _beat(self, controller: str) -> NodeBeat:
@@ -295,13 +321,12 @@ class Node:
 
     async def _register(self) -> bool:
         """Register the queries placed here, and end replaced ones; False if some work remains."""
-        transport, assigned, state = self._machine.transport, self._assigned, self._settled
-        listener = self._machine.listener
-        if transport is None or listener is None:
-            return True
+        assigned, state = self._assigned, self._settled
         if self._registering is None:
-            self._registering = Registering(transport, listener, self._machine.file)
-            self._start(self._registering.truncate(settings().truncate_every_s))
+            self._registering = self._machine.registering()
+            if self._registering is None:
+                return True
+            self._start(self._registering.run())
         applied = applied_queries(state)
         # A node that did not receive a deletion has perhaps registered the query after it: another
         # node may have found that there was nothing to delete.

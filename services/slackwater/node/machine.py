@@ -3,6 +3,8 @@
 The processes and their supervision are those of `slackwater up`, without the broker. They read a
 deployment file that the node writes from the record. If any query has a window, the aggregator runs
 even without a fragment: a JVM takes seconds to start, which would delay a take-over.
+
+The machine of `slackwater up` is in ``stack_machine.py``.
 """
 
 from __future__ import annotations
@@ -10,14 +12,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from slackwater.deployment.stored import SUFFIX, to_text
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import DeploymentError
 from slackwater.model.names import OrdererName, ProxyName, kind_of, own_name
 from slackwater.node.recorded import Assignment
+from slackwater.node.registering import Registering
 from slackwater.runtime.host.placements import Placements
 from slackwater.runtime.local.background import Background
 from slackwater.runtime.local.changes import AGGREGATOR, Fragments, fragments_to_hosts
@@ -31,9 +35,55 @@ from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.security.private import write_atomically
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.parts import LEARN
+from slackwater.runtime.service.settings import settings
+from slackwater.runtime.service.truncation import Truncation
 
 FILE: Final = f"node{SUFFIX}"
 PLACEMENTS_FILE: Final = "node-placements.json"
+
+
+class FragmentRunner(Protocol):
+    """Starts and ends fragments and proxies on one machine, for the agent of a node."""
+
+    def open(self) -> None:
+        """Begin; ``EnvironmentProblem`` if the machine cannot be used."""
+        ...
+
+    def registering(self) -> Registering | None:
+        """What registers queries in Kafka; None before the first query is known."""
+        ...
+
+    def numbers_seen(self) -> Mapping[str, int]:
+        """The placement numbers that the machine was given last, by the names of fragments."""
+        ...
+
+    async def settle(
+        self, assigned: Assignment, deployment: Deployment, registered: Collection[str]
+    ) -> None:
+        """Start the assigned fragments and proxies, and end all others; idempotent.
+
+        Args:
+            assigned: what this machine is to run.
+            deployment: all recorded queries.
+            registered: the queries that are known to be registered.
+        """
+        ...
+
+    def learn(self, streams: Iterable[str]) -> None:
+        """Make the proxies of these streams that run here read the registry."""
+        ...
+
+    def ready(self) -> frozenset[str]:
+        """The names of assigned fragments and proxies that run here and report ready."""
+        ...
+
+    def superseded(self) -> frozenset[str]:
+        """The names of fragments that stay down, since another copy has a greater number."""
+        ...
+
+    async def close(self) -> None:
+        """End what the machine has started; allowed at any time."""
+        ...
 
 
 @dataclass(slots=True)
@@ -78,18 +128,18 @@ class NodeMachine:
         """The file in which the node's processes find the deployment."""
         return self._directory.path / FILE
 
-    @property
-    def transport(self) -> KafkaTransport | None:
-        """The transport to the logs; None before the first query is known."""
-        return None if self._processes is None else self._processes.transport
-
-    @property
-    def listener(self) -> HeartbeatListener | None:
-        """The listener for heartbeats of all processes; None before the first query is known."""
-        return None if self._processes is None else self._processes.listener
+    def registering(self) -> Registering | None:
+        """See ``FragmentRunner``; it also truncates logs from now on."""
+        if self._processes is None:
+            return None
+        transport, listener = self._processes.transport, self._processes.listener
+        truncation = Truncation(transport, ())
+        every_s = settings().truncate_every_s
+        self._background.run("truncation of logs", partial(truncation.run, every_s))
+        return Registering(transport, listener, self.file, truncation)
 
     def numbers_seen(self) -> dict[str, int]:
-        """The placement numbers that this node was given last, by the names of fragments."""
+        """See ``FragmentRunner``."""
         return Placements(self._directory.path / PLACEMENTS_FILE).read()
 
     def events(self) -> list[ProcessEvent]:
@@ -99,14 +149,10 @@ class NodeMachine:
     async def settle(
         self, assigned: Assignment, deployment: Deployment, registered: Collection[str]
     ) -> None:
-        """Start the assigned fragments and proxies, and end all others; idempotent.
+        """See ``FragmentRunner``.
 
-        Args:
-            assigned: what this node is to run.
-            deployment: all recorded queries.
-            registered: the queries that are known to be registered. An aggregator gets only their
-                fragments: it would wait for the registration of another query, and its other
-                fragments with it.
+        An aggregator gets only the fragments of registered queries: it would wait for the
+        registration of another query, and its other fragments with it.
         """
         if self._processes is None:
             if not deployment.queries:
@@ -139,7 +185,7 @@ class NodeMachine:
         await fragments.settle_hosts(assigned.fragments)
 
     def learn(self, streams: Iterable[str]) -> None:
-        """Make the proxies of these streams that run here read the registry."""
+        """See ``FragmentRunner``."""
         wanted = {*streams}
         if self._processes is not None:
             for part in self._assigned.proxies:
@@ -147,7 +193,7 @@ class NodeMachine:
                     self._processes.supervisor.command(part, LEARN)
 
     def ready(self) -> frozenset[str]:
-        """The names of fragments and proxies that run here and report ready."""
+        """See ``FragmentRunner``."""
         return frozenset(
             name
             for name in (*self._assigned.fragments, *self._assigned.proxies)
@@ -155,7 +201,7 @@ class NodeMachine:
         )
 
     def superseded(self) -> frozenset[str]:
-        """The names of fragments that stay down, since another copy has a greater number.
+        """See ``FragmentRunner``.
 
         A fragment that has been given another number since is not among them.
         """
@@ -166,7 +212,7 @@ class NodeMachine:
         )
 
     async def close(self) -> None:
-        """End all processes; allowed at any time."""
+        """See ``FragmentRunner``."""
         await self._background.end()
         if self._processes is not None:
             await self._processes.supervisor.stop_all()

@@ -3,7 +3,8 @@
 The record's placement is keyed by query and by the rest of a fragment's name: ``orderer.0.a`` and
 ``root.0`` of a query. Two other things are placed like fragments. ``registration`` of a query is
 the task to create its topics and to register it in Kafka. The proxies of streams serve all queries,
-so they have a name of their own in place of the query (``STREAMS``).
+so they have a name of their own in place of the query (``STREAMS``). So do the orderers of children
+that several queries share (``CHILDREN``).
 
 A replica of a child is aggregated on the node of its orderer, and this has no placement of its own:
 the orderer's log would otherwise cross the network twice.
@@ -32,7 +33,14 @@ from slackwater.model.names import (
 from slackwater.node.applied import AppliedQuery, from_text
 from slackwater.node.readers import in_circles, serves
 from slackwater.protocols.iads.control_object import ApplyQuery
-from slackwater.protocols.iads.control_state import STREAMS, ControlState, PlacementEntry, Wanted
+from slackwater.protocols.iads.control_state import (
+    CHILDREN,
+    OF_NO_QUERY,
+    STREAMS,
+    ControlState,
+    PlacementEntry,
+    Wanted,
+)
 from slackwater.protocols.iads.placement import FragmentSpec
 from slackwater.runtime.service.registry import QueryDefinition, check_ranges
 
@@ -178,14 +186,15 @@ def fragment_specs(state: ControlState) -> list[FragmentSpec]:
     query, if it had been placed, has to carry out the deletion in Kafka.
     """
     applied = applied_queries(state)
-    specs = [
+    running = (
         spec
         for name, query in applied.items()
         if state.queries[name].wanted == Wanted.RUNNING.value
         for spec in _of_query(
             query.deployment, name, has_roots=not earlier_generations(name, applied)
         )
-    ]
+    )
+    specs = list({(spec.query, spec.fragment): spec for spec in running}.values())
     placed = (
         n for n in state.queries_wanted(Wanted.DELETED) if (n, REGISTRATION) in state.placement
     )
@@ -208,8 +217,13 @@ def _of_query(
     for child in range(query.children):
         sites = _sites(deployment, deployment.child_streams(name, child))
         for replica in range(query.replicas):
-            process = OrdererName(name, child, replica).process
-            yield FragmentSpec(name, _rest(process, name), f"orderer.{child}", sites)
+            orderer = OrdererName(query.child_query, child, replica)
+            if query.shared_by:
+                group = f"{query.child_query}.{child}"
+                yield FragmentSpec(CHILDREN, str(orderer), group, sites)
+            else:
+                rest = _rest(orderer.process, name)
+                yield FragmentSpec(name, rest, f"orderer.{child}", sites)
     for part in range(query.parts if has_roots else 0):
         process = RootName(name, part).process
         yield FragmentSpec(name, _rest(process, name), f"root.{part}")
@@ -237,6 +251,8 @@ def process_of(query: str, fragment: str) -> str:
     """The name under which ``status`` shows a placed fragment: ``root/climate.0``."""
     if query == STREAMS:
         return ProxyName.parse(fragment).process
+    if query == CHILDREN:
+        return OrdererName.parse(fragment).process
     if fragment == REGISTRATION:
         return f"{REGISTRATION}/{query}"
     kind, _, rest = fragment.partition(".")
@@ -245,6 +261,8 @@ def process_of(query: str, fragment: str) -> str:
 
 def key_of(process: str) -> tuple[str, str]:
     """The key of a fragment in the record; the inverse of ``process_of``.
+
+    Not for orderers of shared children: only `slackwater up` has some, on its one machine.
 
     Raises:
         UsageError: it is not the name of a fragment.
@@ -295,13 +313,15 @@ def assignment(state: ControlState, node: str) -> Assignment:
                 registered[query] = state_wanted
                 registrations[query] = entry.number
         elif name in wanted:
-            (proxies if query == STREAMS else fragments)[name] = entry.number
+            (proxies if kind_of(name) == "proxy" else fragments)[name] = entry.number
     return Assignment(fragments, proxies, registered, registrations)
 
 
 def _placed_on(state: ControlState, node: str) -> Iterable[tuple[tuple[str, str], PlacementEntry]]:
     for key, entry in sorted(state.placement.items()):
         query = state.queries.get(key[0])
-        is_known = key[0] == STREAMS or (query is not None and entry.generation <= query.generation)
+        is_known = key[0] in OF_NO_QUERY or (
+            query is not None and entry.generation <= query.generation
+        )
         if entry.node == node and is_known:
             yield key, entry

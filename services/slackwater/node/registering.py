@@ -42,15 +42,25 @@ def _is_deleted(name: str, registered: Mapping[str, QueryDefinition]) -> bool:
 
 
 class Registering:
-    """Registers queries in Kafka, and truncates their internal logs.
+    """Registers queries in Kafka, and deletes topics that only deleted queries have used.
 
-    ``path`` is the name of the deployment file in error messages.
+    Args:
+        transport: to the logs of the node's Kafka cluster.
+        listener: for heartbeats of all processes.
+        path: the name of the deployment file in error messages.
+        truncation: truncates the logs of the queries that are registered here.
     """
 
-    def __init__(self, transport: KafkaTransport, listener: HeartbeatListener, path: Path) -> None:
+    def __init__(
+        self,
+        transport: KafkaTransport,
+        listener: HeartbeatListener,
+        path: Path,
+        truncation: Truncation,
+    ) -> None:
         self._transport, self._path = transport, path
         self._replacing = Replacing(transport, listener)
-        self._truncation = Truncation(transport, ())
+        self._truncation = truncation
         self._retired = RetiredTopics(transport, listener)
         self._registered: Mapping[str, QueryDefinition] = {}
 
@@ -96,16 +106,18 @@ class Registering:
 
         return await asyncio.to_thread(find)
 
-    async def truncate(self, every_s: float) -> None:
-        """Truncate the logs of the queries that are registered here, until cancelled.
+    @property
+    def definitions(self) -> Mapping[str, QueryDefinition]:
+        """All registered queries as last read, deleted ones too; empty at first."""
+        return self._registered
 
-        Topics that only deleted queries have used are deleted.
-        """
-        await asyncio.gather(self._truncation.run(every_s), self._retired.run())
+    async def run(self) -> None:
+        """Delete topics that only deleted queries have used, after a grace period; forever."""
+        await self._retired.run()
 
-    def registered(self) -> Collection[str]:
-        """The names of all registered queries, read from Kafka."""
-        return self._all_queries().keys()
+    def registered(self) -> Mapping[str, QueryDefinition]:
+        """All registered queries, deleted ones too, read from Kafka; blocks."""
+        return self._all_queries()
 
     def _all_queries(self) -> Mapping[str, QueryDefinition]:
         """All registered queries; empty while there is no registry yet."""

@@ -45,7 +45,7 @@ def specs(_state: ControlState) -> list[FragmentSpec]:
 async def controller(
     folder: Path,
     *,
-    specs_of: Specs | None = specs,
+    specs_of: Specs = specs,
     admit: Callable[[Operation], str] = lambda _: "",
     ahead_us: int = 0,
 ) -> AsyncIterator[Address]:
@@ -208,13 +208,6 @@ async def test_what_cannot_be_placed_is_reported_with_the_reason(tmp_path: Path)
         assert unplaced[:2] == LAB
 
 
-async def test_a_controller_that_is_part_of_up_takes_no_nodes(tmp_path: Path) -> None:
-    async with controller(tmp_path, specs_of=None) as address, connect([address]) as client:
-        client.beat(NodeBeat("n1", (), ()))
-        with pytest.raises(LinkError, match="part of `slackwater up`"):
-            await client.state()
-
-
 @pytest.mark.parametrize(
     ("name", "room", "text"), [("a b", 5, "'a b' is no name"), ("n1", -1, "room -1")]
 )
@@ -222,9 +215,9 @@ async def test_a_node_that_the_record_cannot_have_ends_with_the_reason(
     tmp_path: Path, name: str, room: int, text: str
 ) -> None:
     async with controller(tmp_path / "a") as address:
-        cluster = find_cluster("127.0.0.1:9", None, Role.ADMIN)
+        machine = NodeMachine(name, find_cluster("127.0.0.1:9", None, Role.ADMIN), tmp_path / "n")
         with pytest.raises(UsageError, match=text):
-            await Node(NodeConfig(name, [address], cluster, tmp_path / "n", room, {})).run()
+            await Node(NodeConfig(name, [address], room, {}), machine).run()
 
 
 async def test_an_operation_whose_check_fails_is_refused_and_the_controller_goes_on(
@@ -250,7 +243,8 @@ async def test_a_clock_that_takes_more_than_half_a_margin_is_reported(
         connect([address]) as client,
     ):
         assert not (await client.request(apply("q"))).response.refusal
-        made = Node(NodeConfig("n1", [address], cluster, tmp_path / "n", 5, {}))
+        machine = NodeMachine("n1", cluster, tmp_path / "n")
+        made = Node(NodeConfig("n1", [address], 5, {}), machine)
         running = asyncio.create_task(made.run())
 
         async def report() -> NodeReport:

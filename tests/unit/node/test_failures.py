@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from slackwater.node.app import Node, NodeConfig
+from slackwater.node.machine import NodeMachine
 from slackwater.runtime.logs.cluster import Cluster
 
 
@@ -16,7 +17,8 @@ async def test_an_error_of_a_part_that_began_later_ends_the_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The truncation of logs begins with the first query that is registered here."""
-    node = Node(NodeConfig("n1", (), Cluster("127.0.0.1:9"), tmp_path, 1, {}))
+    machine = NodeMachine("n1", Cluster("127.0.0.1:9"), tmp_path)
+    node = Node(NodeConfig("n1", (), 1, {}), machine)
 
     async def truncate() -> None:
         await asyncio.sleep(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from unittest.mock import AsyncMock, Mock
 
 import pytest
@@ -25,7 +24,6 @@ from slackwater.protocols.iads.control_object import (
 )
 from slackwater.protocols.iads.control_state import ControlState, Wanted
 from slackwater.protocols.iads.messages import Stamp
-from slackwater.runtime.logs.cluster import Cluster
 
 
 class FakeRegistering:
@@ -53,6 +51,9 @@ class FakeRegistering:
     def registered(self) -> Collection[str]:
         return self.registered_as.keys()
 
+    async def run(self) -> None:
+        """Delete no topics."""
+
     async def are_ready(self, changes: Collection[tuple[str, str]], _: object) -> list[str]:
         assert not changes
         return []
@@ -61,11 +62,11 @@ class FakeRegistering:
 class World:
     """A node n1, the record of a controller, and the registry."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self) -> None:
         self.registry = FakeRegistering()
-        self.node = Node(NodeConfig("n1", (), Cluster("127.0.0.1:9"), folder, 1, {}))
-        self.node._machine = Mock(settle=AsyncMock(), ready=tuple, superseded=tuple)
-        self.node._registering = self.registry  # type: ignore[assignment]
+        machine = Mock(settle=AsyncMock(), ready=tuple, superseded=tuple)
+        machine.registering = lambda: self.registry
+        self.node = Node(NodeConfig("n1", (), 1, {}), machine)
         self.record, self._time = ControlObject(frozenset("a"), ControlState()), 0
         self.do(JoinNode("n1", 9), JoinNode("n2", 9), apply("q"))
         self.do(MoveFragment("q", REGISTRATION, "n1"))
@@ -92,8 +93,8 @@ class World:
 
 
 @pytest.fixture(name="world")
-def _world(tmp_path: Path) -> World:
-    return World(tmp_path)
+async def _world() -> World:
+    return World()
 
 
 async def test_a_query_that_is_deleted_while_it_waits_to_be_registered(world: World) -> None:

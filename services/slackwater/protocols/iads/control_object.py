@@ -26,7 +26,7 @@ from zlib import crc32
 
 from slackwater.model.limits import CONTROL_STATE_BYTES_MAX
 from slackwater.protocols.iads.control_state import (
-    STREAMS,
+    OF_NO_QUERY,
     ControllerEntry,
     ControlState,
     NodeEntry,
@@ -328,7 +328,7 @@ class ControlObject:
         # What carries out a deletion may be moved, too, by a controller.
         is_placed = old is not None and query in self.state.queries
         is_planned = is_placed and operation.replaces != ANY_NUMBER
-        if query not in (STREAMS, *self.state.live_queries()) and not is_planned:
+        if query not in (*OF_NO_QUERY, *self.state.live_queries()) and not is_planned:
             return self._unknown("query", query, self.state.live_queries())
         free = tuple(n for n in self.state.live_nodes() if not self.state.nodes[n].draining)
         if name not in free:
@@ -346,7 +346,7 @@ class ControlObject:
                 f"a node has a placement number of view {seen}, and this is view"
                 f" {stamp.view_number}: the data of a controller was lost"
             )
-        generation = 0 if query == STREAMS else self.state.queries[query].generation
+        generation = 0 if query in OF_NO_QUERY else self.state.queries[query].generation
         entry = PlacementEntry(generation, number, stamp, name)
         placement = {**self.state.placement, (query, fragment): entry}
         state = replace(self.state, placement=placement, number_greatest=number)

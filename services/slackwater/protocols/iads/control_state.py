@@ -28,6 +28,10 @@ from slackwater.protocols.iads.messages import Stamp
 STREAMS: Final = "-streams"
 """In place of a query, in the key of a placement: the fragment is a stream's proxy, which serves
 all queries. No query can have this name."""
+CHILDREN: Final = "-children"
+"""The same for an orderer of children that several queries share (Fargo's children): it runs also
+when the query has been deleted that the children are named after."""
+OF_NO_QUERY: Final = (STREAMS, CHILDREN)
 ENTRY_BYTES: Final = 160
 """Upper bound of an entry's bytes in the encoded state, without its name and texts."""
 

@@ -29,7 +29,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from slackwater.protocols.iads.control_object import MoveFragment
-from slackwater.protocols.iads.control_state import STREAMS, ControlState, NodeEntry, Wanted
+from slackwater.protocols.iads.control_state import OF_NO_QUERY, ControlState, NodeEntry, Wanted
 
 ORDERLY_STARTS_MAX: Final = 4
 """Most fragments that are starting after an orderly move, including the one that it moves."""
@@ -199,7 +199,7 @@ class _Table:
 
 
 def _table_of(state: ControlState, specs: Iterable[FragmentSpec], reports: NodeReports) -> _Table:
-    known, deleted = {*state.queries, STREAMS}, {*state.queries_wanted(Wanted.DELETED)}
+    known, deleted = {*state.queries, *OF_NO_QUERY}, {*state.queries_wanted(Wanted.DELETED)}
     ordered = sorted((s for s in specs if s.query in known), key=_key)
     takers = {
         name: state.nodes[name]
@@ -250,7 +250,7 @@ def _find(table: _Table, key: FragmentKey, spec: FragmentSpec) -> None:
 
 
 def _generation(state: ControlState, spec: FragmentSpec) -> int:
-    return 0 if spec.query == STREAMS else state.queries[spec.query].generation
+    return 0 if spec.query in OF_NO_QUERY else state.queries[spec.query].generation
 
 
 def _place_lost(table: _Table) -> None:

@@ -14,21 +14,22 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from slackwater.deployment.sharing import as_in_last_run, share
 from slackwater.model.deployment import Deployment
-from slackwater.model.errors import EnvironmentProblem, SlackwaterError, UsageError
-from slackwater.primitives.eventclock import AnchoredClock, EventClock
+from slackwater.model.errors import EnvironmentProblem, UsageError
+from slackwater.primitives.eventclock import AnchoredClock
 from slackwater.runtime.local.background import Background
 from slackwater.runtime.local.broker import EmbeddedBroker, why_no_answer
 from slackwater.runtime.local.broker_security import CLIENT_FILE, security_of
 from slackwater.runtime.local.changes import without_queries
 from slackwater.runtime.local.datadir import DataDirectory, keep_prefix, read_run
 from slackwater.runtime.local.draining import Draining
+from slackwater.runtime.local.late_registration import LateRegistration
 from slackwater.runtime.local.launchers import ProcessSpec
 from slackwater.runtime.local.layout import (
     Launch,
@@ -47,7 +48,6 @@ from slackwater.runtime.security.credentials import Role
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.registry import QueryDefinition, Registry
-from slackwater.runtime.service.retired import RetiredTopics
 from slackwater.runtime.service.settings import Settings, settings
 from slackwater.runtime.service.truncation import Truncation
 
@@ -62,7 +62,6 @@ ANCHOR_AHEAD_US = 1_000_000
 AGGREGATORS = "aggregator/"
 FIRST_AGGREGATOR_S_MAX = 12.0
 """Longest delay of the other replicas' aggregators by the start of the first one."""
-_LOOK_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,8 @@ class StackOptions:
 class Stack:
     """A deployment's processes on this machine. For one event loop.
 
-    ``stop`` must be called in every case, also after a start that has failed.
+    ``stop`` must be called in every case, also after a start that has failed. ``late`` has the
+    queries that it has not been able to register yet.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Stack:
         self._registration: Registration | None = None
         self._paused: frozenset[str] = frozenset()
         self._truncation: Truncation | None = None
-        self._retired: RetiredTopics | None = None
+        self.late = LateRegistration()
 
     @property
     def deployment(self) -> Deployment:
@@ -178,7 +178,7 @@ class Stack:
         )
         cluster = await self._find_broker()
         self._transport = KafkaTransport(cluster, self._deployment.names)
-        self._registration = self.registration_of(self._deployment)
+        self._registration = self._registration_of(self._deployment)
         self._deployment = await asyncio.to_thread(self.registration.share)
         self._launch = self._launch_at(cluster)
         self._write_run()
@@ -212,31 +212,34 @@ class Stack:
             self._deployment = await asyncio.to_thread(self.registration.share)
             self._write_run()
         await self._start_fragments()
+        self.late.begin_with(missing)
         if missing:
-            register = partial(self._register_later, missing, event_clock)
-            self._background.run("registration", register)
+            run = partial(self.late.run, lambda: self.registration, event_clock)
+            self._background.run("registration", run)
 
     def set_queries(self, deployment: Deployment, paused: Iterable[str]) -> None:
-        """Set the queries, paused ones too; ``QueryChanges`` starts and ends their fragments."""
+        """Set the queries, paused ones too; the caller starts and ends their fragments."""
         self._deployment, self._paused = deployment, frozenset(paused)
-        self._registration = self.registration_of(deployment)
-        if self._truncation is not None:
-            self._truncation.read_by(deployment.queries.values())
+        self._registration = self._registration_of(deployment)
         self._write_run()
 
-    def retire(self, registered: Mapping[str, QueryDefinition]) -> None:
-        """Delete the topics that only deleted queries have used, after a grace period."""
-        if self._retired is None:
-            self._retired = RetiredTopics(self.transport, self.listener)
-            self._background.run("deletion of topics", self._retired.run)
-        self._retired.read(registered)
+    @property
+    def truncation(self) -> Truncation:
+        """The truncation of its logs, once the fragments have been started."""
+        assert self._truncation is not None, "not started yet"
+        return self._truncation
+
+    @property
+    def path(self) -> Path:
+        """The deployment file."""
+        return self._options.deployment_path
 
     @property
     def running(self) -> Deployment:
         """Its queries without the paused ones, and their streams."""
         return without_queries(self._deployment, self._paused)
 
-    def registration_of(self, deployment: Deployment) -> Registration:
+    def _registration_of(self, deployment: Deployment) -> Registration:
         """Return the registration of a deployment in the Kafka cluster of this stack."""
         return Registration(
             self.transport,
@@ -367,14 +370,6 @@ class Stack:
             options.python,
             cluster.security.given,
         )
-
-    async def _register_later(self, names: list[str], event_clock: EventClock) -> None:
-        while names:
-            await asyncio.sleep(_LOOK_S)
-            try:
-                names[:] = await asyncio.to_thread(self.registration.register, names, event_clock)
-            except SlackwaterError as error:
-                _log.info("queries are not registered yet: %s", error)
 
     async def _start_fragments(self) -> None:
         """Start the first aggregator and the hosts; when it is ready, the other aggregators.

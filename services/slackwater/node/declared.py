@@ -1,0 +1,103 @@
+"""The queries of a deployment file in the replicated record of `slackwater up`.
+
+The stack has started and registered them when the controller begins. What the record lacks is added
+to it: all queries in a new data directory, or in one of an earlier version. The file has the
+present definitions of streams, the record perhaps earlier ones. Queries that were registered from
+the file, and that the file no longer has, stay in the record and do not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from slackwater.model.deployment import Deployment
+from slackwater.node.admission import RunningQueries, why_refused
+from slackwater.node.applied import AppliedQuery, to_text
+from slackwater.node.recorded import applied_queries
+from slackwater.protocols.iads.control_object import ApplyQuery, Operation, PauseQuery
+from slackwater.protocols.iads.control_state import ControlState, Wanted
+from slackwater.runtime.service.registry import QueryDefinition
+
+Registered = Mapping[str, QueryDefinition]
+"""All registered queries by name, deleted ones too."""
+
+
+class DeclaredQueries:
+    """The queries of the stack at its start.
+
+    Args:
+        deployment: its queries, paused ones and those that were applied at run time too.
+        registered: all registered queries, deleted ones too.
+    """
+
+    def __init__(self, deployment: Deployment, registered: Registered) -> None:
+        self._deployment = deployment
+        self._texts = {name: to_text(AppliedQuery(name, deployment)) for name in deployment.queries}
+        self._left_out = {
+            name
+            for name, query in registered.items()
+            if query.deployment is None and query.state != "deleted" and name not in self._texts
+        }
+
+    def imports(self, recorded: ControlState, registered: Registered) -> list[Operation]:
+        """Return the operations that add to the record the registered queries that it lacks.
+
+        A query that is recorded as deleted and still runs is not added: it will be ended.
+        """
+        found: list[Operation] = []
+        for name in (query.name for query in self._deployment.in_order()):
+            if name not in recorded.queries and name in registered:
+                found.append(ApplyQuery(name, self._texts[name]))
+                if registered[name].state == "paused":
+                    found.append(PauseQuery(name))
+        return found
+
+    def known(self, recorded: ControlState, registered: Registered) -> dict[str, int]:
+        """The registered queries of the record, with the generations of their entries."""
+        queries = recorded.queries
+        return {
+            name: queries[name].generation
+            for name, query in registered.items()
+            if name in queries and name not in self._left_out and query.state != "deleted"
+        }
+
+    def view(self, recorded: ControlState) -> ControlState:
+        """The record as this machine carries it out, with the streams of the file."""
+        queries = {}
+        for name, entry in recorded.queries.items():
+            is_live = entry.wanted != Wanted.DELETED.value
+            if is_live and name in self._left_out:
+                continue
+            text = self._texts.get(name) if is_live else None
+            queries[name] = entry if text is None else entry._replace(definition=text)
+        return replace(recorded, queries=queries)
+
+    def why_refused(
+        self,
+        operation: Operation,
+        recorded: ControlState,
+        registered: Registered,
+        here: Deployment,
+    ) -> str:
+        """Return why an operation is refused; empty if it is to be recorded.
+
+        Args:
+            operation: what a client requests.
+            recorded: the record.
+            registered: all registered queries, deleted ones too.
+            here: the queries of the stack, and its streams.
+        """
+        state = self.view(recorded)
+        applied = applied_queries(state)
+        queries = {n: query for n, query in here.queries.items() if n not in recorded.queries}
+        queries |= {name: query.deployment.queries[name] for name, query in applied.items()}
+        tombstones = {n for n in state.queries_wanted(Wanted.DELETED) if n in registered}
+        deleted = {n: q.spec for n, q in registered.items() if q.state == "deleted"}
+        known = RunningQueries(
+            replace(here, queries=queries),
+            {name: q.first_deadline_us for name, q in registered.items() if name in queries},
+            {**dict.fromkeys(tombstones), **deleted},
+            paused=state.queries_wanted(Wanted.PAUSED),
+        )
+        return why_refused(operation, known)

@@ -1,0 +1,110 @@
+"""The machine of `slackwater up`: the agent of a node adds and ends fragments in a running stack.
+
+The stack has started the queries of its deployment file before the agent begins, in the order that
+is fastest (``runtime/local/stack.py``). The stack places fragments in processes (``layout.py``);
+roots take their placement numbers from the registry in Kafka, as all fragments of the stack do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from slackwater.model.deployment import Deployment
+from slackwater.node.recorded import Assignment
+from slackwater.node.registering import Registering
+from slackwater.protocols.iads.control_state import Wanted
+from slackwater.runtime.local.changes import Fragments
+from slackwater.runtime.local.layout import aggregators_of, fragments_of
+from slackwater.runtime.local.stack import Stack
+from slackwater.runtime.service.registry import QueryDefinition
+
+
+class StackMachine:
+    """A stack that has been started, as a ``FragmentRunner``; for the stack's event loop.
+
+    ``registered`` has all registered queries at that time, deleted ones too.
+    """
+
+    def __init__(self, stack: Stack, registered: Mapping[str, QueryDefinition]) -> None:
+        self._stack, self._registered = stack, registered
+        self._registering: Registering | None = None
+        self._assigned = Assignment()
+        self._aggregated = {*stack.deployment.queries}
+        """Queries whose fragments aggregators may have."""
+        self._has_begun = False
+
+    def open(self) -> None:
+        """Do nothing: the stack has been opened."""
+
+    async def close(self) -> None:
+        """Do nothing: the stack stops itself, and runs on if the agent fails."""
+
+    def registering(self) -> Registering:
+        """See ``FragmentRunner``; the stack truncates the logs."""
+        stack = self._stack
+        self._registering = Registering(
+            stack.transport, stack.listener, stack.path, stack.truncation
+        )
+        return self._registering
+
+    @property
+    def definitions(self) -> Mapping[str, QueryDefinition]:
+        """All registered queries as last read, deleted ones too."""
+        known = {} if self._registering is None else self._registering.definitions
+        return known or self._registered
+
+    def numbers_seen(self) -> Mapping[str, int]:
+        """See ``FragmentRunner``; none, since the record's numbers are not used."""
+        return {}
+
+    async def settle(
+        self, assigned: Assignment, deployment: Deployment, registered: Collection[str]
+    ) -> None:
+        """See ``FragmentRunner``.
+
+        What the stack runs is left as it is until all of it has been placed: at the start the
+        record gets the queries, and the controller then places their fragments one after the other.
+        Queries that the stack has not registered yet are not in the record, and run.
+        """
+        stack = self._stack
+        own = {n: q for n, q in stack.deployment.queries.items() if n in stack.late.names}
+        unregistered = fragments_of(_only(stack.deployment, own))
+        paused = {n for n, wanted in assigned.registered.items() if wanted is Wanted.PAUSED}
+        changed = replace(stack.deployment, queries={**deployment.queries, **own})
+        running = _only(changed, changed.queries.keys() - paused)
+        wanted = [*dict.fromkeys([*assigned.fragments, *unregistered])]
+        self._has_begun |= {*fragments_of(running, paused)} <= {*wanted}
+        if not self._has_begun:
+            return
+        self._assigned = assigned
+        self._aggregated = (self._aggregated | {*registered}) & changed.queries.keys()
+        if (changed, frozenset(paused)) != (stack.deployment, stack.paused):
+            stack.set_queries(changed, paused)
+        fragments = Fragments(stack.supervisor, stack.launch)
+        # Aggregators come first, since they take longest.
+        aggregated = _only(running, self._aggregated)
+        await fragments.settle_aggregators(aggregators_of(aggregated))
+        await fragments.settle_hosts(wanted)
+
+    def learn(self, streams: Iterable[str]) -> None:
+        """See ``FragmentRunner``."""
+        stack = self._stack
+        present = sorted({*streams} & stack.deployment.streams.keys())
+        Fragments(stack.supervisor, stack.launch).learn(present, stack.deployment)
+
+    def ready(self) -> frozenset[str]:
+        """See ``FragmentRunner``."""
+        names = (*self._assigned.fragments, *self._assigned.proxies)
+        return frozenset(name for name in names if self._stack.listener.ready(name))
+
+    def superseded(self) -> frozenset[str]:
+        """See ``FragmentRunner``; none, since there is one machine."""
+        return frozenset()
+
+
+def _only(deployment: Deployment, names: Iterable[str]) -> Deployment:
+    """The deployment with only these queries, in their order."""
+    kept = {*names}
+    queries = {name: query for name, query in deployment.queries.items() if name in kept}
+    return replace(deployment, queries=queries)
