@@ -53,14 +53,17 @@ streams:
     expect_every: 1s
 queries:
 """
+_LAB = STREAMS[STREAMS.index("  lab:") : STREAMS.index("queries:")]
+WITH_ATTIC = STREAMS.replace(_LAB, _LAB + _LAB.replace("lab", "attic"))
 EACH = "  first: {from: [lab], window: {size: 1s}, aggregate: [sum], bound: 2s}\n"
 WIDE = "  wide: {from: [lab], window: {size: 4s}, aggregate: [sum], bound: 2s}\n"
 HALVED = "  second: {from: [lab], window: {size: 2s}, aggregate: [sum, max], bound: 2s}\n"
 CHAIN = "  chain: {from: [second], window: {size: 4s}, aggregate: [sum], bound: 6s, replicas: 1}\n"
+FAR = "  far: {from: [attic], window: {size: 1s}, aggregate: [sum], bound: 2s, replicas: 1}\n"
 
 
-def deployment(*queries: str) -> Deployment:
-    return parse_deployment(STREAMS + "".join(queries), "d.yaml").deployment
+def deployment(*queries: str, streams: str = STREAMS) -> Deployment:
+    return parse_deployment(streams + "".join(queries), "d.yaml").deployment
 
 
 @pytest.fixture(name="broker")
@@ -118,8 +121,9 @@ class Running:
         self.thread.run(self._control.start())
         self._reach = reach_controllers(None, None, None, folder / "data")
 
-    def apply(self, name: str, *queries: str) -> None:
-        assert apply_queries(self._reach, deployment(*queries), [name], "now") == [name]
+    def apply(self, name: str, *queries: str, streams: str = STREAMS) -> None:
+        file = deployment(*queries, streams=streams)
+        assert apply_queries(self._reach, file, [name], "now") == [name]
 
     def request(self, operation: Operation) -> None:
         request(self._reach, operation)
@@ -144,7 +148,8 @@ class Running:
 
 
 def test_queries_change_while_the_others_run(tmp_path: Path, broker: str) -> None:
-    sender = Sender(broker)
+    make_topics(broker, [ATTIC])
+    sender, attic = Sender(broker), Sender(broker, ATTIC)
     running = Running(tmp_path, broker)
     try:
         running.wait_windows("first", 1, 0)
@@ -155,6 +160,9 @@ def test_queries_change_while_the_others_run(tmp_path: Path, broker: str) -> Non
         running.apply("chain", EACH, WIDE, HALVED, CHAIN)
         running.wait_windows("chain", 4, begun)
         assert min(sums(running.transport, "second", 2)) >= int(begun)
+        # Applied with a stream that the deployment file does not have.
+        running.apply("far", EACH, FAR, streams=WITH_ATTIC)
+        running.wait_windows("far", 1, begun)
         # Paused for some windows, and resumed: these windows are answered afterwards.
         running.request(PauseQuery("second"))
         running.wait_ended("second")
@@ -177,14 +185,21 @@ def test_queries_change_while_the_others_run(tmp_path: Path, broker: str) -> Non
         # A restart with the file of before: what was applied stays, and what was deleted.
         running = Running(tmp_path, broker)
         assert running.fragments("second")
+        running.wait_windows("far", 1, time.time())
         assert not running.fragments("chain")
         assert "chain" not in Registry(running.transport).queries()
         running.wait_windows("second", 2, time.time())
         running.wait_windows("wide", 4, time.time(), 2)
         sender.stop()
+        attic.stop()
         check_sums(running.transport, sender, "first", 1)
         check_sums(running.transport, sender, "wide", 4)
         check_sums(running.transport, sender, "second", 2)
+        check_sums(running.transport, attic, "far", 1)
+        running.request(DeleteQuery("far"))
+        running.wait_ended("far")
+        names = running.thread.stack.supervisor.names
+        eventually(lambda: "proxy/attic" not in running.thread.call(names), "its proxy has ended")
         # Topics that only deleted queries have used; ``wide`` reads the children of ``first``.
         found = retired_topics(Registry(running.transport).all_queries(), Names())
         assert found.keys() == {"chain"}
@@ -195,6 +210,7 @@ def test_queries_change_while_the_others_run(tmp_path: Path, broker: str) -> Non
         assert delete_topics(broker, retired) == []
     finally:
         sender.stop()
+        attic.stop()
         running.stop()
 
 
@@ -205,8 +221,6 @@ ONLY = (
     "  first: {from: [lab], window: {size: 1s}, aggregate: [sum, count], bound: 2s, replicas: 1}\n"
 )
 OTHER = ONLY.replace("sum, count", "sum, max")
-_LAB = STREAMS[STREAMS.index("  lab:") : STREAMS.index("queries:")]
-WITH_ATTIC = STREAMS.replace(_LAB, _LAB + _LAB.replace("lab", "attic"))
 
 
 def test_a_query_is_changed_when_one_of_its_sources_is_gone(tmp_path: Path, broker: str) -> None:

@@ -37,14 +37,14 @@ class RunningQueries:
         deadlines_us: the first deadline with which each query is registered, us after normal time.
         deleted: the deleted queries; None if only the name is known. A query of such a name
             continues the results of the deleted one, as its next generation.
-        takes_streams: a query may have streams that no other query has.
+        takes_http: a new stream may receive readings over HTTP.
         paused: names of its paused queries.
     """
 
     deployment: Deployment
     deadlines_us: Mapping[str, int]
     deleted: Mapping[str, QuerySpec | None]
-    takes_streams: bool = False
+    takes_http: bool = False
     paused: Collection[str] = ()
 
 
@@ -91,7 +91,7 @@ def why_refused_on_nodes(operation: Operation, state: ControlState) -> str:
             for name, query in applied.items()
         },
         dict.fromkeys(state.queries_wanted(Wanted.DELETED)),
-        takes_streams=True,
+        takes_http=True,
         paused=state.queries_wanted(Wanted.PAUSED),
     )
     return why_refused(operation, known)
@@ -142,12 +142,12 @@ def _against(applied: AppliedQuery, known: RunningQueries) -> Iterator[str]:
     for source in spec.sources:
         if source in added.streams:
             if source not in running.streams:
-                if known.takes_streams:
-                    continue
-                yield (
-                    f"query {name} reads stream {source}, which is new: a stream is added to the"
-                    " deployment file, before `slackwater up` is started"
-                )
+                if added.streams[source].http is not None and not known.takes_http:
+                    yield (
+                        f"query {name} reads stream {source}, which is new and receives readings"
+                        " over HTTP: it is added to the deployment file, before `slackwater up` is"
+                        " started"
+                    )
             elif running.streams[source] != added.streams[source]:
                 yield f"query {name}: stream {source} runs with another definition"
         elif (read := running.query_read(source)) is None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from slackwater.model.deployment import Deployment
 from slackwater.node.admission import RunningQueries, why_refused
 from slackwater.node.applied import AppliedQuery, to_text
-from slackwater.node.recorded import applied_queries
+from slackwater.node.recorded import applied_queries, deployment_of
 from slackwater.protocols.iads.control_object import ApplyQuery, Operation, PauseQuery
 from slackwater.protocols.iads.control_state import ControlState, Wanted
 from slackwater.runtime.service.registry import QueryDefinition
@@ -94,8 +94,9 @@ class DeclaredQueries:
         queries |= {name: query.deployment.queries[name] for name, query in applied.items()}
         tombstones = {n for n in state.queries_wanted(Wanted.DELETED) if n in registered}
         deleted = {n: q.spec for n, q in registered.items() if q.state == "deleted"}
+        streams = {**deployment_of(applied).streams, **here.streams}
         known = RunningQueries(
-            replace(here, queries=queries),
+            replace(here, streams=streams, queries=queries),
             {name: q.first_deadline_us for name, q in registered.items() if name in queries},
             {**dict.fromkeys(tombstones), **deleted},
             paused=state.queries_wanted(Wanted.PAUSED),

@@ -20,6 +20,7 @@ from slackwater.deployment.stored import SUFFIX, to_text
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import DeploymentError
 from slackwater.model.names import OrdererName, ProxyName, kind_of, own_name
+from slackwater.node.placed_proxies import PlacedProxies
 from slackwater.node.recorded import Assignment
 from slackwater.node.registering import Registering
 from slackwater.runtime.host.placements import Placements
@@ -27,7 +28,7 @@ from slackwater.runtime.local.background import Background
 from slackwater.runtime.local.changes import AGGREGATOR, Fragments, fragments_to_hosts
 from slackwater.runtime.local.datadir import DataDirectory, keep_prefix
 from slackwater.runtime.local.draining import Draining
-from slackwater.runtime.local.layout import HOST, PROXY, Launch, proxy_spec
+from slackwater.runtime.local.layout import HOST, Launch
 from slackwater.runtime.local.ownhosts import OwnHosts
 from slackwater.runtime.local.supervisor import ProcessEvent, Supervisor
 from slackwater.runtime.logs.cluster import Cluster
@@ -97,6 +98,7 @@ class _Processes:
     transport: KafkaTransport
     listener: HeartbeatListener
     launch: Launch
+    proxies: PlacedProxies
 
 
 class NodeMachine:
@@ -114,8 +116,6 @@ class NodeMachine:
         self._processes: _Processes | None = None
         self._deployment = Deployment("wall", {}, {})
         self._assigned = Assignment()
-        self._proxies: dict[str, list[str]] = {}
-        self._proxies_count = 0
         self._aggregated: dict[str, list[str]] = {}
         self._background = Background()
 
@@ -177,7 +177,7 @@ class NodeMachine:
             given.write(assigned.numbers())
         self._assigned = assigned
         processes = self._processes
-        await self._settle_proxies(processes, assigned.proxies)
+        await processes.proxies.settle(assigned.proxies)
         fragments = Fragments(processes.supervisor, processes.launch)
         await fragments.settle_aggregators(self._aggregators(assigned.fragments, registered))
         if again:
@@ -238,7 +238,8 @@ class NodeMachine:
         self._background.run("watch of the logs", supervisor.watch_logs)
         self._background.run("watch of long turns", OwnHosts(*kept).run)
         self._background.run("watch of the hosts' memory", Draining(*kept).run)
-        return _Processes(supervisor, transport, listener, launch)
+        proxies = PlacedProxies(supervisor, launch, self._name)
+        return _Processes(supervisor, transport, listener, launch, proxies)
 
     def _aggregators(
         self, fragments: Mapping[str, int], registered: Collection[str]
@@ -260,26 +261,6 @@ class NodeMachine:
             f"{AGGREGATOR}/{self._name}-{own_name(at)}": [own_name(each) for each in has]
             for at, has in self._aggregated.items()
         }
-
-    async def _settle_proxies(self, processes: _Processes, wanted: Mapping[str, int]) -> None:
-        for process, parts in list(self._proxies.items()):
-            kept = [part for part in parts if part in wanted]
-            if kept == parts:
-                continue
-            await processes.supervisor.end(process)
-            del self._proxies[process]
-            if kept:
-                await self._start_proxy(processes, process, kept)
-        served = {part for parts in self._proxies.values() for part in parts}
-        if added := [part for part in wanted if part not in served]:
-            process = f"{PROXY}/{self._name}-{self._proxies_count}"
-            self._proxies_count += 1
-            await self._start_proxy(processes, process, added)
-
-    async def _start_proxy(self, processes: _Processes, process: str, parts: list[str]) -> None:
-        names = [ProxyName.parse(own_name(part)) for part in parts]
-        await processes.supervisor.start(proxy_spec(process, names, processes.launch))
-        self._proxies[process] = parts
 
     def _is_ready(self, name: str) -> bool:
         processes = self._processes

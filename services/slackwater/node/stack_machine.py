@@ -3,21 +3,31 @@
 The stack has started the queries of its deployment file before the agent begins, in the order that
 is fastest (``runtime/local/stack.py``). The stack places fragments in processes (``layout.py``);
 roots take their placement numbers from the registry in Kafka, as all fragments of the stack do.
+
+Streams that were added with a query are not in the deployment file. Their proxies read a file that
+is written from the record, as on a node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
+from slackwater.deployment.stored import SUFFIX, to_text
 from slackwater.model.deployment import Deployment
+from slackwater.model.names import ProxyName, own_name
+from slackwater.node.placed_proxies import PlacedProxies
 from slackwater.node.recorded import Assignment
 from slackwater.node.registering import Registering
 from slackwater.protocols.iads.control_state import Wanted
 from slackwater.runtime.local.changes import Fragments
 from slackwater.runtime.local.layout import aggregators_of, fragments_of
 from slackwater.runtime.local.stack import Stack
+from slackwater.runtime.security.private import write_atomically
 from slackwater.runtime.service.registry import QueryDefinition
+
+FILE: Final = f"added{SUFFIX}"
 
 
 class StackMachine:
@@ -33,6 +43,11 @@ class StackMachine:
         self._aggregated = {*stack.deployment.queries}
         """Queries whose fragments aggregators may have."""
         self._has_begun = False
+        self._file = stack.data_dir / FILE
+        launch = replace(stack.launch, deployment_path=self._file)
+        self._proxies = PlacedProxies(stack.supervisor, launch, "added")
+        self._added = Deployment(stack.deployment.clock, {}, {})
+        """The deployment in the file."""
 
     def open(self) -> None:
         """Do nothing: the stack has been opened."""
@@ -71,7 +86,12 @@ class StackMachine:
         own = {n: q for n, q in stack.deployment.queries.items() if n in stack.late.names}
         unregistered = fragments_of(_only(stack.deployment, own))
         paused = {n for n, wanted in assigned.registered.items() if wanted is Wanted.PAUSED}
-        changed = replace(stack.deployment, queries={**deployment.queries, **own})
+        declared = {s: stack.deployment.streams[s] for s in stack.declared_streams}
+        changed = replace(
+            stack.deployment,
+            streams={**deployment.streams, **declared},
+            queries={**deployment.queries, **own},
+        )
         running = _only(changed, changed.queries.keys() - paused)
         wanted = [*dict.fromkeys([*assigned.fragments, *unregistered])]
         self._has_begun |= {*fragments_of(running, paused)} <= {*wanted}
@@ -81,11 +101,21 @@ class StackMachine:
         self._aggregated = (self._aggregated | {*registered}) & changed.queries.keys()
         if (changed, frozenset(paused)) != (stack.deployment, stack.paused):
             stack.set_queries(changed, paused)
+        await self._settle_proxies(assigned.proxies, changed)
         fragments = Fragments(stack.supervisor, stack.launch)
         # Aggregators come first, since they take longest.
         aggregated = _only(running, self._aggregated)
         await fragments.settle_aggregators(aggregators_of(aggregated))
         await fragments.settle_hosts(wanted)
+
+    async def _settle_proxies(self, assigned: Iterable[str], changed: Deployment) -> None:
+        """Run the proxies of streams that the deployment file does not have."""
+        own = self._stack.declared_streams
+        added = [p for p in assigned if ProxyName.parse(own_name(p)).stream not in own]
+        if added and changed != self._added:
+            write_atomically(self._file, to_text(changed))
+            self._added = changed
+        await self._proxies.settle(added)
 
     def learn(self, streams: Iterable[str]) -> None:
         """See ``FragmentRunner``."""

@@ -183,13 +183,23 @@ def test_a_deleted_query_is_continued_with_its_window_only() -> None:
     assert world.apply(name, changed) == ""
 
 
-def test_another_machine_and_a_new_stream_are_refused() -> None:
+def test_another_machine_is_refused() -> None:
+    assert "has one machine" in World(ONE).refusal(JoinNode("n2", 1))
+
+
+def test_a_stream_that_was_added_is_known_before_its_query_runs() -> None:
     world = World(ONE)
-    assert "has one machine" in world.refusal(JoinNode("n2", 1))
-    other = STREAMS.replace("  b:", "  c:")
-    assert "stream c, which is new" in world.apply(
-        "three", parsed(THREE.replace("[b]", "[c]"), streams=other)
+    with_c = STREAMS.replace(
+        "queries:", "  c: {key: {value: c}, time: {column: t, unit: s}, fields: [y]}\nqueries:"
     )
+    reader = THREE.replace("[b]", "[c]")
+    assert world.apply("three", parsed(reader, streams=with_c)) == ""
+    view = deployment_of(applied_queries(world.declared.view(world.state)))
+    assert {*view.streams} == {"a", "b", "c"}
+    again = reader.replace("three", "four")
+    assert world.apply("four", parsed(again, streams=with_c)) == ""
+    other = parsed(again.replace("four", "five"), streams=with_c.replace("[y]}", "[y, z]}"))
+    assert "stream c runs with another definition" in world.apply("five", other)
 
 
 def test_shared_children_are_placed_once_and_outlive_the_query_they_are_named_after() -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 from tests.unit.node.test_admission import ONE, THREE, parsed
 
+from slackwater.deployment.stored import read_stored
 from slackwater.model.deployment import Deployment
 from slackwater.node import stack_machine
 from slackwater.node.recorded import Assignment
 from slackwater.node.stack_machine import StackMachine
 from slackwater.protocols.iads.control_state import Wanted
-from slackwater.runtime.local.layout import fragments_of
+from slackwater.runtime.local.launchers import ProcessSpec
+from slackwater.runtime.local.layout import Launch, fragments_of
 from slackwater.runtime.local.stack import Stack
 
 
@@ -42,11 +46,14 @@ class FakeFragments:
 class World:
     """A stack that runs query ``one``, and its machine."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *queries: str) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *queries: str) -> None:
         running = parsed(*queries)
+        self.processes: dict[str, ProcessSpec] = {}
+        """The processes of added proxies."""
         self.stack = SimpleNamespace(
             deployment=running, paused=frozenset(), late=SimpleNamespace(names=frozenset()),
-            supervisor=None, launch=None, set_queries=self._set_queries,
+            supervisor=self, launch=Launch(folder / "d.yaml", "broker:1", folder),
+            set_queries=self._set_queries, data_dir=folder, declared_streams={"a", "b"},
         )  # fmt: skip
         self.fragments = FakeFragments()
         self.fragments.hosts = fragments_of(running)
@@ -56,19 +63,27 @@ class World:
     def _set_queries(self, deployment: Deployment, paused: Iterable[str]) -> None:
         self.stack.deployment, self.stack.paused = deployment, frozenset(paused)
 
+    async def start(self, spec: ProcessSpec) -> None:
+        assert spec.name not in self.processes
+        self.processes[spec.name] = spec
+
+    async def end(self, name: str) -> None:
+        del self.processes[name]
+
     async def settle(
         self, recorded: Deployment, *placed: str, paused: str = "", registered: str = ""
     ) -> None:
         """Settle with the fragments of these recorded queries placed here."""
         wanted = {n: Wanted.PAUSED if n == paused else Wanted.RUNNING for n in placed}
         names = [n for n in fragments_of(recorded) for q in placed if f"/{q}." in n and q != paused]
-        assigned = Assignment(dict.fromkeys(names, 1), {}, wanted)
+        proxies = {f"proxy/{stream}": 1 for stream in recorded.streams}
+        assigned = Assignment(dict.fromkeys(names, 1), proxies, wanted)
         await self.machine.settle(assigned, recorded, {registered} - {""})
 
 
 @pytest.fixture(name="world")
-def _world(monkeypatch: pytest.MonkeyPatch) -> World:
-    return World(monkeypatch, ONE, THREE)
+def _world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch, ONE, THREE)
 
 
 async def test_what_runs_goes_on_until_all_of_it_is_placed(world: World) -> None:
@@ -94,9 +109,9 @@ async def test_what_is_not_registered_yet_goes_on(world: World) -> None:
 
 
 async def test_an_aggregator_gets_the_fragments_of_registered_queries_only(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(monkeypatch, ONE)
+    world = World(tmp_path, monkeypatch, ONE)
     wide = ONE.replace("one:", "wide:").replace("size: 1s", "size: 4s")
     both = parsed(ONE, wide)
     await world.settle(both, "one", "wide")
@@ -127,6 +142,36 @@ async def test_a_change_that_fails_is_complete_at_the_next_attempt(world: World)
     world.fragments.is_full = False
     await world.settle(parsed(ONE), "one")
     assert {*world.fragments.hosts} == {*fragments_of(parsed(ONE))}
+
+
+def with_streams(*names: str) -> Deployment:
+    """The running deployment, and streams that its file does not have."""
+    running = parsed(ONE, THREE)
+    added = {name: replace(running.streams["b"], name=name) for name in names}
+    return replace(running, streams={**running.streams, **added})
+
+
+def parts(world: World) -> dict[str, tuple[str, ...]]:
+    return {name: spec.parts for name, spec in world.processes.items()}
+
+
+async def test_the_proxy_of_an_added_stream_reads_a_file_of_the_record(world: World) -> None:
+    await world.settle(with_streams("c", "d"), "one", "three")
+    assert parts(world) == {"proxy/added-0": ("proxy/c", "proxy/d")}
+    (spec,) = world.processes.values()
+    file = Path(spec.command[spec.command.index("--deployment") + 1])
+    assert {*read_stored(file).streams} == {"a", "b", "c", "d"}
+    assert {*world.stack.deployment.streams} == {"a", "b", "c", "d"}
+    await world.settle(with_streams("c", "d", "e"), "one", "three")
+    assert parts(world) == {
+        "proxy/added-0": ("proxy/c", "proxy/d"),
+        "proxy/added-1": ("proxy/e",),
+    }
+    await world.settle(with_streams("d", "e"), "one", "three")
+    assert parts(world) == {"proxy/added-0": ("proxy/d",), "proxy/added-1": ("proxy/e",)}
+    await world.settle(with_streams(), "one", "three")
+    assert parts(world) == {}
+    assert {*world.stack.deployment.streams} == {"a", "b"}
 
 
 def test_proxies_of_the_streams_of_the_stack_learn(world: World) -> None:

@@ -18,7 +18,7 @@ from typing import Literal
 from slackwater.codec.results import format_time
 from slackwater.deployment.deadlines import brought_forward, first_deadlines
 from slackwater.deployment.sharing import is_same, share, without_sharing
-from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.model.deployment import Deployment, QuerySpec, StreamSpec
 from slackwater.model.errors import DeploymentError, EnvironmentProblem, UsageError
 from slackwater.model.names import (
     RootName,
@@ -66,18 +66,34 @@ def as_changed(
             _log.warning("%s: %s", path, _why_not_started(name, live))
         elif found.state != "deleted" and found.deployment is not None:
             queries.setdefault(name, found.spec)
+    streams = {**deployment.streams}
+    for name, stream in _added_streams(queries, registered).items():
+        streams.setdefault(name, stream)
     for name, query in queries.items():
-        known = {*deployment.streams, *map(base_of, queries)}
+        known = {*streams, *map(base_of, queries)}
         if lacking := {*query.sources} - known:
             raise DeploymentError(
                 f"{path}: query {name} {_of(name, deployment)} and reads"
                 f" {', '.join(sorted(lacking))}, which the file does not have: add it to the file,"
                 f" or run `slackwater query delete {name}` with the earlier file"
             )
-        for source in sorted({*query.sources} - deployment.streams.keys()):
+        for source in sorted({*query.sources} - streams.keys()):
             if generation_of(latest_generation(source, live) or source):
                 _check_reads_changed(query, registered, source, deployment, path)
-    return replace(deployment, queries=queries)
+    return replace(deployment, streams=streams, queries=queries)
+
+
+def _added_streams(
+    queries: Iterable[str], registered: Mapping[str, QueryDefinition]
+) -> dict[str, StreamSpec]:
+    """The streams of queries that were applied at run time; the file perhaps lacks some."""
+    found: dict[str, StreamSpec] = {}
+    for name in queries:
+        applied = registered[name].deployment if name in registered else None
+        if applied is not None:
+            sources = applied.queries[name].sources
+            found |= {s: applied.streams[s] for s in sources if s in applied.streams}
+    return found
 
 
 def _check_reads_changed(

@@ -14,8 +14,8 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -200,7 +200,9 @@ class Stack:
         """
         event_clock = await asyncio.to_thread(self.registration.publish_clock)
         missing = await asyncio.to_thread(self.registration.missing)
-        proxies = proxy_specs(self._deployment, self.launch)
+        # Added streams have their own proxies, which the agent of the node starts.
+        declared = {name: self._deployment.streams[name] for name in self.declared_streams}
+        proxies = proxy_specs(replace(self._deployment, streams=declared), self.launch)
         for proxy in proxies:
             await self.supervisor.start(proxy)
         if missing:
@@ -233,6 +235,16 @@ class Stack:
     def path(self) -> Path:
         """The deployment file."""
         return self._options.deployment_path
+
+    @property
+    def declared_streams(self) -> Set[str]:
+        """The names of the streams in the deployment file; others were added with queries."""
+        return self._options.deployment.streams.keys()
+
+    @property
+    def data_dir(self) -> Path:
+        """The data directory."""
+        return self._directory.path
 
     @property
     def running(self) -> Deployment:

@@ -187,6 +187,46 @@ def test_a_file_that_has_a_changed_query_starts_the_new_generation(
     assert "query q was changed at run time: generation 1 is started" in caplog.text
 
 
+def test_an_applied_query_keeps_the_streams_that_the_file_lacks(broker: MemoryBroker) -> None:
+    first = on(broker, of_chain(Q))
+    assert first.register(first.missing(), WallClock()) == []
+    far, near = query("far", "s3"), query("near", "s1")
+    streams = {name: stream(name) for name in ("s1", "s3")}
+    applied = Deployment("wall", streams, {"far": far, "near": near})
+    for spec in (far, near):
+        definition = QueryDefinition(spec.name, 0, 5_000_000, 250_000, spec, deployment=applied)
+        Registry(broker).publish_queries(definition)
+    file = replace(of_chain(Q), streams={"s1": stream("s1"), "s2": stream("s2")})
+    found = on(broker, file).share()
+    assert found.queries.keys() == {"q", "far", "near"}
+    assert found.streams == {**file.streams, "s3": streams["s3"]}
+    moved = replace(stream("s3"), site="roof")
+    found = on(broker, replace(file, streams={**file.streams, "s3": moved})).share()
+    assert found.streams["s3"] == moved, "the file's definition is newer"
+    Registry(broker).publish_queries(
+        QueryDefinition("far", 0, 5_000_000, 250_000, far, state="deleted", deployment=applied)
+    )
+    assert on(broker, file).share().streams == file.streams
+
+
+def test_a_file_that_lacks_a_query_that_an_applied_one_reads_is_refused(
+    broker: MemoryBroker,
+) -> None:
+    first = on(broker, of_chain(Q))
+    assert first.register(first.missing(), WallClock()) == []
+    reader = replace(query("reader", "q"), bound_us=9_000_000)
+    definition = QueryDefinition(
+        "reader", 0, 5_000_000, 250_000, reader, deployment=of_chain(Q, reader)
+    )
+    Registry(broker).publish_queries(definition)
+    with pytest.raises(DeploymentError) as refused:
+        on(broker, of_chain(query("other", "s1")))
+    assert str(refused.value) == (
+        "d.yaml: query reader was applied at run time and reads q, which the file does not have:"
+        " add it to the file, or run `slackwater query delete reader` with the earlier file"
+    )
+
+
 def test_a_file_with_a_reader_of_a_changed_query_starts_both(broker: MemoryBroker) -> None:
     """The reader's columns are those of the first definition, whose streams the file explains."""
     wide = replace(Q, sources=("s1", "s2"))
