@@ -14,7 +14,7 @@ from slackwater.deployment.sharing import share
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.names import base_of, generation_of, kind_of
 from slackwater.runtime.local.layout import process_names
-from slackwater.runtime.service.registry import QueryDefinition
+from slackwater.runtime.service.registry import QueryDefinition, streams_of
 
 QUERIES_MAX: Final = 1_000
 """Bound on the queries with metrics, each of which is a thread and a Kafka client."""
@@ -29,7 +29,9 @@ def process_names_of(deployment: Deployment, found: Mapping[str, QueryDefinition
     registered = {name: each.spec for name, each in found.items() if each.state == "running"}
     paused = [name for name, each in found.items() if each.state == "paused"]
     declared = {name: query for name, query in deployment.queries.items() if name not in found}
-    live = share(replace(deployment, queries=declared | registered), registered)
+    added = streams_of(each for name, each in found.items() if name in registered)
+    streams = {**added, **deployment.streams}
+    live = share(replace(deployment, streams=streams, queries=declared | registered), registered)
     queries = {name: query for name, query in live.queries.items() if name in registered}
     known = {*process_names(replace(live, queries=queries), broker=False, paused=paused)}
     names = process_names(live, broker=False, paused=paused)

@@ -296,6 +296,17 @@ def test_queries_that_are_applied_and_deleted_later_are_reported_and_removed() -
     assert not any("added" in name for name in exporter.queries.processes)
 
 
+def test_a_stream_that_was_added_with_a_query_has_a_proxy() -> None:
+    exporter = Exporter()
+    far = query("far", "added-stream")
+    applied = Deployment("wall", {"added-stream": stream("added-stream")}, {"far": far})
+    exporter.queries.take(found(defined(Q), replace(defined(far), deployment=applied)))
+    assert "proxy/added-stream" in exporter.queries.processes
+    deleted = replace(defined(far, "deleted"), deployment=applied)
+    exporter.queries.take(found(defined(Q), deleted))
+    assert "proxy/added-stream" not in exporter.queries.processes
+
+
 def test_a_query_without_answers_can_be_deleted() -> None:
     exporter = Exporter()
     exporter.queries.take(found(defined(Q, "deleted")))

@@ -18,7 +18,7 @@ from typing import Literal
 from slackwater.codec.results import format_time
 from slackwater.deployment.deadlines import brought_forward, first_deadlines
 from slackwater.deployment.sharing import is_same, share, without_sharing
-from slackwater.model.deployment import Deployment, QuerySpec, StreamSpec
+from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import DeploymentError, EnvironmentProblem, UsageError
 from slackwater.model.names import (
     RootName,
@@ -39,7 +39,7 @@ from slackwater.runtime.local.layout import sources_of, topic_specs
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import ensure_inputs, ensure_topics, partition_counts
 from slackwater.runtime.service.clock import SystemClock
-from slackwater.runtime.service.registry import QueryDefinition, Registry
+from slackwater.runtime.service.registry import QueryDefinition, Registry, streams_of
 from slackwater.runtime.service.state import read_root_states
 
 _log = logging.getLogger(__name__)
@@ -67,7 +67,9 @@ def as_changed(
         elif found.state != "deleted" and found.deployment is not None:
             queries.setdefault(name, found.spec)
     streams = {**deployment.streams}
-    for name, stream in _added_streams(queries, registered).items():
+    for name, stream in streams_of(
+        registered[name] for name in queries if name in registered
+    ).items():
         streams.setdefault(name, stream)
     for name, query in queries.items():
         known = {*streams, *map(base_of, queries)}
@@ -81,19 +83,6 @@ def as_changed(
             if generation_of(latest_generation(source, live) or source):
                 _check_reads_changed(query, registered, source, deployment, path)
     return replace(deployment, streams=streams, queries=queries)
-
-
-def _added_streams(
-    queries: Iterable[str], registered: Mapping[str, QueryDefinition]
-) -> dict[str, StreamSpec]:
-    """The streams of queries that were applied at run time; the file perhaps lacks some."""
-    found: dict[str, StreamSpec] = {}
-    for name in queries:
-        applied = registered[name].deployment if name in registered else None
-        if applied is not None:
-            sources = applied.queries[name].sources
-            found |= {s: applied.streams[s] for s in sources if s in applied.streams}
-    return found
 
 
 def _check_reads_changed(

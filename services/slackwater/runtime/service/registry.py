@@ -24,14 +24,14 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
 
 from slackwater.codec.state_records import decode_registry, encode_registry
-from slackwater.model.deployment import Deployment, QuerySpec, readers_of
+from slackwater.model.deployment import Deployment, QuerySpec, StreamSpec, readers_of
 from slackwater.model.errors import EnvironmentProblem, MalformedRecordError
 from slackwater.model.names import base_of
 from slackwater.model.records import RegistryRecord
@@ -158,6 +158,16 @@ def check_ranges(query: QueryDefinition) -> None:
         raise ValueError("children, replicas or parts are out of range")
     if query.deployment is not None:
         check_stands_alone(query.name, query.deployment)
+
+
+def streams_of(applied: Iterable[QueryDefinition]) -> dict[str, StreamSpec]:
+    """The streams that queries read which were applied at run time; a file may lack some."""
+    found: dict[str, StreamSpec] = {}
+    for query in applied:
+        if query.deployment is not None:
+            known, sources = query.deployment.streams, query.spec.sources
+            found |= {name: known[name] for name in sources if name in known}
+    return found
 
 
 def check_stands_alone(query: str, deployment: Deployment) -> None:
