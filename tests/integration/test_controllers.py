@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from tests.controllers import Cluster, controllers
 from tests.definitions import apply
 from tests.waiting import eventually_async
 
-from slackwater.controller.client import connect
+from slackwater.controller.client import ControlClient, connect
 from slackwater.controller.links import ResponseFrame
 from slackwater.controller.store import open_store
 from slackwater.protocols.iads.control_object import (
@@ -21,6 +22,7 @@ from slackwater.protocols.iads.control_object import (
     Operation,
     PauseQuery,
 )
+from slackwater.protocols.iads.messages import Stamp
 
 OPERATIONS = 99
 """In each half of a split network, beside those on the entry that both change."""
@@ -94,9 +96,13 @@ async def test_a_controller_that_has_left_keeps_no_entry_of_a_deleted_query(tmp_
         await eventually_async(is_dropped, "the deleted query is forgotten")
 
 
+@pytest.mark.parametrize(
+    "split_s", [pytest.param(0, id="short"), pytest.param(30, id="full", marks=pytest.mark.drill)]
+)
 async def test_a_split_network_diverges_and_merges_and_names_what_is_overridden(
-    tmp_path: Path,
+    tmp_path: Path, split_s: float
 ) -> None:
+    """Both halves get operations all the time that they are apart."""
     async with controllers(tmp_path, "a", "b", "c") as cluster:
         await request(cluster, "a", JoinNode("n1", 9))
         cluster.cut("a", "b")
@@ -108,14 +114,16 @@ async def test_a_split_network_diverges_and_merges_and_names_what_is_overridden(
             connect([cluster.address("a")]) as one,
             connect([cluster.address("b")]) as other,
         ):
-            stamps = {}
-            for client in (one, other):
+
+            async def request_all(client: ControlClient, definition: str) -> Stamp:
                 for n in range(OPERATIONS):
                     operation = apply(f"{client.controller}-{n}")
                     assert not (await client.request(operation)).response.refusal
-                stamps[client.controller] = (
-                    await client.request(apply("climate", "x > 1" if client is one else "x > 2"))
-                ).stamp
+                    await asyncio.sleep(split_s / OPERATIONS)
+                return (await client.request(apply("climate", definition))).stamp
+
+            requested = (request_all(one, "x > 1"), request_all(other, "x > 2"))
+            stamps = dict(zip("ab", await asyncio.gather(*requested), strict=True))
             moves = [
                 await client.request(MoveFragment("climate", "0.a", "n1"))
                 for client in (one, other)
