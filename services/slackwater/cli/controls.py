@@ -1,22 +1,25 @@
-"""Finds the controllers of a command: those of ``--controllers``, or that of a running `up`."""
+"""Finds the controllers of a command: those of ``--controllers``, or that of a running `up`.
+
+All commands import this module for its options, so it imports the code of controllers in functions.
+"""
 
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slackwater.cli.local_control import where
-from slackwater.controller.app import parse_addresses, read_secret
-from slackwater.controller.client import ControlClient, connect
-from slackwater.controller.server import Address
-from slackwater.controller.tls import LinkTls, read_tls
 from slackwater.model.errors import EnvironmentProblem, UsageError
-from slackwater.node.asking import ControllersAsked
-from slackwater.runtime.logs.cluster import Cluster
+
+if TYPE_CHECKING:
+    from slackwater.controller.client import ControlClient
+    from slackwater.controller.server import Address
+    from slackwater.controller.tls import LinkTls
+    from slackwater.node.asking import ControllersAsked
+    from slackwater.runtime.logs.cluster import Cluster
 
 ControllersOption = Annotated[
     str | None,
@@ -61,10 +64,14 @@ class Reach:
 
     def connect(self, name: str) -> AbstractAsyncContextManager[ControlClient]:
         """Connect to the first controller that accepts."""
+        from slackwater.controller.client import connect
+
         return connect(self.addresses, self.secret, name, tls=self.tls)
 
     def all(self, name: str) -> ControllersAsked:
         """Return connections to all of them, each of which is made when it is first needed."""
+        from slackwater.node.asking import ControllersAsked
+
         return ControllersAsked(self.addresses, name, self.secret, self.tls)
 
 
@@ -80,6 +87,10 @@ def reach_controllers(
         UsageError: an option is wrong.
         EnvironmentProblem: no deployment runs from the data directory.
     """
+    from slackwater.cli.local_control import where
+    from slackwater.controller.app import parse_addresses, read_secret
+    from slackwater.controller.tls import read_tls
+
     if controllers is not None:
         secret = b"" if secret_file is None else read_secret(secret_file)
         addresses = parse_addresses(controllers)
@@ -115,6 +126,7 @@ def find_controllers(
     Raises:
         UsageError: an option is wrong.
     """
+    from slackwater.cli.local_control import where
     from slackwater.runtime.local.datadir import is_running, read_run
 
     if controllers is None and secret_file is None and tls_dir is None:
