@@ -27,6 +27,8 @@ LABELLED = $(if $(BESIDE),2>&1 | sed --unbuffered 's/^/$@: /')
 
 # Tests start hundreds of processes. With bytecode files each module is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
+# The JVMs of a test run for seconds: compiling quickly costs less than compiling well.
+unit integration: export JDK_JAVA_OPTIONS := -XX:TieredStopAtLevel=1
 
 # One stamp file for each part, written last: an interrupted part is built again.
 VENV_STAMP   := $(VENV)/.installed
@@ -105,10 +107,10 @@ $(SCANNER_STAMP): $(VENV_STAMP) $(SCANNER_FILES)
 demo: setup ## run a pipeline on Kafka, Faust and Spark while a source is silent; under two minutes
 	@$(BIN)/slackwater demo $(ARGS)
 
-# Tests on processes wait a third of their time. The unit tests take that time, at a lower priority, and
-# after them the tests on containers.
-test: lint types arch ## run all tests: make check, make integration and make containers
-	@$(MAKE) --no-print-directory --jobs 2 integration containers unit BESIDE=1
+# Tests on processes wait a third of their time. Types and unit tests take that time, at a lower priority,
+# and after them the tests on containers.
+test: lint arch ## run all tests: make check, make integration and make containers
+	@$(MAKE) --no-print-directory --jobs 2 integration containers unit types BESIDE=1
 
 check: lint types arch unit ## run lint, types, arch and unit; needs no broker
 
@@ -121,11 +123,14 @@ lint: setup ## check ruff's rules and the format
 	@$(BIN)/ruff format --check .
 
 types: setup ## run mypy --strict over code and tests
-	@$(BIN)/mypy services spark tests docs $(wildcard bench)
+	@$(BIN)/mypy services spark tests docs $(wildcard bench) $(LABELLED)
 
 arch: setup ## check the import rules: one direction, no I/O in protocols
 	@$(BIN)/lint-imports
 
+ifdef BESIDE
+unit: | types
+endif
 unit: setup ## run the tests without processes: units, papers, scenarios, simulator, properties
 	@$(if $(BESIDE),nice -n 10) $(BIN)/pytest --ignore tests/integration --ignore tests/e2e $(SIDE_BY_SIDE) $(ARGS) $(LABELLED)
 
