@@ -634,7 +634,8 @@ MUTANTS: Final = (
     ),
     _mutant(
         "what carries out a deletion is not placed again", "_table_of",
-        "known, deleted = {*state.queries, *OF_NO_QUERY}", "known, deleted = {*state.live_queries()}",
+        "known, deleted = {*state.queries, *OF_NO_QUERY}",
+        "known, deleted = {*state.live_queries()}",
         test_what_has_ended_on_a_node_that_is_lost_is_placed_again,
     ),
     _mutant(
