@@ -43,6 +43,8 @@ class StackMachine:
         self._aggregated = {*stack.deployment.queries}
         """Queries whose fragments aggregators may have."""
         self._has_begun = False
+        self._unrecorded = set(stack.late.names)
+        """Queries that the stack had not registered at its start, and that the record lacks."""
         self._file = stack.data_dir / FILE
         launch = replace(stack.launch, deployment_path=self._file)
         self._proxies = PlacedProxies(stack.supervisor, launch, "added")
@@ -80,11 +82,12 @@ class StackMachine:
 
         What the stack runs is left as it is until all of it has been placed: at the start the
         record gets the queries, and the controller then places their fragments one after the other.
-        Queries that the stack has not registered yet are not in the record, and run.
+        Queries that the stack could not register yet are not in the record, and run.
         """
         stack = self._stack
-        own = {n: q for n, q in stack.deployment.queries.items() if n in stack.late.names}
-        unregistered = fragments_of(_only(stack.deployment, own))
+        self._unrecorded -= {*deployment.queries, *assigned.registered}
+        own = {n: q for n, q in stack.deployment.queries.items() if n in self._unrecorded}
+        unrecorded = fragments_of(_only(stack.deployment, own))
         paused = {n for n, wanted in assigned.registered.items() if wanted is Wanted.PAUSED}
         declared = {s: stack.deployment.streams[s] for s in stack.declared_streams}
         changed = replace(
@@ -93,7 +96,7 @@ class StackMachine:
             queries={**deployment.queries, **own},
         )
         running = _only(changed, changed.queries.keys() - paused)
-        wanted = [*dict.fromkeys([*assigned.fragments, *unregistered])]
+        wanted = [*dict.fromkeys([*assigned.fragments, *unrecorded])]
         self._has_begun |= {*fragments_of(running, paused)} <= {*wanted}
         if not self._has_begun:
             return

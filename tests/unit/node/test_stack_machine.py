@@ -46,12 +46,14 @@ class FakeFragments:
 class World:
     """A stack that runs query ``one``, and its machine."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *queries: str) -> None:
+    def __init__(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, *queries: str, late: str = ""
+    ) -> None:
         running = parsed(*queries)
         self.processes: dict[str, ProcessSpec] = {}
         """The processes of added proxies."""
         self.stack = SimpleNamespace(
-            deployment=running, paused=frozenset(), late=SimpleNamespace(names=frozenset()),
+            deployment=running, paused=frozenset(), late=SimpleNamespace(names={late} - {""}),
             supervisor=self, launch=Launch(folder / "d.yaml", "broker:1", folder),
             set_queries=self._set_queries, data_dir=folder, declared_streams={"a", "b"},
         )  # fmt: skip
@@ -100,12 +102,20 @@ async def test_what_runs_goes_on_until_all_of_it_is_placed(world: World) -> None
     assert {*world.stack.deployment.queries} == {"one"}
 
 
-async def test_what_is_not_registered_yet_goes_on(world: World) -> None:
+async def test_what_is_not_recorded_yet_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch, ONE, THREE, late="three")
     running = world.fragments.hosts
-    world.stack.late.names = frozenset({"three"})
+    await world.settle(parsed(ONE), "one")
+    world.stack.late.names = frozenset()  # it is registered, and will be recorded
     await world.settle(parsed(ONE), "one")
     assert sorted(world.fragments.hosts) == sorted(running)
     assert {*world.stack.deployment.queries} == {"one", "three"}
+    await world.settle(parsed(ONE, THREE), "one", "three")
+    assert sorted(world.fragments.hosts) == sorted(running)
+    await world.settle(parsed(ONE), "one")
+    assert {*world.fragments.hosts} == {*fragments_of(parsed(ONE))}, "it is deleted"
 
 
 async def test_an_aggregator_gets_the_fragments_of_registered_queries_only(
