@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from slackwater.deployment.parse import parse_deployment
+from slackwater.model.names import base_of
 from slackwater.node.applied import AppliedQuery, to_text
 from slackwater.protocols.iads.control_object import ApplyQuery
 
@@ -15,6 +18,12 @@ queries:
 
 
 def apply(name: str, where: str = "x > 0") -> ApplyQuery:
-    """Return the operation that applies a query over one stream, without a window."""
-    text = f"{_HEAD}  {name}: {{from: [lab], where: {where}, bound: 2s}}\n"
-    return ApplyQuery(name, to_text(AppliedQuery(name, parse_deployment(text, name).deployment)))
+    """Return the operation that applies a query, or a generation of one.
+
+    It reads one stream and has no window.
+    """
+    query = base_of(name)
+    text = f"{_HEAD}  {query}: {{from: [lab], where: {where}, bound: 2s}}\n"
+    deployment = parse_deployment(text, query).deployment
+    queries = {name: replace(deployment.queries[query], name=name)}
+    return ApplyQuery(name, to_text(AppliedQuery(name, replace(deployment, queries=queries))))

@@ -1,4 +1,4 @@
-"""Mutants of placement numbers in the logs (trace-41), and of deletions on nodes.
+"""Mutants of placement numbers in the logs (trace-41), and of deletions on nodes (trace-44).
 
 Each is detected by a unit test or a scenario. Most of them are also detected by seeds of
 ``python -m tests.simulator --machines``.
@@ -18,6 +18,7 @@ _placing_unit = "tests.unit.protocols.iads.test_placing"
 _deletions = "tests.simulator.test_deletions"
 _orderer = "tests.unit.sessions.test_orderer_session"
 _root = "tests.unit.sessions.test_root_session"
+_cancelled = "tests.scenarios.test_r44_a_change_that_is_cancelled"
 _scenario = "tests.scenarios.test_r41_one_replica_on_two_nodes"
 
 PLACEMENT_MUTANTS: Final = (
@@ -65,6 +66,26 @@ PLACEMENT_MUTANTS: Final = (
         (Edit(f"{_placing}:Placing.view", "if self._members and members - self._members:",
               "if False:"),),
         f"{_scenario}:test_nothing_moves_when_the_halves_merge", ("a b n1",),
+    ),
+    Mutant(
+        "the end of a change and its cancellation both count", "trace-44",
+        (Edit("slackwater.protocols.iads.control_object:ControlObject._next",
+              "if beside and beside not in self.state.live_queries():", "if False:"),),
+        f"{_cancelled}:test_both_deletions_are_requested_at_once_of_two_controllers",
+    ),
+    Mutant(
+        "a node ends a generation whose successor is gone", "trace-44",
+        (Edit("slackwater.node.app:Node._end_replaced", "DeleteQuery(earlier, beside=later)",
+              "DeleteQuery(earlier)"),),
+        "tests.unit.node.test_registration:"
+        "test_a_generation_is_replaced_only_while_its_successor_is_there",
+    ),
+    Mutant(
+        "a command cancels a change that is complete", "trace-44",
+        (Edit("slackwater.cli.query_changes:_request_each",
+              "DeleteQuery(query, beside=earlier[0])", "DeleteQuery(query)"),),
+        "tests.unit.cli.test_query_changes:"
+        "test_a_cancelled_change_that_is_complete_when_the_request_arrives_is_refused",
     ),
     Mutant(
         "a tombstone is dropped before the deletion has been carried out", "deletion",

@@ -208,9 +208,19 @@ async def _request_each(reach: Reach, make: Callable[[str], Operation], query: s
                     f"{query} has replaced the earlier generation: name the query,"
                     f" {base_of(query)}, to change its state"
                 )
+            if make is DeleteQuery and (earlier := earlier_generations(query, live)):
+                # A change is cancelled. If it is complete when the request arrives, nothing is.
+                await _request(client, DeleteQuery(query, beside=earlier[0]))
+                return
             last_first = make is not ResumeQuery
             for name in sorted(named, key=generation_of, reverse=last_first) or [query]:
-                await _request(client, make(name))
+                try:
+                    await _request(client, make(name))
+                except UsageError:
+                    # A change may have been completed since the record was read.
+                    live = (await client.state()).state.live_queries()
+                    if len(named) < 2 or name in live:
+                        raise
     except LinkError as error:
         raise EnvironmentProblem(f"{error}: {reach.advice}") from None
 

@@ -28,7 +28,7 @@ from slackwater.protocols.iads.control_state import ControlState
 from slackwater.protocols.iads.messages import GroupMessage, Stamp
 from slackwater.protocols.iads.topology import MEMBERS_MAX
 
-PROTOCOL_VERSION: Final = 5
+PROTOCOL_VERSION: Final = 6
 FRAME_BYTES_MAX: Final = MEMBERS_MAX * CONTROL_STATE_BYTES_MAX
 """The state after a merge is at most the sum of what the members had."""
 HELLO_BYTES_MAX: Final = 4096

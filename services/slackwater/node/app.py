@@ -375,10 +375,11 @@ class Node:
         queries = {name: each.deployment.queries[name] for name, each in applied.items()}
         ended = await registering.are_ready(changes, queries)
         requested = 0
-        for earlier in ended:
+        for earlier, later in ended:
             for client in list(self._clients.values()):
                 with suppress(LinkError):
-                    response = (await client.request(DeleteQuery(earlier))).response
+                    deletion = DeleteQuery(earlier, beside=later)  # perhaps it has been cancelled
+                    response = (await client.request(deletion)).response
                     if response.refusal:
                         return False, f"query {earlier} cannot be replaced: {response.refusal}"
                     _log.info("query %s is replaced", earlier)

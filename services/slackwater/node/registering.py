@@ -88,8 +88,8 @@ class Registering:
 
     async def are_ready(
         self, changes: Collection[tuple[str, str]], queries: Mapping[str, QuerySpec]
-    ) -> list[str]:
-        """The generations that can be replaced now, since their successors are ready (rule-29).
+    ) -> list[tuple[str, str]]:
+        """Those of the changes that can be completed now: the successor is ready (rule-29).
 
         Args:
             changes: changes in progress: the generation that is to end, and its successor.
@@ -100,9 +100,9 @@ class Registering:
         """
         self._replacing.forget(later for _, later in changes)
 
-        def find() -> list[str]:
-            replacing = self._replacing
-            return [e for e, later in changes if replacing.is_ready(queries[later], queries[e])]
+        def find() -> list[tuple[str, str]]:
+            is_ready = self._replacing.is_ready
+            return [(e, later) for e, later in changes if is_ready(queries[later], queries[e])]
 
         return await asyncio.to_thread(find)
 

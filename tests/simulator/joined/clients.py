@@ -112,6 +112,15 @@ class Clients:
 
         self._insist(make, accepted, until_accepted=True)
 
+    def cancel_change(self) -> None:
+        """Delete q's next generation while the present one is there."""
+
+        def make(state: ControlState) -> Sequence[Operation]:
+            *earlier, last = _generations(state) or [""]
+            return [DeleteQuery(last, beside=earlier[-1])] if earlier else []
+
+        self._insist(make)
+
     def pause_query(self, for_us: int) -> None:
         """Pause q: all its generations, the last one first."""
 

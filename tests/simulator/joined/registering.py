@@ -147,6 +147,6 @@ class Registering:
                 for controller in world.control.nodes:
                     if world.control.works(controller) and not world.is_cut(node.name, controller):
                         world.note(node.name, f"replaces {earlier} by {later}")
-                        world.control.ask(controller, DeleteQuery(earlier))
+                        world.control.ask(controller, DeleteQuery(earlier, beside=later))
                         break
         return not in_progress

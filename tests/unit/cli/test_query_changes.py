@@ -118,3 +118,36 @@ def test_a_query_that_is_read_is_not_deleted_while_it_is_changed() -> None:
     assert len(controller.requested) == before
     request_each(controller, DeleteQuery, "q.g1")  # type: ignore[arg-type]
     assert [base_of(name) for name in controller.object.state.live_queries()] == ["q", "some"]
+
+
+def test_a_cancelled_change_that_is_complete_when_the_request_arrives_is_refused() -> None:
+    controller = nodes()
+    assert controller.apply(Q) == ["q"]
+    assert controller.apply(CHANGED) == ["q.g1"]
+    controller.object.apply(DeleteQuery("q", beside="q.g1"), Stamp(1, 50, "a"))
+    read_before = controller.object.state
+
+    async def state() -> Any:
+        queries = {**read_before.queries, "q": read_before.queries["q.g1"]}
+        return SimpleNamespace(state=replace(read_before, queries=queries))
+
+    controller.state = state  # type: ignore[method-assign]
+    with pytest.raises(UsageError, match="q has been deleted meanwhile"):
+        request_each(controller, DeleteQuery, "q.g1")  # type: ignore[arg-type]
+    assert controller.object.state.live_queries() == ("q.g1",)
+
+
+def test_a_query_is_deleted_though_its_change_is_completed_meanwhile() -> None:
+    controller = nodes()
+    assert controller.apply(Q) == ["q"]
+    assert controller.apply(CHANGED) == ["q.g1"]
+
+    async def request(operation: Operation) -> Any:
+        completion = DeleteQuery("q", beside="q.g1")
+        if "q" in controller.object.state.live_queries():
+            assert not controller.object.apply(completion, Stamp(1, 50, "a")).refusal
+        return SimpleNamespace(response=controller.object.apply(operation, Stamp(1, 60, "a")))
+
+    controller.request = request  # type: ignore[method-assign]
+    request_each(controller, DeleteQuery, "q")  # type: ignore[arg-type]
+    assert controller.object.state.live_queries() == ()

@@ -8,6 +8,7 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 from tests.definitions import apply
 
+from slackwater.controller.server import Address
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.node.app import Node, NodeConfig
@@ -17,6 +18,7 @@ from slackwater.node.recorded import REGISTRATION
 from slackwater.protocols.iads.control_object import (
     AcknowledgeView,
     ControlObject,
+    ControlResponse,
     DeleteQuery,
     JoinNode,
     MoveFragment,
@@ -32,6 +34,8 @@ class FakeRegistering:
     def __init__(self) -> None:
         self.registered_as: dict[str, State] = {}
         self.waiting: set[str] = set()
+        self.ready: set[str] = set()
+        """New generations that can replace the earlier one."""
         self.is_away = False
 
     async def carry_out(
@@ -54,9 +58,10 @@ class FakeRegistering:
     async def run(self) -> None:
         """Delete no topics."""
 
-    async def are_ready(self, changes: Collection[tuple[str, str]], _: object) -> list[str]:
-        assert not changes
-        return []
+    async def are_ready(
+        self, changes: Collection[tuple[str, str]], _: object
+    ) -> list[tuple[str, str]]:
+        return [each for each in changes if each[1] in self.ready]
 
 
 class World:
@@ -153,3 +158,16 @@ async def test_what_another_node_registers_now_is_not_deleted(world: World) -> N
     world.move("n2")
     assert await world.follows()
     assert world.registry.registered_as == {"q": "running"}
+
+
+async def test_a_generation_is_replaced_only_while_its_successor_is_there() -> None:
+    """Its deletion may have been requested meanwhile."""
+    world = World()
+    world.do(apply("q.g1"), MoveFragment("q.g1", REGISTRATION, "n1"))
+    client = Mock(request=AsyncMock(return_value=Mock(response=ControlResponse())))
+    world.node._clients[Address("127.0.0.1", 1)] = client
+    assert not await world.follows(), "the new generation is not ready"
+    client.request.assert_not_called()
+    world.registry.ready.add("q.g1")
+    assert await world.follows()
+    client.request.assert_awaited_once_with(DeleteQuery("q", beside="q.g1"))

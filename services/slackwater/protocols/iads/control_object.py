@@ -61,9 +61,15 @@ class ApplyQuery:
 
 @dataclass(frozen=True, slots=True)
 class DeleteQuery:
-    """The query ends; a tombstone remains."""
+    """The query ends; a tombstone remains.
+
+    With ``beside`` it ends only while that query is there. The end of a change deletes the earlier
+    generation beside the later one, its cancellation the later one beside the earlier: if both are
+    requested, the first one counts (trace-44).
+    """
 
     query: str
+    beside: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +267,11 @@ class ControlObject:
         match operation:
             case ApplyQuery():
                 return self._apply_query(operation, stamp)
-            case DeleteQuery(query):
+            case DeleteQuery(query, beside):
+                if beside and beside not in self.state.live_queries():
+                    return self._refuse(
+                        f"query {query} is not deleted, since {beside} has been deleted meanwhile"
+                    )
                 return self._change(query, stamp, Wanted.DELETED)
             case PauseQuery(query):
                 return self._change(query, stamp, Wanted.PAUSED)
