@@ -16,9 +16,8 @@ FROM   ?= 0
 
 # All tests of a file run on one worker, since they share processes. Files start in the order of collection.
 SIDE_BY_SIDE := --numprocesses auto --dist loadfile --no-loadscope-reorder
-# Number of test files with real processes that run in parallel: one more than there are cores, since
-# these tests wait for a third of their time.
-INTEGRATION_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Number of test files with real processes that run in parallel.
+INTEGRATION_WORKERS ?= auto
 ON_PROCESSES := --numprocesses $(INTEGRATION_WORKERS) --dist loadfile --no-loadscope-reorder
 # Two workers: one for the docker compose test, which takes longest, one for all others.
 BESIDE_CONTAINERS := --numprocesses 2 --dist loadfile --no-loadscope-reorder
@@ -108,10 +107,10 @@ $(SCANNER_STAMP): $(VENV_STAMP) $(SCANNER_FILES)
 demo: setup ## run a pipeline on Kafka, Faust and Spark while a source is silent; under two minutes
 	@$(BIN)/slackwater demo $(ARGS)
 
-# Types and unit tests take the time that tests on processes leave, at a lower priority, and after them
-# the tests on containers.
-test: lint arch ## run all tests: make check, make integration and make containers
-	@$(MAKE) --no-print-directory --jobs 2 integration containers unit types BESIDE=1
+# Tests on processes wait a third of their time. Import rules, types and unit tests take that time, and
+# after them the tests on containers.
+test: lint ## run all tests: make check, make integration and make containers
+	@$(MAKE) --no-print-directory --jobs 2 integration containers unit types arch BESIDE=1
 
 check: lint types arch unit ## run lint, types, arch and unit; needs no broker
 
@@ -127,9 +126,10 @@ types: setup ## run mypy --strict over code and tests
 	@$(BIN)/mypy services spark tests docs $(wildcard bench) $(LABELLED)
 
 arch: setup ## check the import rules: one direction, no I/O in protocols
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports $(LABELLED)
 
 ifdef BESIDE
+types: | arch
 unit: | types
 endif
 unit: setup ## run the tests without processes: units, papers, scenarios, simulator, properties
