@@ -5,7 +5,7 @@ fragments on the node, and the node's agent carries out the record in the runnin
 
 Clients on this machine connect to a port on loopback, whose address and secret are in the data
 directory, readable by its owner only. The pipeline does not depend on the controller: if it fails,
-queries cannot be changed, and results are unaffected.
+or cannot start, queries cannot be changed, and results are unaffected.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ class LocalControl:
             self._store,
             admit=why_refused,
             specs_of=lambda state: fragment_specs(declared.view(state)),
+            may_forget=lambda state: declared.may_forget(state, machine.definitions),
         )
         self._serving = asyncio.create_task(self._serve(controller))
         started = asyncio.create_task(controller.started())
@@ -91,11 +92,20 @@ class LocalControl:
         def record(registered: Mapping[str, QueryDefinition]) -> None:
             for operation in declared.imports(controller.state, registered):
                 controller.request(operation)
+            # Without space for them in the record they run as they are.
+            if lacking := [op.query for op in declared.imports(controller.state, registered)]:
+                _log.warning(
+                    "queries %s run, and cannot be changed: the record has no space for them",
+                    ", ".join(sorted({*lacking})),
+                )
 
         async def record_others() -> None:
-            while True:
-                await self._stack.late.wait()
+            are_all_registered = False
+            while not are_all_registered:
+                are_all_registered = not self._stack.late.names
                 record(await asyncio.to_thread(self._read_registry))
+                if not are_all_registered:
+                    await self._stack.late.wait()
 
         async def carry_out() -> None:
             known = declared.known(controller.state, machine.definitions)
@@ -120,8 +130,8 @@ class LocalControl:
     async def _serve(self, controller: Controller) -> None:
         try:
             await controller.run(self._stopping)
-        except EnvironmentProblem as error:
-            _log.error("queries cannot be changed until a restart: %s", error.message)
+        except (EnvironmentProblem, OSError) as error:
+            _log.error("queries cannot be changed until a restart: %s", error)
 
     def _read_registry(self) -> Mapping[str, QueryDefinition]:
         return Registry(self._stack.transport).all_queries()

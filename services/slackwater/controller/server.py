@@ -116,6 +116,7 @@ class Controller:
         *,
         admit: Callable[[Operation], str] = lambda _: "",
         specs_of: Specs = lambda _: (),
+        may_forget: Callable[[ControlState], bool] = lambda _: True,
         clock: Callable[[], SystemClock] = SystemClock,
     ) -> None:
         """Prepare a controller.
@@ -125,10 +126,12 @@ class Controller:
             store: its file.
             admit: returns why a client's operation is refused; empty if it is not.
             specs_of: returns what is to run on nodes in a state.
+            may_forget: returns whether tombstones of a state may be dropped; nodes are asked, too.
             clock: makes a clock with the machine's present time, with which nodes compare theirs.
         """
         self._config: Final = config
         self._admit, self._specs_of, self._clock = admit, specs_of, clock
+        self._may_forget = may_forget
         self._nodes: ConnectedNodes
         self._reported: ControlState | None = None
         self._acknowledged = -1
@@ -264,7 +267,7 @@ class Controller:
         view, state = self._member.endpoint.myview, self._object.state
         if view.number == self._acknowledged or not state.has_tombstones():
             return []
-        if not self._nodes.may_forget(state):
+        if not (self._may_forget(state) and self._nodes.may_forget(state)):
             return []
         self._acknowledged = view.number
         return self._member.request(_OWN, AcknowledgeView(view.number), self._now())

@@ -29,7 +29,7 @@ def process_names_of(deployment: Deployment, found: Mapping[str, QueryDefinition
     registered = {name: each.spec for name, each in found.items() if each.state == "running"}
     paused = [name for name, each in found.items() if each.state == "paused"]
     declared = {name: query for name, query in deployment.queries.items() if name not in found}
-    added = streams_of(each for name, each in found.items() if name in registered)
+    added = streams_of(each for each in found.values() if each.state != "deleted")
     streams = {**added, **deployment.streams}
     live = share(replace(deployment, streams=streams, queries=declared | registered), registered)
     queries = {name: query for name, query in live.queries.items() if name in registered}

@@ -54,6 +54,8 @@ _log = logging.getLogger(__name__)
 RETRY_S_MIN: Final = 0.5
 RETRY_S_MAX: Final = 4.0
 """Pause before incomplete work is repeated, for example while another node registers queries."""
+CHANGING_S_MAX: Final = 1.0
+"""The same while a query is being changed: nothing reports that its new generation is ready."""
 DIAL_S_MIN: Final = 0.1
 DIAL_S_MAX: Final = 2.0
 PROBLEM_CHARS_MAX: Final = 500
@@ -123,7 +125,7 @@ class Node:
         self._clients: dict[Address, ControlClient] = {}
         self._state = ControlState()
         self._changed, self._duties_changed = asyncio.Event(), asyncio.Event()
-        self._is_joined = self._has_left = False
+        self._is_joined = self._has_left = self._is_changing = False
         self._assigned, self._settled = Assignment(), ControlState()
         """What this node is to run, and the record's state of which this is a part."""
         self._registering: Registering | None = None
@@ -370,6 +372,7 @@ class Node:
         """
         running = applied.keys() & self._state.queries_wanted(Wanted.RUNNING)
         changes = [c for c in replacements(running) if c[1] in self._registered]
+        self._is_changing = bool(changes)
         if not changes:
             return True, ""
         queries = {name: each.deployment.queries[name] for name, each in applied.items()}
@@ -419,7 +422,7 @@ class Node:
                     await due.wait()
                 retry_s = RETRY_S_MIN
             except TimeoutError:
-                retry_s = min(2 * retry_s, RETRY_S_MAX)
+                retry_s = min(2 * retry_s, CHANGING_S_MAX if self._is_changing else RETRY_S_MAX)
             due.set()
 
     def _report(self, problem: str) -> None:

@@ -9,14 +9,21 @@ the file, and that the file no longer has, stay in the record and do not run.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from slackwater.model.deployment import Deployment
 from slackwater.node.admission import RunningQueries, why_refused
-from slackwater.node.applied import AppliedQuery, to_text
+from slackwater.node.applied import AppliedQuery, from_text, to_text
 from slackwater.node.recorded import applied_queries, deployment_of
-from slackwater.protocols.iads.control_object import ApplyQuery, Operation, PauseQuery
-from slackwater.protocols.iads.control_state import ControlState, Wanted
+from slackwater.protocols.iads.control_object import (
+    ApplyQuery,
+    DeleteQuery,
+    Operation,
+    PauseQuery,
+    ResumeQuery,
+)
+from slackwater.protocols.iads.control_state import ControlState, QueryEntry, Wanted
 from slackwater.runtime.service.registry import QueryDefinition
 
 Registered = Mapping[str, QueryDefinition]
@@ -34,18 +41,22 @@ class DeclaredQueries:
     def __init__(self, deployment: Deployment, registered: Registered) -> None:
         self._deployment = deployment
         self._texts = {name: to_text(AppliedQuery(name, deployment)) for name in deployment.queries}
+        self._adapted: dict[str, str] = {}
+        """Definitions of other recorded queries, with the streams of the file."""
         self._left_out = {
             name
             for name, query in registered.items()
             if query.deployment is None and query.state != "deleted" and name not in self._texts
         }
 
-    def imports(self, recorded: ControlState, registered: Registered) -> list[Operation]:
+    def imports(
+        self, recorded: ControlState, registered: Registered
+    ) -> list[ApplyQuery | PauseQuery]:
         """Return the operations that add to the record the registered queries that it lacks.
 
         A query that is recorded as deleted and still runs is not added: it will be ended.
         """
-        found: list[Operation] = []
+        found: list[ApplyQuery | PauseQuery] = []
         for name in (query.name for query in self._deployment.in_order()):
             if name not in recorded.queries and name in registered:
                 found.append(ApplyQuery(name, self._texts[name]))
@@ -59,19 +70,48 @@ class DeclaredQueries:
         return {
             name: queries[name].generation
             for name, query in registered.items()
-            if name in queries and name not in self._left_out and query.state != "deleted"
+            if query.state != "deleted"
+            and name in queries
+            and (name not in self._left_out or _is_deleted(queries[name]))
         }
 
     def view(self, recorded: ControlState) -> ControlState:
         """The record as this machine carries it out, with the streams of the file."""
         queries = {}
         for name, entry in recorded.queries.items():
-            is_live = entry.wanted != Wanted.DELETED.value
-            if is_live and name in self._left_out:
-                continue
-            text = self._texts.get(name) if is_live else None
-            queries[name] = entry if text is None else entry._replace(definition=text)
+            if _is_deleted(entry):
+                queries[name] = entry
+            elif name not in self._left_out:
+                text = self._texts.get(name) or self._with_streams(name, entry.definition)
+                queries[name] = entry._replace(definition=text)
         return replace(recorded, queries=queries)
+
+    def may_forget(self, recorded: ControlState, registered: Registered) -> bool:
+        """Whether all deletions of the record have been carried out in the registry.
+
+        Before that the tombstones are needed: ``imports`` would add a deleted query that still
+        runs. In a record of an earlier version no node has the task to carry them out.
+        """
+        return not any(
+            _is_deleted(entry) and name in registered and registered[name].state != "deleted"
+            for name, entry in recorded.queries.items()
+        )
+
+    def _with_streams(self, name: str, definition: str) -> str:
+        """The definition of a query that was recorded and not registered, with the file's streams.
+
+        With an earlier definition of a stream it would be in conflict with the queries that run.
+        """
+        if definition not in self._adapted:
+            self._adapted[definition] = definition
+            with suppress(ValueError):  # it is reported where it is carried out
+                applied = from_text(name, definition)
+                known, streams = self._deployment.streams, applied.deployment.streams
+                own = {n: known.get(n, stream) for n, stream in streams.items()}
+                changed = replace(applied, deployment=replace(applied.deployment, streams=own))
+                if own != streams:
+                    self._adapted[definition] = to_text(changed)
+        return self._adapted[definition]
 
     def why_refused(
         self,
@@ -88,6 +128,14 @@ class DeclaredQueries:
             registered: all registered queries, deleted ones too.
             here: the queries of the stack, and its streams.
         """
+        if (
+            isinstance(operation, DeleteQuery | PauseQuery | ResumeQuery)
+            and operation.query in here.queries.keys() - recorded.queries.keys()
+        ):
+            return (
+                f"query {operation.query} cannot be changed, since it is not recorded; with clock:"
+                " data it is recorded with its first reading"
+            )
         state = self.view(recorded)
         applied = applied_queries(state)
         queries = {n: query for n, query in here.queries.items() if n not in recorded.queries}
@@ -102,3 +150,7 @@ class DeclaredQueries:
             paused=state.queries_wanted(Wanted.PAUSED),
         )
         return why_refused(operation, known)
+
+
+def _is_deleted(entry: QueryEntry) -> bool:
+    return entry.wanted == Wanted.DELETED.value

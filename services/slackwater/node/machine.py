@@ -20,7 +20,6 @@ from slackwater.deployment.stored import SUFFIX, to_text
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import DeploymentError
 from slackwater.model.names import OrdererName, ProxyName, kind_of, own_name
-from slackwater.node.placed_proxies import PlacedProxies
 from slackwater.node.recorded import Assignment
 from slackwater.node.registering import Registering
 from slackwater.runtime.host.placements import Placements
@@ -30,6 +29,7 @@ from slackwater.runtime.local.datadir import DataDirectory, keep_prefix
 from slackwater.runtime.local.draining import Draining
 from slackwater.runtime.local.layout import HOST, Launch
 from slackwater.runtime.local.ownhosts import OwnHosts
+from slackwater.runtime.local.placed_proxies import PlacedProxies
 from slackwater.runtime.local.supervisor import ProcessEvent, Supervisor
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.kafka import KafkaTransport

@@ -5,29 +5,22 @@ is fastest (``runtime/local/stack.py``). The stack places fragments in processes
 roots take their placement numbers from the registry in Kafka, as all fragments of the stack do.
 
 Streams that were added with a query are not in the deployment file. Their proxies read a file that
-is written from the record, as on a node.
+is written from the queries (``runtime/local/placed_proxies.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
 
-from slackwater.deployment.stored import SUFFIX, to_text
 from slackwater.model.deployment import Deployment
-from slackwater.model.names import ProxyName, own_name
-from slackwater.node.placed_proxies import PlacedProxies
 from slackwater.node.recorded import Assignment
 from slackwater.node.registering import Registering
 from slackwater.protocols.iads.control_state import Wanted
-from slackwater.runtime.local.changes import Fragments
+from slackwater.runtime.local.changes import Fragments, without_queries
 from slackwater.runtime.local.layout import aggregators_of, fragments_of
 from slackwater.runtime.local.stack import Stack
-from slackwater.runtime.security.private import write_atomically
 from slackwater.runtime.service.registry import QueryDefinition
-
-FILE: Final = f"added{SUFFIX}"
 
 
 class StackMachine:
@@ -42,14 +35,8 @@ class StackMachine:
         self._assigned = Assignment()
         self._aggregated = {*stack.deployment.queries}
         """Queries whose fragments aggregators may have."""
-        self._has_begun = False
-        self._unrecorded = set(stack.late.names)
-        """Queries that the stack had not registered at its start, and that the record lacks."""
-        self._file = stack.data_dir / FILE
-        launch = replace(stack.launch, deployment_path=self._file)
-        self._proxies = PlacedProxies(stack.supervisor, launch, "added")
-        self._added = Deployment(stack.deployment.clock, {}, {})
-        """The deployment in the file."""
+        self._own = {*stack.deployment.queries}
+        """Queries that run as the stack has started them."""
 
     def open(self) -> None:
         """Do nothing: the stack has been opened."""
@@ -80,45 +67,36 @@ class StackMachine:
     ) -> None:
         """See ``FragmentRunner``.
 
-        What the stack runs is left as it is until all of it has been placed: at the start the
-        record gets the queries, and the controller then places their fragments one after the other.
-        Queries that the stack could not register yet are not in the record, and run.
+        A query that the stack has started runs on as it is until the record has it, and all of it
+        has been placed: the record gets the queries after the start, some perhaps much later.
         """
         stack = self._stack
-        self._unrecorded -= {*deployment.queries, *assigned.registered}
-        own = {n: q for n, q in stack.deployment.queries.items() if n in self._unrecorded}
-        unrecorded = fragments_of(_only(stack.deployment, own))
         paused = {n for n, wanted in assigned.registered.items() if wanted is Wanted.PAUSED}
+        recorded = without_queries(deployment, paused)
+        self._own -= {n for n in recorded.queries if _is_placed(n, recorded, paused, assigned)}
+        self._own -= assigned.registered.keys() - recorded.queries.keys()
+        self._own -= {n for n, query in self.definitions.items() if query.state == "deleted"}
+        others = stack.deployment.queries.keys() - self._own
+        own = without_queries(stack.deployment, others)
         declared = {s: stack.deployment.streams[s] for s in stack.declared_streams}
         changed = replace(
-            stack.deployment,
-            streams={**deployment.streams, **declared},
-            queries={**deployment.queries, **own},
+            own,
+            streams={**deployment.streams, **(own.streams if own.queries else declared)},
+            queries={**deployment.queries, **own.queries},
         )
-        running = _only(changed, changed.queries.keys() - paused)
-        wanted = [*dict.fromkeys([*assigned.fragments, *unrecorded])]
-        self._has_begun |= {*fragments_of(running, paused)} <= {*wanted}
-        if not self._has_begun:
-            return
+        paused |= stack.paused & own.queries.keys()
+        own_fragments = fragments_of(without_queries(own, paused), changed.queries.keys())
         self._assigned = assigned
         self._aggregated = (self._aggregated | {*registered}) & changed.queries.keys()
         if (changed, frozenset(paused)) != (stack.deployment, stack.paused):
             stack.set_queries(changed, paused)
-        await self._settle_proxies(assigned.proxies, changed)
+        await stack.added.settle(changed)
         fragments = Fragments(stack.supervisor, stack.launch)
         # Aggregators come first, since they take longest.
-        aggregated = _only(running, self._aggregated)
-        await fragments.settle_aggregators(aggregators_of(aggregated))
-        await fragments.settle_hosts(wanted)
-
-    async def _settle_proxies(self, assigned: Iterable[str], changed: Deployment) -> None:
-        """Run the proxies of streams that the deployment file does not have."""
-        own = self._stack.declared_streams
-        added = [p for p in assigned if ProxyName.parse(own_name(p)).stream not in own]
-        if added and changed != self._added:
-            write_atomically(self._file, to_text(changed))
-            self._added = changed
-        await self._proxies.settle(added)
+        unregistered = changed.queries.keys() - self._aggregated
+        running = without_queries(changed, paused | unregistered)
+        await fragments.settle_aggregators(aggregators_of(running))
+        await fragments.settle_hosts(dict.fromkeys([*assigned.fragments, *own_fragments]))
 
     def learn(self, streams: Iterable[str]) -> None:
         """See ``FragmentRunner``."""
@@ -136,8 +114,11 @@ class StackMachine:
         return frozenset()
 
 
-def _only(deployment: Deployment, names: Iterable[str]) -> Deployment:
-    """The deployment with only these queries, in their order."""
-    kept = {*names}
-    queries = {name: query for name, query in deployment.queries.items() if name in kept}
-    return replace(deployment, queries=queries)
+def _is_placed(
+    name: str, recorded: Deployment, paused: Collection[str], assigned: Assignment
+) -> bool:
+    """Whether all fragments of a running query are placed here."""
+    query = recorded.queries[name]
+    prefixes = (f"orderer/{query.child_query}.", f"root/{name}.")
+    needed = {f for f in fragments_of(recorded, paused) if f.startswith(prefixes)}
+    return needed <= assigned.fragments.keys()

@@ -302,6 +302,9 @@ def test_a_stream_that_was_added_with_a_query_has_a_proxy() -> None:
     applied = Deployment("wall", {"added-stream": stream("added-stream")}, {"far": far})
     exporter.queries.take(found(defined(Q), replace(defined(far), deployment=applied)))
     assert "proxy/added-stream" in exporter.queries.processes
+    paused = replace(defined(far, "paused"), deployment=applied)
+    exporter.queries.take(found(defined(Q), paused))
+    assert "proxy/added-stream" in exporter.queries.processes, "it is read"
     deleted = replace(defined(far, "deleted"), deployment=applied)
     exporter.queries.take(found(defined(Q), deleted))
     assert "proxy/added-stream" not in exporter.queries.processes

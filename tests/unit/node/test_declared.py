@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+import pytest
 from tests.unit.node.test_admission import ONE, STREAMS, THREE, TWO, parsed
 from tests.unit.node.test_recorded import names
 
@@ -95,8 +96,11 @@ def test_a_query_is_recorded_when_it_is_registered() -> None:
     late = DeclaredQueries(parsed(ONE, THREE), world.registered)
     assert late.imports(world.state, world.registered) == []
     (found,) = late.imports(world.state, registered(parsed(ONE, THREE)))
-    assert isinstance(found, ApplyQuery)
     assert found.query == "three"
+    here = parsed(ONE, THREE)
+    for operation in (PauseQuery("three"), DeleteQuery("three")):
+        refused = late.why_refused(operation, world.state, world.registered, here)
+        assert refused.startswith("query three cannot be changed, since it is not recorded")
 
 
 def test_a_record_that_was_lost_is_filled_with_what_runs() -> None:
@@ -135,15 +139,30 @@ def test_streams_are_those_of_the_file() -> None:
     assert world.apply("three", parsed(ONE, THREE, streams=changed)) == ""
     view = deployment_of(applied_queries(world.declared.view(world.state)))
     assert {*view.queries} == {"one", "three"}
+    # Query three is not registered, and the file is changed again: no query is left out.
+    world.here = parsed(ONE, streams=STREAMS.replace("expect_every: 1s", "expect_every: 3s"))
+    again = parsed(ONE.replace("one:", "another:"), streams=changed)
+    world.do(ApplyQuery("another", to_text(AppliedQuery("another", again))))
+    world.start()
+    view = deployment_of(applied_queries(world.declared.view(world.state)))
+    assert {*view.queries} == {"one", "three", "another"}
+    assert view.streams == world.here.streams
 
 
-def test_a_deletion_that_was_not_carried_out_is_carried_out_after_the_restart() -> None:
+@pytest.mark.parametrize("is_in_the_file", [True, False])
+def test_a_deletion_that_was_not_carried_out_is_carried_out_after_the_restart(
+    is_in_the_file: bool,
+) -> None:
     world = World(ONE, THREE)
     world.do(DeleteQuery("three"))
+    world.here = parsed(ONE, THREE) if is_in_the_file else parsed(ONE)
     world.start()
     assert world.state.live_queries() == ("one",), "it is not recorded again"
+    assert not world.declared.may_forget(world.state, world.registered), "else it would be"
     known = world.declared.known(world.state, world.registered)
     assert deleted_since(known, world.state) == ["three"]
+    world.registered["three"] = replace(world.registered["three"], state="deleted")
+    assert world.declared.may_forget(world.state, world.registered)
 
 
 def test_queries_that_are_recorded_and_do_not_run_yet_are_known() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,9 @@ from slackwater.node.stack_machine import StackMachine
 from slackwater.protocols.iads.control_state import Wanted
 from slackwater.runtime.local.launchers import ProcessSpec
 from slackwater.runtime.local.layout import Launch, fragments_of
+from slackwater.runtime.local.placed_proxies import AddedProxies
 from slackwater.runtime.local.stack import Stack
+from slackwater.runtime.service.registry import QueryDefinition
 
 
 class FakeFragments:
@@ -46,16 +49,15 @@ class FakeFragments:
 class World:
     """A stack that runs query ``one``, and its machine."""
 
-    def __init__(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch, *queries: str, late: str = ""
-    ) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *queries: str) -> None:
         running = parsed(*queries)
         self.processes: dict[str, ProcessSpec] = {}
         """The processes of added proxies."""
+        launch = Launch(folder / "d.yaml", "broker:1", folder)
         self.stack = SimpleNamespace(
-            deployment=running, paused=frozenset(), late=SimpleNamespace(names={late} - {""}),
-            supervisor=self, launch=Launch(folder / "d.yaml", "broker:1", folder),
-            set_queries=self._set_queries, data_dir=folder, declared_streams={"a", "b"},
+            deployment=running, paused=frozenset(), supervisor=self, launch=launch,
+            added=AddedProxies(self, launch, {"a", "b"}, folder),
+            set_queries=self._set_queries, declared_streams={"a", "b"},
         )  # fmt: skip
         self.fragments = FakeFragments()
         self.fragments.hosts = fragments_of(running)
@@ -77,7 +79,11 @@ class World:
     ) -> None:
         """Settle with the fragments of these recorded queries placed here."""
         wanted = {n: Wanted.PAUSED if n == paused else Wanted.RUNNING for n in placed}
-        names = [n for n in fragments_of(recorded) for q in placed if f"/{q}." in n and q != paused]
+        names = [
+            name
+            for name in fragments_of(recorded)
+            if any(re.search(rf"/{q}\.\d", name) for q in placed if q != paused)
+        ]
         proxies = {f"proxy/{stream}": 1 for stream in recorded.streams}
         assigned = Assignment(dict.fromkeys(names, 1), proxies, wanted)
         await self.machine.settle(assigned, recorded, {registered} - {""})
@@ -91,10 +97,9 @@ def _world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 async def test_what_runs_goes_on_until_all_of_it_is_placed(world: World) -> None:
     running = world.fragments.hosts
     both = parsed(ONE, THREE)
-    await world.settle(parsed(ONE))
     await world.settle(both)
     await world.settle(both, "one")
-    assert world.fragments.hosts == running
+    assert sorted(world.fragments.hosts) == sorted(running)
     await world.settle(both, "one", "three")
     assert sorted(world.fragments.hosts) == sorted(running)
     await world.settle(parsed(ONE), "one")
@@ -102,20 +107,48 @@ async def test_what_runs_goes_on_until_all_of_it_is_placed(world: World) -> None
     assert {*world.stack.deployment.queries} == {"one"}
 
 
-async def test_what_is_not_recorded_yet_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = World(tmp_path, monkeypatch, ONE, THREE, late="three")
+async def test_a_query_that_is_recorded_late_goes_on_until_it_is_placed(world: World) -> None:
     running = world.fragments.hosts
     await world.settle(parsed(ONE), "one")
-    world.stack.late.names = frozenset()  # it is registered, and will be recorded
-    await world.settle(parsed(ONE), "one")
-    assert sorted(world.fragments.hosts) == sorted(running)
+    assert sorted(world.fragments.hosts) == sorted(running), "three is not recorded"
     assert {*world.stack.deployment.queries} == {"one", "three"}
+    await world.settle(parsed(ONE, THREE), "one")
+    assert sorted(world.fragments.hosts) == sorted(running), "three is not placed"
     await world.settle(parsed(ONE, THREE), "one", "three")
     assert sorted(world.fragments.hosts) == sorted(running)
     await world.settle(parsed(ONE), "one")
     assert {*world.fragments.hosts} == {*fragments_of(parsed(ONE))}, "it is deleted"
+    assert {*world.stack.deployment.queries} == {"one"}
+
+
+async def test_a_query_that_is_deleted_before_it_was_placed_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier version has recorded the deletion, and has not carried it out."""
+    world = World(tmp_path, monkeypatch, ONE, THREE)
+    running = world.fragments.hosts
+    await world.settle(parsed(ONE), "one")
+    assert sorted(world.fragments.hosts) == sorted(running)
+    spec = world.stack.deployment.queries["three"]
+    deleted = {"three": QueryDefinition("three", 0, 0, 1, spec, state="deleted")}
+    monkeypatch.setattr(StackMachine, "definitions", deleted)
+    await world.settle(parsed(ONE), "one")
+    assert {*world.fragments.hosts} == {*fragments_of(parsed(ONE))}
+
+
+async def test_the_roots_of_a_new_generation_wait_though_the_earlier_one_is_placed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`up` has been started again during a change."""
+    world = World(tmp_path, monkeypatch, ONE)
+    one = world.stack.deployment
+    later = replace(one.queries["one"], name="one.g1")
+    both = replace(one, queries={**one.queries, "one.g1": later})
+    world.stack.deployment = both
+    world.machine = StackMachine(cast(Stack, world.stack), {})
+    await world.settle(both, "one")
+    assert "orderer/one.g1.0.a" in world.fragments.hosts
+    assert "root/one.g1.0" not in world.fragments.hosts
 
 
 async def test_an_aggregator_gets_the_fragments_of_registered_queries_only(

@@ -66,11 +66,10 @@ def as_changed(
             _log.warning("%s: %s", path, _why_not_started(name, live))
         elif found.state != "deleted" and found.deployment is not None:
             queries.setdefault(name, found.spec)
-    streams = {**deployment.streams}
-    for name, stream in streams_of(
-        registered[name] for name in queries if name in registered
-    ).items():
-        streams.setdefault(name, stream)
+    added = streams_of(registered[name] for name in queries if name in registered)
+    # One process has the port for HTTP, and it serves the streams of the file.
+    added = {name: stream for name, stream in added.items() if stream.http is None}
+    streams = {**added, **deployment.streams}
     for name, query in queries.items():
         known = {*streams, *map(base_of, queries)}
         if lacking := {*query.sources} - known:

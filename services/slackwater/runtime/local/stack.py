@@ -39,6 +39,7 @@ from slackwater.runtime.local.layout import (
     proxy_specs,
 )
 from slackwater.runtime.local.ownhosts import OwnHosts
+from slackwater.runtime.local.placed_proxies import AddedProxies
 from slackwater.runtime.local.readiness import raise_what_ended, wait_ready
 from slackwater.runtime.local.registration import Registration
 from slackwater.runtime.local.supervisor import ProcessEvent, Supervisor
@@ -119,6 +120,7 @@ class Stack:
         self._paused: frozenset[str] = frozenset()
         self._truncation: Truncation | None = None
         self.late = LateRegistration()
+        self._added: AddedProxies | None = None
 
     @property
     def deployment(self) -> Deployment:
@@ -181,6 +183,9 @@ class Stack:
         self._registration = self._registration_of(self._deployment)
         self._deployment = await asyncio.to_thread(self.registration.share)
         self._launch = self._launch_at(cluster)
+        self._added = AddedProxies(
+            self._supervisor, self._launch, self.declared_streams, self._directory.path
+        )
         self._write_run()
         # A user cannot create topics in advance on a broker that runs only with this stack.
         inputs = None if self._has_external_broker else 1
@@ -200,11 +205,11 @@ class Stack:
         """
         event_clock = await asyncio.to_thread(self.registration.publish_clock)
         missing = await asyncio.to_thread(self.registration.missing)
-        # Added streams have their own proxies, which the agent of the node starts.
         declared = {name: self._deployment.streams[name] for name in self.declared_streams}
         proxies = proxy_specs(replace(self._deployment, streams=declared), self.launch)
         for proxy in proxies:
             await self.supervisor.start(proxy)
+        await self.added.settle(self._deployment)
         if missing:
             with contextlib.suppress(EnvironmentProblem):  # not all are ready in time
                 parts = [part for proxy in proxies for part in proxy.parts]
@@ -242,9 +247,10 @@ class Stack:
         return self._options.deployment.streams.keys()
 
     @property
-    def data_dir(self) -> Path:
-        """The data directory."""
-        return self._directory.path
+    def added(self) -> AddedProxies:
+        """The proxies of streams that were added with queries; after ``open``."""
+        assert self._added is not None, "open the stack first"
+        return self._added
 
     @property
     def running(self) -> Deployment:

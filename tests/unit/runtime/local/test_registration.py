@@ -12,7 +12,14 @@ from tests.unit.runtime.local.test_layout import query, stream
 from slackwater.codec.source_records import encode_source
 from slackwater.codec.state_records import encode_root_state
 from slackwater.deployment.sharing import share
-from slackwater.model.deployment import Clock, Deployment, QuerySpec, TopicSpec, WindowSpec
+from slackwater.model.deployment import (
+    Clock,
+    Deployment,
+    HttpInputSpec,
+    QuerySpec,
+    TopicSpec,
+    WindowSpec,
+)
 from slackwater.model.errors import DeploymentError, EnvironmentProblem
 from slackwater.model.records import Kind, Position, RootState, SourceRecord
 from slackwater.primitives.eventclock import DataClock, WallClock
@@ -203,9 +210,14 @@ def test_an_applied_query_keeps_the_streams_that_the_file_lacks(broker: MemoryBr
     moved = replace(stream("s3"), site="roof")
     found = on(broker, replace(file, streams={**file.streams, "s3": moved})).share()
     assert found.streams["s3"] == moved, "the file's definition is newer"
-    Registry(broker).publish_queries(
-        QueryDefinition("far", 0, 5_000_000, 250_000, far, state="deleted", deployment=applied)
+    over_http = replace(
+        applied, streams={**streams, "s3": replace(stream("s3"), http=HttpInputSpec())}
     )
+    definition = QueryDefinition("far", 0, 5_000_000, 250_000, far, deployment=over_http)
+    Registry(broker).publish_queries(definition)
+    with pytest.raises(DeploymentError, match="far was applied at run time and reads s3, which"):
+        on(broker, file)
+    Registry(broker).publish_queries(replace(definition, state="deleted"))
     assert on(broker, file).share().streams == file.streams
 
 

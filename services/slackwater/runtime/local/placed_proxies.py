@@ -1,16 +1,23 @@
-"""The processes of proxies that were placed on a machine.
+"""The processes of proxies that were placed on a machine, or of streams that were added to `up`.
 
 Streams that are added together share a process. Adding a stream does not restart the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Set
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Protocol
 
+from slackwater.deployment.stored import SUFFIX, to_text
+from slackwater.model.deployment import Deployment
 from slackwater.model.names import ProxyName, own_name
 from slackwater.runtime.local.launchers import ProcessSpec
 from slackwater.runtime.local.layout import PROXY, Launch, proxy_spec
+from slackwater.runtime.security.private import write_atomically
+
+FILE: Final = f"added{SUFFIX}"
 
 
 class Starter(Protocol):
@@ -54,3 +61,37 @@ class PlacedProxies:
         names = [ProxyName.parse(own_name(part)) for part in parts]
         await self._supervisor.start(proxy_spec(process, names, self._launch))
         self._processes[process] = parts
+
+
+class AddedProxies:
+    """The proxies of streams that the deployment file of `up` lacks: queries have brought them.
+
+    They read a file that is written from the queries' registrations.
+
+    Args:
+        supervisor: starts their processes.
+        launch: the parameters of the command lines of `up`.
+        declared: the names of the streams in the deployment file.
+        data_dir: directory of the written file.
+    """
+
+    def __init__(
+        self, supervisor: Starter, launch: Launch, declared: Set[str], data_dir: Path
+    ) -> None:
+        self._declared, self._file = declared, data_dir / FILE
+        placed = replace(launch, deployment_path=self._file)
+        self._proxies = PlacedProxies(supervisor, placed, "added")
+        self._written: Deployment | None = None
+
+    async def settle(self, deployment: Deployment) -> None:
+        """Run the proxies of the deployment's added streams, and no others; idempotent."""
+        added = [
+            name.process
+            for stream in deployment.streams.values()
+            if stream.name not in self._declared
+            for name in stream.proxy_names
+        ]
+        if added and deployment != self._written:
+            write_atomically(self._file, to_text(deployment))
+            self._written = deployment
+        await self._proxies.settle(added)
