@@ -120,7 +120,8 @@ class Stack:
         self._paused: frozenset[str] = frozenset()
         self._truncation: Truncation | None = None
         self.late = LateRegistration()
-        self._added: AddedProxies | None = None
+        self.added: AddedProxies
+        """The proxies of streams that were added with queries; after ``open``."""
 
     @property
     def deployment(self) -> Deployment:
@@ -183,7 +184,7 @@ class Stack:
         self._registration = self._registration_of(self._deployment)
         self._deployment = await asyncio.to_thread(self.registration.share)
         self._launch = self._launch_at(cluster)
-        self._added = AddedProxies(
+        self.added = AddedProxies(
             self._supervisor, self._launch, self.declared_streams, self._directory.path
         )
         self._write_run()
@@ -245,12 +246,6 @@ class Stack:
     def declared_streams(self) -> Set[str]:
         """The names of the streams in the deployment file; others were added with queries."""
         return self._options.deployment.streams.keys()
-
-    @property
-    def added(self) -> AddedProxies:
-        """The proxies of streams that were added with queries; after ``open``."""
-        assert self._added is not None, "open the stack first"
-        return self._added
 
     @property
     def running(self) -> Deployment:
