@@ -62,6 +62,7 @@ class LocalControl:
         """
         make_private(self._folder)
         self._store = open_store(self._folder, NAME)
+        are_all_registered = not self._stack.late.names
         registered = await asyncio.to_thread(self._read_registry)
         declared = DeclaredQueries(self._stack.deployment, registered)
         machine = StackMachine(self._stack, registered)
@@ -99,12 +100,12 @@ class LocalControl:
                     ", ".join(sorted({*lacking})),
                 )
 
-        async def record_others() -> None:
-            are_all_registered = False
-            while not are_all_registered:
-                are_all_registered = not self._stack.late.names
+        async def record_late() -> None:
+            is_last = False
+            while not is_last:
+                is_last = not self._stack.late.names
                 record(await asyncio.to_thread(self._read_registry))
-                if not are_all_registered:
+                if not is_last:
                     await self._stack.late.wait()
 
         async def carry_out() -> None:
@@ -112,7 +113,8 @@ class LocalControl:
             await Node(node, machine, view=declared.view, known=known).run()
 
         record(registered)
-        self._background.run("record of queries", record_others)
+        if not are_all_registered:
+            self._background.run("record of queries", record_late)
         self._background.run("agent", carry_out)
         write_atomically(self._folder / ADDRESS_FILE, f"{started.result()}\n")
 

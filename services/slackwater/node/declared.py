@@ -9,13 +9,12 @@ the file, and that the file no longer has, stay in the record and do not run.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 
 from slackwater.model.deployment import Deployment
 from slackwater.node.admission import RunningQueries, why_refused
-from slackwater.node.applied import AppliedQuery, from_text, to_text
-from slackwater.node.recorded import applied_queries, deployment_of
+from slackwater.node.applied import AppliedQuery, to_text
+from slackwater.node.recorded import applied_queries, deployment_of, parsed
 from slackwater.protocols.iads.control_object import (
     ApplyQuery,
     DeleteQuery,
@@ -41,8 +40,6 @@ class DeclaredQueries:
     def __init__(self, deployment: Deployment, registered: Registered) -> None:
         self._deployment = deployment
         self._texts = {name: to_text(AppliedQuery(name, deployment)) for name in deployment.queries}
-        self._adapted: dict[str, str] = {}
-        """Definitions of other recorded queries, with the streams of the file."""
         self._left_out = {
             name
             for name, query in registered.items()
@@ -102,16 +99,14 @@ class DeclaredQueries:
 
         With an earlier definition of a stream it would be in conflict with the queries that run.
         """
-        if definition not in self._adapted:
-            self._adapted[definition] = definition
-            with suppress(ValueError):  # it is reported where it is carried out
-                applied = from_text(name, definition)
-                known, streams = self._deployment.streams, applied.deployment.streams
-                own = {n: known.get(n, stream) for n, stream in streams.items()}
-                changed = replace(applied, deployment=replace(applied.deployment, streams=own))
-                if own != streams:
-                    self._adapted[definition] = to_text(changed)
-        return self._adapted[definition]
+        applied = parsed(name, definition)
+        if isinstance(applied, str):
+            return definition  # the reason is reported where it is carried out
+        known, streams = self._deployment.streams, applied.deployment.streams
+        own = {n: known.get(n, stream) for n, stream in streams.items()}
+        if own == streams:
+            return definition
+        return to_text(replace(applied, deployment=replace(applied.deployment, streams=own)))
 
     def why_refused(
         self,

@@ -52,7 +52,7 @@ PARSED_MAX: Final = 2_048
 
 
 @lru_cache(PARSED_MAX)
-def _parsed(name: str, text: str) -> AppliedQuery | str:
+def parsed(name: str, text: str) -> AppliedQuery | str:
     """The query of a definition, or why it cannot be read."""
     try:
         query = from_text(name, text)
@@ -73,7 +73,7 @@ def _parsed(name: str, text: str) -> AppliedQuery | str:
 
 def why_unreadable(operation: ApplyQuery) -> str:
     """Why an operation's definition cannot be read; empty if it can."""
-    found = _parsed(operation.query, operation.definition)
+    found = parsed(operation.query, operation.definition)
     return found if isinstance(found, str) else ""
 
 
@@ -97,7 +97,7 @@ def _split_by_consistency(state: ControlState) -> tuple[dict[str, AppliedQuery],
     reasons: dict[str, str] = {}
     streams: dict[str, StreamSpec] = {}
     for name in state.live_queries():
-        query = _parsed(name, state.queries[name].definition)
+        query = parsed(name, state.queries[name].definition)
         if isinstance(query, str):
             reasons[name] = f"its definition cannot be read: {query}"
             continue

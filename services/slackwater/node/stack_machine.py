@@ -73,7 +73,8 @@ class StackMachine:
         stack = self._stack
         paused = {n for n, wanted in assigned.registered.items() if wanted is Wanted.PAUSED}
         recorded = without_queries(deployment, paused)
-        self._own -= {n for n in recorded.queries if _is_placed(n, recorded, paused, assigned)}
+        recorded_own = self._own & recorded.queries.keys()
+        self._own -= {n for n in recorded_own if _is_placed(n, recorded, paused, assigned)}
         self._own -= assigned.registered.keys() - recorded.queries.keys()
         self._own -= {n for n, query in self.definitions.items() if query.state == "deleted"}
         others = stack.deployment.queries.keys() - self._own
