@@ -11,6 +11,9 @@ last one is paused for a minute and resumed.
 The latency of the first query is that of its first answers, after their normal time.
 A window is wrong if it does not count exactly a second's readings.
 
+The commands are processes, as for a user: in this process they would delay the sending of the
+readings and the reading of the answers, by more than what is measured.
+
 Run with ``python -m bench.changes [--rate 50000] [--times 5] [--warm 20]``; prints Markdown.
 """
 
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
 import threading
@@ -30,9 +34,7 @@ from typing import Final
 from bench.live import QUERY, STREAMS, LiveAnswers, Up
 from confluent_kafka import Producer
 
-from slackwater.cli.controls import reach_controllers
-from slackwater.cli.query_changes import apply_queries, queries_of, request
-from slackwater.protocols.iads.control_object import DeleteQuery, PauseQuery, ResumeQuery
+from slackwater.model.names import generation_name
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 
@@ -46,6 +48,7 @@ ADDED: Final = (
 )
 TICK_US: Final = 20_000
 WARM_S: Final = 20.0
+BEFORE_S: Final = 60.0
 PAUSE_S: Final = 60.0
 WAIT_S_MAX: Final = 120.0
 
@@ -100,7 +103,7 @@ class Bench:
         self._file.write_text(self._text)
         self._up.start()
         self._up.wait_ready()
-        self.data = folder / "data"
+        self._data = folder / "data"
         self.feeder = ColumnFeeder(self._up.bootstrap, rate)
         self.feeder.start()
         self.others = LiveAnswers(self._up.bootstrap)
@@ -114,33 +117,43 @@ class Bench:
         self._file.write_text(
             self._text + ADDED.format(name=name, sources=", ".join(STREAMS), above=number / 1e6)
         )
-        reach = reach_controllers(None, None, None, self.data)
-        apply_queries(reach, *queries_of(self._file, [name]), "now")
-        accepted_s = time.time()
+        _, accepted_s = self._query("apply", str(self._file), "--query", name)
         answers = LiveAnswers(self._up.bootstrap, query=name)
         answers.start()
         wait(lambda: bool(answers.stable), f"{name} answers")
         return answers, accepted_s
 
+    def _query(self, *words: str) -> tuple[str, float]:
+        """Run a command on a query; return the controller's response, and its time (s)."""
+        command = [sys.executable, "-u", "-m", "slackwater.cli.app", "query", *words]
+        command += ["--data-dir", str(self._data)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            response = process.stdout.readline()
+            accepted_s = time.time()
+            process.stdout.read()  # the rest, so that the command can end
+        if process.returncode:
+            raise SystemExit(f"{' '.join(command)} exited with {process.returncode}")
+        return response, accepted_s
+
     def delete(self, number: int) -> float:
         """Delete a query; return the time until its fragments are gone (s)."""
-        request(reach_controllers(None, None, None, self.data), DeleteQuery(f"added-{number}"))
-        begun_s = time.monotonic()
+        _, accepted_s = self._query("delete", f"added-{number}")
         names = [f"orderer/added-{number}.0.a", f"root/added-{number}.0"]
         wait(lambda: not any(map(self._listener.ready, names)), "it is gone")
-        return time.monotonic() - begun_s
+        return time.time() - accepted_s
 
     def change(self, number: int) -> float:
         """Change the first query; return the time until its new generation has answered (s)."""
         text = self._text.replace("    window:", f"    where: v > {number / 1e6}\n    window:", 1)
         assert text != self._text, "the file has another form"
         self._file.write_text(text)
-        reach = reach_controllers(None, None, None, self.data)
-        (generation,) = apply_queries(reach, *queries_of(self._file, [QUERY]), "now")
-        begun_s = time.time()
+        response, accepted_s = self._query("apply", str(self._file), "--query", QUERY)
+        assert f"query {QUERY} is changed: generation {number} is accepted" in response
+        generation = generation_name(QUERY, number)
         root = f"root/{generation}.0"
         wait(lambda: self._listener.ready(root), f"{generation} answers")
-        took_s = time.time() - begun_s
+        took_s = time.time() - accepted_s
         count = len(self.others.stable)
         wait(lambda: len(self.others.stable) >= count + 5, "five more windows")
         return took_s
@@ -148,12 +161,11 @@ class Bench:
     def pause(self, number: int, for_s: float) -> float:
         """Pause and resume; return the time from then to answers within a second (s)."""
         name = f"added-{number}"
-        request(reach_controllers(None, None, None, self.data), PauseQuery(name))
+        self._query("pause", name)
         time.sleep(for_s)
         answers = LiveAnswers(self._up.bootstrap, query=name)
         answers.start()
-        request(reach_controllers(None, None, None, self.data), ResumeQuery(name))
-        begun_s = time.time()
+        _, begun_s = self._query("resume", name)
         wait(
             lambda: (
                 bool(answers.stable)
@@ -226,7 +238,7 @@ def run(bench: Bench, times: int, warm_s: float) -> None:
     wait(lambda: len(others.stable) > 3, "the first query answers")
     time.sleep(warm_s)
     begun = len(others.first_late_s)
-    time.sleep(WARM_S)
+    time.sleep(BEFORE_S)
     before = others.first_late_s[begun:]
     begun = len(others.first_late_s)
     print(f"{bench.feeder.each_second} readings/s\n")
@@ -238,6 +250,7 @@ def run(bench: Bench, times: int, warm_s: float) -> None:
         late_s = first.seen_s - max(first.due_s, accepted_s)
         time.sleep(5)
         bench.check(answers)
+        answers.end()
         gone_s = bench.delete(number)
         print(
             f"| {number} | {first.seen_s - accepted_s:.1f} | {late_s:.1f} | {gone_s:.1f} |",

@@ -115,7 +115,7 @@ class LiveAnswer:
 
 @dataclass
 class LiveAnswers(threading.Thread):
-    """Reads the query's results until the end of the program."""
+    """Reads the query's results until it is ended, else until the end of the program."""
 
     bootstrap: str
     query: str = QUERY
@@ -125,17 +125,22 @@ class LiveAnswers(threading.Thread):
 
     def __post_init__(self) -> None:
         super().__init__(daemon=True)
+        self._ending = threading.Event()
 
     def __hash__(self) -> int:
         return id(self)
 
+    def end(self) -> None:
+        """End the reading soon; do not wait."""
+        self._ending.set()
+
     def run(self) -> None:
-        """Read until stopped."""
+        """Read until ended."""
         reader = KafkaTransport(self.bootstrap).reader(isolation="read_committed")
         reader.assign({(Names().results(self.query, kind), 0): 0 for kind in RESULT_KINDS})
         counted: dict[str, float] = defaultdict(float)
         answered: set[str] = set()
-        while True:
+        while not self._ending.is_set():
             records = reader.poll(5_000, 1.0)
             now_s = time.time()
             for raw in records:
