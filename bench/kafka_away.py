@@ -2,8 +2,9 @@
 
 Three controllers and two nodes run a query with windows of 1 s, 2 replicas, X = 2 s. The broker is
 suspended (SIGSTOP). Then a third node joins, a second query is applied, and one of the first two
-nodes is drained; each command is timed as a whole, with the start of Python. After a minute the
-broker is resumed (SIGCONT).
+nodes is drained. ``accepted``: from the connection to a controller until its response, as the
+commands do it; a command also starts Python, which takes half a second of a core, while the new
+node starts hosts and Spark. After a minute the broker is resumed (SIGCONT).
 
 ``done``: from its return until all fragments of both queries are ready, and the drained node has
 none. No node may be suspected meanwhile: their liveness does not depend on Kafka. The targets are
@@ -30,6 +31,10 @@ from bench.nodes import check, under_load, written
 from tests.nodes import Nodes
 from tests.waiting import eventually_async
 
+from slackwater.cli.controls import reach_controllers
+from slackwater.cli.query_changes import apply_queries, queries_of, request
+from slackwater.protocols.iads.control_object import DrainNode
+
 LATER: Final = "later"
 ANSWERS_S: Final = 10.0
 LOOK_S: Final = 0.5
@@ -51,10 +56,15 @@ async def operate(nodes: Nodes, path: Path) -> None:
 
     await eventually_async(is_there, "n3 has joined")
     print(f"| n3 joins, from the start of its process | {time.monotonic() - since:.1f} |")
-    for words in (("query", "apply", str(path)), ("node", "drain", "n1")):
+    reach = reach_controllers(nodes.controllers, None, None, None)
+    deployment, _ = queries_of(path, [])
+    for name, operate_on in (
+        ("query apply: accepted", lambda: apply_queries(reach, deployment, [LATER], "now")),
+        ("node drain: accepted", lambda: request(reach, DrainNode("n1"))),
+    ):
         since = time.monotonic()
-        await nodes.command(*words)
-        print(f"| {' '.join(words[:2])} | {time.monotonic() - since:.1f} |", flush=True)
+        await asyncio.to_thread(operate_on)
+        print(f"| {name} | {time.monotonic() - since:.2f} |", flush=True)
 
 
 async def suspected(nodes: Nodes, until_s: float) -> set[str]:

@@ -1,9 +1,11 @@
-"""Three nodes and three controllers under load: a node is killed, and each is drained in turn.
+"""Three nodes under load: all controllers are away, a node is killed, and each is drained in turn.
 
 Four topics get readings as columns; one query runs, with windows of a second, 2 replicas, X = 2 s.
-The node of the root is killed with all its processes (kill -9), started again, and then every node
-is drained, stopped and started again, one after the other.
+All three controllers are killed, and started again a minute later: no answer depends on them. The
+node of the root is killed with all its processes (kill -9), started again, and then every node is
+drained, stopped and started again, one after the other.
 
+``agreed``: from the start of the controllers until they have one view and all is ready.
 ``ready``: from the kill until all fragments are ready on the other two nodes; the target is 8 s.
 ``drained``: from the request until nothing is left on the node and all is ready elsewhere.
 Lateness is that of first answers, after their normal time, in the phase. A window is wrong if it
@@ -36,6 +38,7 @@ from slackwater.runtime.local.broker import EmbeddedBroker
 
 NAMES: Final = ("n1", "n2", "n3")
 STEADY_S: Final = 20.0
+AWAY_S: Final = 60.0
 SETTLED_S: Final = 12.0
 """After a start: until the node has work again, and answers are in time."""
 
@@ -69,11 +72,23 @@ async def measure(nodes: Nodes, answers: LiveAnswers) -> None:
         shown = "" if took_s is None else f"{took_s:.1f}"
         print(f"| {phase} | {shown} | {len(late)} | {percentiles(late)} |", flush=True)
 
-    print("| phase | ready or drained s | windows | first answers p50 / p99 / latest ms |")
+    print("| phase | agreed, ready or drained s | windows | first answers p50 / p99 / latest ms |")
     print("|---|---|---|---|")
     begun = len(answers.first_late_s)
     await asyncio.sleep(STEADY_S)
     row("undisturbed", None)
+    for name in tuple(nodes.cluster.processes):
+        nodes.cluster.kill(name)
+    await asyncio.sleep(AWAY_S)
+    row("no controller", None)
+    since = time.monotonic()
+    for name in nodes.cluster.ports:
+        nodes.cluster.start(name)
+    await nodes.cluster.agreed(*nodes.cluster.ports)
+    await nodes.run_on(*nodes.processes)
+    took_s = time.monotonic() - since
+    await asyncio.sleep(SETTLED_S)
+    row("controllers started", took_s)
     victim = (await nodes.places())[f"root/{QUERY}.0"]
     since = time.monotonic()
     nodes.kill(victim)
