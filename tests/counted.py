@@ -21,7 +21,10 @@ class Sender:
 
     def __init__(self, bootstrap: str, topic: str = TOPIC) -> None:
         self._topic = topic
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+        # Idempotent: the broker may restart while a request has no response.
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True}
+        )
         self.sum_of: dict[int, float] = defaultdict(float)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run)

@@ -25,6 +25,7 @@ from slackwater.model.names import (
     generation_of,
     kind_of,
     latest_generation,
+    some_of,
 )
 from slackwater.node.applied import AppliedQuery, Start, from_text, to_text
 from slackwater.node.generations import as_generation
@@ -270,6 +271,7 @@ def wait_ready(cluster: Cluster, topics: Names, names: Sequence[str]) -> None:
     listener = HeartbeatListener(KafkaTransport(cluster, topics)).start()
     found: dict[str, QueryDefinition] = {}
     ready: set[str] = set()
+    lacking: list[str] = []
 
     def all_ready() -> bool:
         now_registered = registered(cluster, topics)
@@ -278,9 +280,11 @@ def wait_ready(cluster: Cluster, topics: Names, names: Sequence[str]) -> None:
             {name: query.spec for name, query in found.items()}, listener.all()
         )
         ready.update(name for name in expected if listener.ready(name))
-        fragments = {name for name in expected if kind_of(name) != "proxy"}
+        fragments = [name for name in expected if kind_of(name) != "proxy"]
+        lacking[:] = [f"query {name} (not registered)" for name in names if name not in found]
+        lacking.extend(name for name in fragments if name not in ready)
         replaced = [n for n in names if earlier_generations(n, now_registered)]
-        return found.keys() >= {*names} and ready >= fragments and not replaced
+        return not lacking and not replaced
 
     try:
         for _ in range(int(READY_S_MAX / _LOOK_S)):
@@ -289,7 +293,8 @@ def wait_ready(cluster: Cluster, topics: Names, names: Sequence[str]) -> None:
             listener.wait_for(lambda _view: False, _LOOK_S)
         else:
             raise CheckFailed(
-                f"not ready after {READY_S_MAX:g} s: `slackwater status` shows what is missing"
+                f"not ready after {READY_S_MAX:g} s: {some_of(lacking) or 'an earlier generation'}:"
+                " `slackwater status` shows the reasons"
             )
     finally:
         listener.stop()

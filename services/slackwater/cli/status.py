@@ -28,6 +28,7 @@ from slackwater.model.names import (
     is_proxy_of,
     kind_of,
     own_name,
+    some_of,
 )
 from slackwater.model.records import Heartbeat
 from slackwater.runtime.local.datadir import Life
@@ -198,9 +199,7 @@ def _shared_by(queries: Mapping[str, QueryDefinition]) -> dict[str, tuple[str, .
 
 
 def _readers(shared_by: tuple[str, ...]) -> str:
-    named = ", ".join(shared_by[:NAMED_MAX])
-    more = len(shared_by) - NAMED_MAX
-    return f"children shared by {named}{f' and {more} more' if more > 0 else ''}"
+    return f"children shared by {some_of(shared_by, NAMED_MAX)}"
 
 
 def _row(

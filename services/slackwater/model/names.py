@@ -18,7 +18,7 @@ generations (rule-29).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -34,12 +34,21 @@ TOPIC_CHARS_MAX: Final = 249
 PREFIX_CHARS_MAX: Final = 100
 """Leaves room for the longest name after it: a query's name has at most 63 characters."""
 
+NAMED_MAX: Final = 5
+"""Names that a message lists, by default."""
+
 _PREFIX: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*[._-]", re.ASCII)
 _QUERY: Final = r"[a-z][a-z0-9-]*(?:\.g[1-9]\d*)?"
 _GENERATION: Final = re.compile(r"([a-z][a-z0-9-]*)\.g([1-9]\d{0,8})", re.ASCII)
 _ORDERER: Final = re.compile(rf"({_QUERY})\.(\d+)\.([a-z])", re.ASCII)
 _PROXY: Final = re.compile(r"([^./]+)(?:\.([1-9]\d*))?", re.ASCII)
 _ROOT: Final = re.compile(rf"({_QUERY})\.(\d+)", re.ASCII)
+
+
+def some_of(names: Sequence[str], most: int = NAMED_MAX) -> str:
+    """List names in a message: "a, b and 3 more"."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def generation_name(query: str, generation: int) -> str:

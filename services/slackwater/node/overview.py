@@ -15,13 +15,12 @@ from typing import Any, Final, Literal
 
 from slackwater.controller.links import StateFrame
 from slackwater.model.deployment import QuerySpec
+from slackwater.model.names import some_of
 from slackwater.node.clock_offset import ClockOffset, offset_us_max
 from slackwater.node.recorded import applied_queries, fragment_specs, not_applied, process_of
 from slackwater.protocols.iads.control_state import ControlState, Wanted
 from slackwater.protocols.iads.placement import Standing
 
-NAMED_MAX: Final = 5
-"""Fragments that a reason names."""
 NAME_COLUMNS: Final = 28
 """Width of the column with names, as in the lines of processes."""
 
@@ -119,9 +118,7 @@ class Overview:
         for row in self.not_running:
             alike[row.problem].append(row.name)
         for problem, names in alike.items():
-            more = len(names) - NAMED_MAX
-            named = ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
-            reasons.append(f"{problem}: {named}")
+            reasons.append(f"{problem}: {some_of(names)}")
         for node in self.nodes:
             reasons += [f"node {node.name}: {problem}" for problem in node.problems]
         return list(dict.fromkeys([*reasons, *self.problems]))
@@ -227,7 +224,9 @@ def overview_of(answers: Answers, *, has_nodes: bool = True) -> Overview:
         name for name in state.live_queries() if state.queries[name].wanted == Wanted.PAUSED.value
     )
     if not has_nodes:
-        return Overview(controllers, has_nodes, paused=paused)
+        (frame,) = frames.values()
+        problems = [problem for _, problem in frame.nodes.problems]
+        return Overview(controllers, has_nodes, paused=paused, problems=tuple(problems))
     problems = [f"query {name}: {reason}" for name, reason in not_applied(state).items()]
     there = {*state.live_nodes()}
     problems += [  # a node that joins, or has left, is connected too

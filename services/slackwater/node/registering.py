@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Final
 
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError
+from slackwater.model.names import some_of
 from slackwater.node.applied import AppliedQuery
 from slackwater.node.plan import SetState, State, changes
 from slackwater.protocols.iads.control_state import Wanted
@@ -37,6 +39,10 @@ _NAMES: Final[Mapping[Wanted, State]] = {
 }
 
 
+class _MissingTopics(EnvironmentProblem):
+    """A query waits for input topics."""
+
+
 def _is_deleted(name: str, registered: Mapping[str, QueryDefinition]) -> bool:
     return name in registered and registered[name].state == "deleted"
 
@@ -49,6 +55,8 @@ class Registering:
         listener: for heartbeats of all processes.
         path: the name of the deployment file in error messages.
         truncation: truncates the logs of the queries that are registered here.
+        input_partitions: number of partitions with which missing input topics are created; None if
+            they are created by others, and queries wait for them.
     """
 
     def __init__(
@@ -57,8 +65,10 @@ class Registering:
         listener: HeartbeatListener,
         path: Path,
         truncation: Truncation,
+        input_partitions: int | None = None,
     ) -> None:
         self._transport, self._path = transport, path
+        self._input_partitions = input_partitions
         self._replacing = Replacing(transport, listener)
         self._truncation = truncation
         self._retired = RetiredTopics(transport, listener)
@@ -134,6 +144,7 @@ class Registering:
         states = {name: _NAMES[of] for name, of in wanted.items()}
         waiting: set[str] = set()
         problems: list[str] = []
+        lacking: defaultdict[str, list[str]] = defaultdict(list)
         while True:
             found = self._registered = self._all_queries()
             to_do = [
@@ -149,6 +160,9 @@ class Registering:
                 waiting.add(change.query)
                 try:
                     definition = self._define(applied[change.query], all_)
+                except _MissingTopics as error:
+                    lacking[str(error)].append(change.query)
+                    continue
                 except SlackwaterError as error:  # does not delay the other queries
                     problems.append(str(error))
                     continue
@@ -158,6 +172,7 @@ class Registering:
                     _log.info("registered query %s", change.query)
             if not to_do:
                 used = {n for n, s in states.items() if s != "deleted" and _is_deleted(n, found)}
+                problems += [f"{why}, for query {some_of(q)}" for why, q in lacking.items()]
                 problems += [
                     f"query {name} has the name of a deleted one: delete it, and apply it again,"
                     " which continues the results of that one, or under another name"
@@ -167,13 +182,15 @@ class Registering:
 
     def _define(self, query: AppliedQuery, all_: Deployment) -> QueryDefinition | None:
         needed = all_.connected(query.query)
-        topics = {s.topic.name for s in needed.streams.values() if s.topic is not None}
-        found = partition_counts(self._transport.cluster, topics)
-        if missing := sorted(topics - found.keys()):
-            raise EnvironmentProblem(
-                f"query {query.query} waits for topic {', '.join(missing)}, which does not exist on"
-                f" {self._transport.bootstrap}: create it"
-            )
+        if self._input_partitions is None:
+            topics = {s.topic.name for s in needed.streams.values() if s.topic is not None}
+            found = partition_counts(self._transport.cluster, topics)
+            if missing := sorted(topics - found.keys()):
+                some, do = ("topic", "does") if len(missing) == 1 else ("topics", "do")
+                raise _MissingTopics(
+                    f"{some} {', '.join(missing)} {do} not exist on {self._transport.bootstrap}:"
+                    " create what is missing"
+                )
         registration = Registration(self._transport, needed, self._path)
-        registration.make_topics()
+        registration.make_topics(input_partitions=self._input_partitions)
         return registration.define(query.query, registration.publish_clock(), query.start)

@@ -11,7 +11,8 @@ from tests.unit.node.test_recorded import recorded
 
 from slackwater.controller.links import NodeReport, StateFrame
 from slackwater.exporter.controllers import NODES_MAX, controller_metrics
-from slackwater.node.overview import NAMED_MAX, Answers, Overview, overview_of
+from slackwater.model.names import NAMED_MAX
+from slackwater.node.overview import Answers, Overview, overview_of
 from slackwater.node.recorded import REGISTRATION, fragment_specs
 from slackwater.protocols.iads.control_object import (
     DeleteQuery,
@@ -205,6 +206,14 @@ def test_of_the_controller_of_up_only_view_and_paused_queries_are_shown() -> Non
         "query q is paused",
     ]
     assert overview.wrong == []
+
+
+def test_a_problem_of_the_node_of_up_is_shown_too() -> None:
+    problem = "topic in does not exist on b:1: create what is missing, for query q"
+    answers = {A: frame(recorded(apply("q")), members=("up",), problems=(("up", problem),))}
+    overview = overview_of(answers, has_nodes=False)
+    assert overview.lines()[1:] == [problem]
+    assert overview.wrong == [problem]
 
 
 def values(metrics: Iterable[Metric]) -> dict[tuple[str, ...], float]:

@@ -188,8 +188,7 @@ class Stack:
             self._supervisor, self._launch, self.declared_streams, self._directory.path
         )
         self._write_run()
-        # A user cannot create topics in advance on a broker that runs only with this stack.
-        inputs = None if self._has_external_broker else 1
+        inputs = self.input_partitions
         await asyncio.to_thread(self.registration.make_topics, input_partitions=inputs)
         self._listener = HeartbeatListener(self._transport).start()
         self._background.run("watch of the logs", self._supervisor.watch_logs)
@@ -241,6 +240,14 @@ class Stack:
     def path(self) -> Path:
         """The deployment file."""
         return self._options.deployment_path
+
+    @property
+    def input_partitions(self) -> int | None:
+        """Number of partitions with which it creates input topics; None if others create them.
+
+        A user cannot create topics in advance on a broker that runs only with this stack.
+        """
+        return None if self._has_external_broker else 1
 
     @property
     def declared_streams(self) -> Set[str]:
