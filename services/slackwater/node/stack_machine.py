@@ -48,8 +48,8 @@ class StackMachine:
         """See ``FragmentRunner``; the stack truncates the logs."""
         stack = self._stack
         self._registering = Registering(
-            *(stack.transport, stack.listener, stack.path, stack.truncation),
-            input_partitions=stack.input_partitions,
+            *(stack.transport, stack.listener, stack.options.deployment_path, stack.truncation),
+            input_partitions=stack.options.input_partitions,
         )
         return self._registering
 

@@ -88,6 +88,19 @@ class StackOptions:
     python: str = sys.executable
     settings: Settings | None = None
 
+    @property
+    def has_external_broker(self) -> bool:
+        """Whether others run the broker."""
+        return self.bootstrap is not None or self.kafka_config is not None
+
+    @property
+    def input_partitions(self) -> int | None:
+        """Number of partitions with which input topics are created; None if others create them.
+
+        A user cannot create topics in advance on a broker that runs only with the stack.
+        """
+        return None if self.has_external_broker else 1
+
 
 class Stack:
     """A deployment's processes on this machine. For one event loop.
@@ -103,7 +116,7 @@ class Stack:
         clock: SystemClock | None = None,
         on_event: Callable[[ProcessEvent], None] | None = None,
     ) -> None:
-        self._options = options
+        self.options = options
         self._deployment = share(options.deployment)
         self._settings = options.settings or settings()
         self._clock = clock or SystemClock()
@@ -165,7 +178,7 @@ class Stack:
     @property
     def process_names(self) -> tuple[str, ...]:
         """Names of its processes and parts, with the broker if it is embedded."""
-        has_own_broker = not self._has_external_broker
+        has_own_broker = not self.options.has_external_broker
         return process_names(self.running, broker=has_own_broker, paused=self._paused)
 
     async def open(self) -> str:
@@ -188,7 +201,7 @@ class Stack:
             self._supervisor, self._launch, self.declared_streams, self._directory.path
         )
         self._write_run()
-        inputs = self.input_partitions
+        inputs = self.options.input_partitions
         await asyncio.to_thread(self.registration.make_topics, input_partitions=inputs)
         self._listener = HeartbeatListener(self._transport).start()
         self._background.run("watch of the logs", self._supervisor.watch_logs)
@@ -237,22 +250,9 @@ class Stack:
         return self._truncation
 
     @property
-    def path(self) -> Path:
-        """The deployment file."""
-        return self._options.deployment_path
-
-    @property
-    def input_partitions(self) -> int | None:
-        """Number of partitions with which it creates input topics; None if others create them.
-
-        A user cannot create topics in advance on a broker that runs only with this stack.
-        """
-        return None if self._has_external_broker else 1
-
-    @property
     def declared_streams(self) -> Set[str]:
         """The names of the streams in the deployment file; others were added with queries."""
-        return self._options.deployment.streams.keys()
+        return self.options.deployment.streams.keys()
 
     @property
     def running(self) -> Deployment:
@@ -264,8 +264,8 @@ class Stack:
         return Registration(
             self.transport,
             deployment,
-            self._options.deployment_path,
-            data_dir=None if self._has_external_broker else self._directory.path,
+            self.options.deployment_path,
+            data_dir=None if self.options.has_external_broker else self._directory.path,
             clock=self._clock,
         )
 
@@ -320,18 +320,13 @@ class Stack:
         # With a damaged file the process that starts early may have to be restarted.
         with contextlib.suppress(EnvironmentProblem):
             if (run := read_run(self._directory.path)) is not None:
-                return as_in_last_run(self._options.deployment, run.children_of)
+                return as_in_last_run(self.options.deployment, run.children_of)
         return self._deployment
 
-    @property
-    def _has_external_broker(self) -> bool:
-        """Whether the broker is external."""
-        return (self._options.bootstrap, self._options.kafka_config) != (None, None)
-
     async def _find_broker(self) -> Cluster:
-        if not self._has_external_broker:
+        if not self.options.has_external_broker:
             return await self._start_broker()
-        options = self._options
+        options = self.options
         given = find_cluster(options.bootstrap, options.kafka_config, Role.ADMIN)
         why = await asyncio.to_thread(why_no_answer, given, BROKER_S_MAX)
         if why is not None:
@@ -344,18 +339,18 @@ class Stack:
         """Start the embedded broker; with ``secure`` write its credentials beside its data."""
         directory = self._directory.path
         file = directory / CLIENT_FILE
-        if file.exists() and not self._options.secure:
+        if file.exists() and not self.options.secure:
             raise UsageError(
                 f"the broker in {directory} requires a password (see {file}): add --secure"
             )
-        security = security_of(directory) if self._options.secure else None
+        security = security_of(directory) if self.options.secure else None
         broker = EmbeddedBroker(
             directory / "broker",
-            port=self._options.port,
+            port=self.options.port,
             heap_mib_max=self._settings.broker_heap_mib_max,
             security=security,
             client_config=None if security is None else file,
-            runs_long=self._options.runs_long,
+            runs_long=self.options.runs_long,
         )
         if security is None and broker.known_bootstrap is not None:
             await self._start_early(self._launch_at(Cluster(broker.known_bootstrap)))
@@ -380,7 +375,7 @@ class Stack:
                 break
 
     def _launch_at(self, cluster: Cluster) -> Launch:
-        options = self._options
+        options = self.options
         return Launch(
             options.deployment_path.resolve(),
             cluster.bootstrap,
@@ -438,7 +433,7 @@ class Stack:
             kept = self._supervisor
             self._directory.write_run(
                 self.transport.cluster,
-                self._options.deployment_path,
+                self.options.deployment_path,
                 {} if kept is None else kept.pids(),
                 self._deployment.names,
                 {} if kept is None else kept.lives(),
