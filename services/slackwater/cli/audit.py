@@ -2,7 +2,8 @@
 
 The computation is a Spark batch job (``slackwater_spark.audit.job``); this module turns its report
 into lines and an exit code. The deployment file is that of ``slackwater up``, and the query is used
-as registered: with the start and the definition that its results were computed with.
+as registered: with the start and the definition that its results were computed with. A query that
+was applied at run time has been registered with its streams, which that file may lack.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from slackwater.cli.show import nothing_yet, registered_query
 from slackwater.cli.tables import short_time
 from slackwater.codec.results import format_time
 from slackwater.deployment.parse import load_deployment
+from slackwater.model.deployment import Deployment
 from slackwater.model.errors import CheckFailed, UsageError
-from slackwater.model.names import Names, generation_of
+from slackwater.model.names import Names, base_of, generation_of
 from slackwater.runtime.local.datadir import read_run
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.kafka import KafkaTransport
@@ -42,6 +44,7 @@ def print_audit(cluster: Cluster, data_dir: Path, query: str, deployment: Path |
         raise UsageError(
             f"query {query} has no window: the audit recomputes windows only; use a rehearsal"
         )
+    loaded = _as_registered(loaded, definition, deployment)
     read = loaded.queries_of(definition.spec)
     if read:
         raise UsageError(
@@ -50,7 +53,6 @@ def print_audit(cluster: Cluster, data_dir: Path, query: str, deployment: Path |
         )
     _check_begun(cluster, loaded.names, definition)
     query = definition.name
-    loaded = dataclasses.replace(loaded, queries={**loaded.queries, query: definition.spec})
     emit("reading the logs (a Spark batch job, takes about 30 s)")
     report = run_audit(
         cluster.bootstrap, loaded, query, definition.e0_us, security=cluster.security.spark()
@@ -69,6 +71,27 @@ def print_audit(cluster: Cluster, data_dir: Path, query: str, deployment: Path |
         raise CheckFailed(f"nothing to audit: {query} has not answered a window yet")
     if not report.ok:
         raise CheckFailed(f"the stable results of {query} differ from the batch computation")
+
+
+def _as_registered(file: Deployment, definition: QueryDefinition, path: Path) -> Deployment:
+    """Return the deployment of a file with a registered query, and with all that it reads.
+
+    Raises:
+        UsageError: the query was registered from another file.
+    """
+    added = definition.deployment or dataclasses.replace(file, streams={}, queries={})
+    whole = dataclasses.replace(
+        file,
+        streams={**added.streams, **file.streams},
+        queries={**added.queries, **file.queries, definition.name: definition.spec},
+    )
+    known = whole.streams.keys() | {base_of(name) for name in whole.queries}
+    if lacking := sorted({*definition.spec.sources} - known):
+        raise UsageError(
+            f"{path} has no {', '.join(lacking)}, which query {definition.name} reads: give the"
+            " file from which it was started, with --deployment FILE"
+        )
+    return whole
 
 
 def _check_begun(cluster: Cluster, names: Names, definition: QueryDefinition) -> None:

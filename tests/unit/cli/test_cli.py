@@ -6,6 +6,7 @@ import gzip
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -236,7 +237,10 @@ queries:
     [
         ("raw", "query raw has no window: the audit recomputes windows only"),
         ("daily", "query daily reads climate: in this version the audit"),
-        ("other", "there is no query other; registered: climate, daily, raw"),
+        ("other", "there is no query other; registered: applied, climate, daily, raw, strange"),
+        # Applied at run time: it has been registered with the query that it reads.
+        ("applied", "query applied reads unlisted: in this version the audit"),
+        ("strange", "d.yaml has no elsewhere, which query strange reads: give the file from"),
     ],
 )
 def test_an_unsupported_audit_is_refused_before_anything_is_read(
@@ -251,7 +255,18 @@ def test_an_unsupported_audit_is_refused_before_anything_is_read(
     broker.create_topic(Names().registry)
     queries = load_deployment(tmp_path / "d.yaml").queries
     definitions = [QueryDefinition(name, 0, 0, 100_000, spec) for name, spec in queries.items()]
-    Registry(broker).publish_queries(*definitions)
+    (tmp_path / "applied.yaml").write_text(
+        AUDITED.replace("climate", "unlisted").replace("daily", "applied")
+    )
+    applied = load_deployment(tmp_path / "applied.yaml")
+    spec = applied.queries["applied"]
+    Registry(broker).publish_queries(
+        *definitions,
+        QueryDefinition("applied", 0, 0, 100_000, spec, deployment=applied.connected(spec)),
+        QueryDefinition(
+            "strange", 0, 0, 100_000, replace(spec, name="strange", sources=("elsewhere",))
+        ),
+    )
     monkeypatch.setattr("slackwater.cli.show.KafkaTransport", lambda *_: broker)
     monkeypatch.setattr("slackwater.cli.show.partition_counts", lambda _, topics: topics)
     monkeypatch.setattr("slackwater.runtime.local.broker.why_no_answer", lambda *_: None)
