@@ -5,19 +5,37 @@ Streams that are added together share a process. Adding a stream does not restar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Collection, Iterable, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from slackwater.deployment.stored import SUFFIX, to_text
-from slackwater.model.deployment import Deployment
+from slackwater.deployment.stored import SUFFIX, read_stored, to_text
+from slackwater.model.deployment import Deployment, StreamSpec
 from slackwater.model.names import ProxyName, own_name
 from slackwater.runtime.local.launchers import ProcessSpec
 from slackwater.runtime.local.layout import PROXY, Launch, proxy_spec
 from slackwater.runtime.security.private import write_atomically
 
 FILE: Final = f"added{SUFFIX}"
+
+
+def added_streams(data_dir: Path, running: Collection[str]) -> dict[str, StreamSpec]:
+    """Return the streams that queries have added to `up`, and whose proxies run.
+
+    Args:
+        data_dir: the data directory of `up`.
+        running: the names of the proxies that run (``proxy/lab``); others are ignored.
+    """
+    file = data_dir / FILE
+    if not file.exists():
+        return {}
+    streams = read_stored(file).streams.values()
+    return {
+        each.name: each
+        for each in streams
+        if any(name.process in running for name in each.proxy_names)
+    }
 
 
 class Starter(Protocol):
