@@ -80,18 +80,18 @@ def _as_registered(file: Deployment, definition: QueryDefinition, path: Path) ->
         UsageError: the query was registered from another file.
     """
     added = definition.deployment or dataclasses.replace(file, streams={}, queries={})
-    whole = dataclasses.replace(
+    combined = dataclasses.replace(
         file,
         streams={**added.streams, **file.streams},
         queries={**added.queries, **file.queries, definition.name: definition.spec},
     )
-    known = whole.streams.keys() | {base_of(name) for name in whole.queries}
+    known = combined.streams.keys() | {base_of(name) for name in combined.queries}
     if lacking := sorted({*definition.spec.sources} - known):
         raise UsageError(
             f"{path} has no {', '.join(lacking)}, which query {definition.name} reads: give the"
             " file from which it was started, with --deployment FILE"
         )
-    return whole
+    return combined
 
 
 def _check_begun(cluster: Cluster, names: Names, definition: QueryDefinition) -> None:
