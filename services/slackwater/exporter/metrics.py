@@ -24,6 +24,7 @@ from slackwater.model.deployment import Deployment
 from slackwater.model.names import ProxyName, kind_of, own_name
 from slackwater.model.records import Heartbeat
 from slackwater.proxy.quarantine import REASONS
+from slackwater.runtime.local.layout import as_on_nodes, node_aggregators
 from slackwater.runtime.service.beat import CPU_MS, CPU_WAIT_MS
 from slackwater.runtime.service.heartbeat_view import STALE_S
 from slackwater.runtime.service.heartbeats import (
@@ -249,7 +250,8 @@ def heartbeat_metrics(
     """Derive metrics from the latest heartbeats. ``event_us``: the event clock, where known.
 
     A process in ``expected`` that never sent a heartbeat is reported as not ready. A fragment that
-    is not expected is reported while its heartbeats arrive: its query was paused or deleted.
+    is not expected is reported while its heartbeats arrive: its query was paused or deleted. So is
+    the aggregator of a node, which may have left; those of `up` are not expected beside it.
     """
     ready = GaugeMetricFamily(
         "slackwater_process_ready",
@@ -272,13 +274,15 @@ def heartbeat_metrics(
         name: GaugeMetricFamily(metric, text, labels=["process"])
         for name, (metric, text) in GAUGES.items()
     }
-    expected = frozenset(expected)
+    expected = frozenset(as_on_nodes(expected, beats))
+    may_end = {*node_aggregators(beats)}
+    may_end |= {name for name in beats if kind_of(name) in ("orderer", "root")} - expected
     for process in sorted(expected - beats.keys()):
         ready.add_metric([process], 0.0)
     quarantined: defaultdict[tuple[str, str], int] = defaultdict(int)
     for process, beat in beats.items():
         latest = ages_ms[process] <= STALE_S * 1000
-        if not latest and process not in expected and kind_of(process) in ("orderer", "root"):
+        if not latest and process in may_end:
             continue
         ready.add_metric([process], float(beat.ready and latest))
         for output, emitted in beat.states.items():

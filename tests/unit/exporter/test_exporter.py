@@ -243,6 +243,33 @@ def test_the_last_heartbeat_of_a_fragment_that_is_not_expected_is_not_reported()
     assert reported(ages | {"root/old.0": 10.0}) == set(beats), "while it runs"
 
 
+@pytest.mark.parametrize(
+    ("heard", "not_ready"),
+    [
+        ({"aggregator/0": 1.0}, {"aggregator/1"}),
+        ({"aggregator/n1": 1.0}, set()),
+        ({"aggregator/n1": 1.0, "aggregator/n2": 60_000.0}, set()),
+        ({}, {"aggregator/0", "aggregator/1"}),
+    ],
+)
+def test_aggregators_of_nodes_are_there_in_place_of_those_of_up(
+    heard: dict[str, float], not_ready: set[str]
+) -> None:
+    """Which nodes have one depends on the placement, and a node may leave for good."""
+    beats = {name: replace(BEAT, process=name) for name in heard}
+    metrics = heartbeat_metrics(beats, heard, None, ("aggregator/0", "aggregator/1"))
+    ready = {
+        sample.labels["process"]: sample.value
+        for metric in metrics
+        for sample in metric.samples
+        if sample.name == "slackwater_process_ready"
+    }
+    assert {name for name, is_ready in ready.items() if not is_ready} == not_ready
+    assert {name for name, is_ready in ready.items() if is_ready} == {
+        name for name, age_ms in heard.items() if age_ms == 1.0
+    }
+
+
 def defined(spec: QuerySpec, state: QueryState = "running") -> QueryDefinition:
     return QueryDefinition(spec.name, generation_of(spec.name), 0, S, spec, state=state)
 

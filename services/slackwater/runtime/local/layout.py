@@ -101,10 +101,13 @@ def expected_names(queries: Mapping[str, QuerySpec], latest: Iterable[str] = ())
     read = (name for query in queries.values() for name in query.sources)
     known = {base_of(name) for name in queries}
     streams = dict.fromkeys(name for name in read if name not in known)
-    names = _names(map(ProxyName, streams), queries.values())
-    if node_aggregators(latest):
-        names = tuple(name for name in names if kind_of(name) != "aggregator")
-    return names
+    return as_on_nodes(_names(map(ProxyName, streams), queries.values()), latest)
+
+
+def as_on_nodes(names: Iterable[str], latest: Iterable[str]) -> tuple[str, ...]:
+    """Leave out the aggregators of `up` if one of a node is in ``latest``, the heartbeats."""
+    on_nodes = bool(node_aggregators(latest))
+    return tuple(name for name in names if not on_nodes or kind_of(name) != "aggregator")
 
 
 def node_aggregators(names: Iterable[str]) -> list[str]:
