@@ -34,7 +34,9 @@ def run_ingest(
     if run is None or not is_running(data_dir):
         raise EnvironmentProblem(f"no deployment runs from {data_dir}: start `slackwater up`")
     spec = load_deployment(deployment or Path(run.deployment))
-    streams = {**added_streams(data_dir, run.lives), **spec.streams}
+    streams = spec.streams
+    if stream not in streams:
+        streams = {**streams, **added_streams(data_dir, run.lives)}
     if stream not in streams:
         raise UsageError(f"there is no stream {stream}, only {', '.join(streams)}")
     if (topic := streams[stream].topic) is not None:
