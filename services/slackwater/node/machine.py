@@ -177,7 +177,7 @@ class NodeMachine:
             given.write(assigned.numbers())
         self._assigned = assigned
         processes = self._processes
-        await processes.proxies.settle(assigned.proxies)
+        await processes.proxies.settle(assigned.proxies, self._over_http(assigned.proxies))
         fragments = Fragments(processes.supervisor, processes.launch)
         await fragments.settle_aggregators(self._aggregators(assigned.fragments, registered))
         if again:
@@ -240,6 +240,12 @@ class NodeMachine:
         self._background.run("watch of the hosts' memory", Draining(*kept).run)
         proxies = PlacedProxies(supervisor, launch, self._name)
         return _Processes(supervisor, transport, listener, launch, proxies)
+
+    def _over_http(self, proxies: Iterable[str]) -> list[str]:
+        """Those of the proxies whose streams receive readings over HTTP."""
+        streams = self._deployment.streams
+        found = ((name, streams.get(ProxyName.parse(own_name(name)).stream)) for name in proxies)
+        return [name for name, stream in found if stream is not None and stream.http is not None]
 
     def _aggregators(
         self, fragments: Mapping[str, int], registered: Collection[str]

@@ -1,6 +1,7 @@
 """The processes of proxies that were placed on a machine, or of streams that were added to `up`.
 
-Streams that are added together share a process. Adding a stream does not restart the others.
+Streams that are added together share a process. Adding a stream does not restart the others, except
+that all streams over HTTP are in one process, which has the port.
 """
 
 from __future__ import annotations
@@ -58,16 +59,22 @@ class PlacedProxies:
         self._processes: dict[str, list[str]] = {}
         self._count = 0
 
-    async def settle(self, wanted: Iterable[str]) -> None:
-        """Run these proxies (``proxy/lab``), and no others; idempotent."""
+    async def settle(self, wanted: Iterable[str], over_http: Collection[str] = ()) -> None:
+        """Run these proxies (``proxy/lab``), and no others; idempotent.
+
+        ``over_http``: those of streams over HTTP.
+        """
         wanted = [*wanted]
+        served = {part for parts in self._processes.values() for part in parts}
+        more_http = {*wanted}.intersection(over_http) - served
         for process, parts in list(self._processes.items()):
             kept = [part for part in parts if part in wanted]
-            if kept == parts:
+            has_port = bool(more_http) and not {*kept}.isdisjoint(over_http)
+            if kept == parts and not has_port:
                 continue
             await self._supervisor.end(process)
             del self._processes[process]
-            if kept:
+            if kept and not has_port:
                 await self._start(process, kept)
         served = {part for parts in self._processes.values() for part in parts}
         if added := [part for part in wanted if part not in served]:
