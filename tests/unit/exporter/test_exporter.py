@@ -244,7 +244,7 @@ def test_the_last_heartbeat_of_a_fragment_that_is_not_expected_is_not_reported()
 
 
 @pytest.mark.parametrize(
-    ("heard", "not_ready"),
+    ("ages_ms", "not_ready"),
     [
         ({"aggregator/0": 1.0}, {"aggregator/1"}),
         ({"aggregator/n1": 1.0}, set()),
@@ -253,11 +253,11 @@ def test_the_last_heartbeat_of_a_fragment_that_is_not_expected_is_not_reported()
     ],
 )
 def test_aggregators_of_nodes_are_there_in_place_of_those_of_up(
-    heard: dict[str, float], not_ready: set[str]
+    ages_ms: dict[str, float], not_ready: set[str]
 ) -> None:
     """Which nodes have one depends on the placement, and a node may leave for good."""
-    beats = {name: replace(BEAT, process=name) for name in heard}
-    metrics = heartbeat_metrics(beats, heard, None, ("aggregator/0", "aggregator/1"))
+    beats = {name: replace(BEAT, process=name) for name in ages_ms}
+    metrics = heartbeat_metrics(beats, ages_ms, None, ("aggregator/0", "aggregator/1"))
     ready = {
         sample.labels["process"]: sample.value
         for metric in metrics
@@ -266,7 +266,7 @@ def test_aggregators_of_nodes_are_there_in_place_of_those_of_up(
     }
     assert {name for name, is_ready in ready.items() if not is_ready} == not_ready
     assert {name for name, is_ready in ready.items() if is_ready} == {
-        name for name, age_ms in heard.items() if age_ms == 1.0
+        name for name, age_ms in ages_ms.items() if age_ms == 1.0
     }
 
 

@@ -26,7 +26,7 @@ class Processes:
     async def end(self, name: str) -> None:
         del self.parts[name]
 
-    def together(self) -> list[list[str]]:
+    def by_process(self) -> list[list[str]]:
         return sorted(self.parts.values())
 
 
@@ -50,12 +50,12 @@ async def test_a_stream_that_is_added_restarts_no_other(
     await proxies.settle(named("a b"))
     await proxies.settle(named("a b c"))
     await proxies.settle(named("a b c"))
-    assert processes.together() == [["a", "b"], ["c"]]
+    assert processes.by_process() == [["a", "b"], ["c"]]
     assert len(processes.started) == 2
     await proxies.settle(named("b c"))
-    assert processes.together() == [["b"], ["c"]], "the other one of its process goes on"
+    assert processes.by_process() == [["b"], ["c"]], "the other one of its process goes on"
     await proxies.settle([])
-    assert processes.together() == []
+    assert processes.by_process() == []
 
 
 async def test_all_streams_over_http_are_in_one_process_which_has_the_port(
@@ -64,16 +64,16 @@ async def test_all_streams_over_http_are_in_one_process_which_has_the_port(
     http = named("h1 h2 h3")
     await proxies.settle(named("a"), http)
     await proxies.settle(named("a h1"), http)
-    assert processes.together() == [["a"], ["h1"]], "the port is free"
+    assert processes.by_process() == [["a"], ["h1"]], "the port is free"
     await proxies.settle(named("a h1 b"), http)
-    assert processes.together() == [["a"], ["b"], ["h1"]]
+    assert processes.by_process() == [["a"], ["b"], ["h1"]]
     await proxies.settle(named("a h1 b h2 h3"), http)
-    assert processes.together() == [["a"], ["b"], ["h1", "h2", "h3"]]
+    assert processes.by_process() == [["a"], ["b"], ["h1", "h2", "h3"]]
     count = len(processes.started)
     await proxies.settle(named("a h1 b h2 h3"), http)
     assert len(processes.started) == count
     await proxies.settle(named("a b h3"), http)
-    assert processes.together() == [["a"], ["b"], ["h3"]]
+    assert processes.by_process() == [["a"], ["b"], ["h3"]]
 
 
 async def test_one_that_ends_as_the_next_one_comes_leaves_it_the_port(
@@ -81,4 +81,4 @@ async def test_one_that_ends_as_the_next_one_comes_leaves_it_the_port(
 ) -> None:
     await proxies.settle(named("h1"), named("h1"))
     await proxies.settle(named("h2"), named("h2"))
-    assert processes.together() == [["h2"]]
+    assert processes.by_process() == [["h2"]]
