@@ -149,8 +149,8 @@ class Running:
 def test_queries_change_while_the_others_run(tmp_path: Path) -> None:
     running = Running(tmp_path)
     bootstrap = running.bootstrap
-    sender, senders = Sender(bootstrap), []
-    senders.append(sender)
+    sender = Sender(bootstrap)
+    senders = [sender]
     try:
         running.wait_windows("first", 1, 0)
         # Applied: with two replicas, and a chain on it that has one.

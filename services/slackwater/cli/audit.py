@@ -79,7 +79,7 @@ def _as_registered(file: Deployment, definition: QueryDefinition, path: Path) ->
     Raises:
         UsageError: the query was registered from another file.
     """
-    added = definition.deployment or dataclasses.replace(file, streams={}, queries={})
+    added = definition.deployment or file
     combined = dataclasses.replace(
         file,
         streams={**added.streams, **file.streams},

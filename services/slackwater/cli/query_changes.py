@@ -271,9 +271,8 @@ def wait_ready(cluster: Cluster, topics: Names, names: Sequence[str]) -> None:
     listener = HeartbeatListener(KafkaTransport(cluster, topics)).start()
     found: dict[str, QueryDefinition] = {}
     ready: set[str] = set()
-    lacking: list[str] = []
 
-    def all_ready() -> bool:
+    def missing() -> list[str]:
         now_registered = registered(cluster, topics)
         found.update({n: q for n, q in now_registered.items() if n in names})
         expected = expected_names(
@@ -281,20 +280,21 @@ def wait_ready(cluster: Cluster, topics: Names, names: Sequence[str]) -> None:
         )
         ready.update(name for name in expected if listener.ready(name))
         fragments = [name for name in expected if kind_of(name) != "proxy"]
-        lacking[:] = [f"query {name} (not registered)" for name in names if name not in found]
-        lacking.extend(name for name in fragments if name not in ready)
-        replaced = [n for n in names if earlier_generations(n, now_registered)]
-        return not lacking and not replaced
+        lacking = [f"query {name} (not registered)" for name in names if name not in found]
+        lacking += [name for name in fragments if name not in ready]
+        if not lacking and any(earlier_generations(name, now_registered) for name in names):
+            lacking.append("an earlier generation")
+        return lacking
 
     try:
         for _ in range(int(READY_S_MAX / _LOOK_S)):
-            if all_ready():
+            if not (lacking := missing()):
                 break
             listener.wait_for(lambda _view: False, _LOOK_S)
         else:
             raise CheckFailed(
-                f"not ready after {READY_S_MAX:g} s: {some_of(lacking) or 'an earlier generation'}:"
-                " `slackwater status` shows the reasons"
+                f"not ready after {READY_S_MAX:g} s: {some_of(lacking)}: `slackwater status`"
+                " shows the reasons"
             )
     finally:
         listener.stop()

@@ -37,9 +37,7 @@ def test_readings_are_paced_with_a_speed_or_as_now_only(
 ) -> None:
     (tmp_path / "d.yaml").write_text(DEPLOYMENT)
     (tmp_path / "a.csv").write_text("k,t,x\na,1,2\n")
-    monkeypatch.setattr(
-        ingest, "read_run", lambda _: SimpleNamespace(deployment="d.yaml", lives={})
-    )
+    monkeypatch.setattr(ingest, "read_run", lambda _: SimpleNamespace(deployment="d.yaml"))
     monkeypatch.setattr(ingest, "is_running", lambda _: True)
     ingest.run_ingest(
         tmp_path, "lab", tmp_path / "a.csv", tmp_path / "d.yaml", speed, as_now=as_now

@@ -66,15 +66,16 @@ class PlacedProxies:
         """
         wanted = [*wanted]
         served = {part for parts in self._processes.values() for part in parts}
-        more_http = {*wanted}.intersection(over_http) - served
+        adds_http = bool({*wanted}.intersection(over_http) - served)
         for process, parts in list(self._processes.items()):
             kept = [part for part in parts if part in wanted]
-            has_port = bool(more_http) and not {*kept}.isdisjoint(over_http)
-            if kept == parts and not has_port:
+            if adds_http and not {*kept}.isdisjoint(over_http):
+                kept = []  # it has the port: its streams start again, with the added ones
+            if kept == parts:
                 continue
             await self._supervisor.end(process)
             del self._processes[process]
-            if kept and not has_port:
+            if kept:
                 await self._start(process, kept)
         served = {part for parts in self._processes.values() for part in parts}
         if added := [part for part in wanted if part not in served]:
