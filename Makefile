@@ -57,11 +57,16 @@ $(VENV_STAMP): pyproject.toml locks/python.txt locks/build.txt
 	@command -v $(PYTHON) >/dev/null || { echo "setup: no $(PYTHON); install Python 3.11 or newer" >&2; exit 3; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "setup: $(PYTHON) is older than 3.11; run make setup PYTHON=python3.11" >&2; exit 3; }
+	@# Before the packages, which take a minute: whatever the jars and the pipeline need.
+	@command -v java >/dev/null || [ -n "$(JAVA_HOME)" -a -x "$(JAVA_HOME)/bin/java" ] \
+	  || { echo "setup: no java; on Debian: apt-get install openjdk-17-jre-headless" >&2; exit 3; }
+	@[ -e $(BROKER_STAMP) -a -e $(SPARK_STAMP) ] || command -v $(MVN) >/dev/null \
+	  || { echo "setup: no $(MVN); on Debian: apt-get install maven" >&2; exit 3; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) \
 	  || { echo "setup: $(PYTHON) cannot make a venv; on Debian: apt-get install python3-venv" >&2; exit 3; }
 	@echo "setup: installing Python packages (PySpark is large: a minute the first time)"
 	@$(PIP) --require-hashes --requirement locks/build.txt
-	@$(PIP) --require-hashes --no-build-isolation --requirement locks/python.txt
+	@locks/with-elapsed "setup: packages" $(PIP) --require-hashes --no-build-isolation --requirement locks/python.txt
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -71,7 +76,7 @@ define fetch
 	@command -v $(MVN) >/dev/null || { echo "setup: no $(MVN); on Debian: apt-get install maven" >&2; exit 3; }
 	@echo "setup: fetching the jars of $(1)"
 	@rm -rf $(2).part && mkdir -p $(JARS)
-	@$(MVN) --quiet --batch-mode --file $(1) dependency:copy-dependencies \
+	@locks/with-elapsed "setup: jars" $(MVN) --quiet --batch-mode --file $(1) dependency:copy-dependencies \
 	  -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(2).part
 	@locks/check-jars $(2).part $(3)
 	@touch $(2).part/.complete
@@ -107,8 +112,8 @@ $(SCANNER_STAMP): $(VENV_STAMP) $(SCANNER_FILES)
 demo: setup ## run a pipeline on Kafka, Faust and Spark while a source is silent; under two minutes
 	@$(BIN)/slackwater demo $(ARGS)
 
-# Tests on processes wait a third of their time. Import rules, types and unit tests take that time, and
-# after them the tests on containers.
+# Import rules and types take what the tests on processes leave of two cores. The unit tests follow them, beside
+# the tests on containers: on a machine that is overloaded a deployment answers late, and its tests wait for it.
 test: lint ## run all tests: make check, make integration and make containers
 	@$(MAKE) --no-print-directory --jobs 2 integration containers unit types arch BESIDE=1
 
@@ -130,7 +135,7 @@ arch: setup ## check the import rules: one direction, no I/O in protocols
 
 ifdef BESIDE
 types: | arch
-unit: | types
+unit: | types integration
 endif
 unit: setup ## run the tests without processes: units, papers, scenarios, simulator, properties
 	@$(if $(BESIDE),nice -n 10) $(BIN)/pytest --ignore tests/integration --ignore tests/e2e $(SIDE_BY_SIDE) $(ARGS) $(LABELLED)
@@ -139,14 +144,15 @@ integration: setup ## run the tests on a real broker and real processes
 	@$(BIN)/pytest tests/integration -m "not containers and not drill" $(ON_PROCESSES) $(ARGS) $(LABELLED)
 
 images: ## build the container images; public images that cannot be pulled are replaced by local builds
-	@compose/offline/prepare.sh
-	@docker compose -f compose/compose.yaml --progress quiet build
+	@locks/with-elapsed "images: engine and public images" compose/offline/prepare.sh
+	@echo "images: building (four minutes the first time)"
+	@locks/with-elapsed "images: building" docker compose -f compose/compose.yaml --progress quiet build
 
 pin-images: ## write the public images' digests to compose/pinned.env; needs a registry
 	@compose/pin-images
 
 ifdef BESIDE
-containers: | unit
+containers: | integration
 endif
 containers: setup ## run the tests on containers; needs Docker and the images of make images
 	@$(BIN)/pytest tests/e2e tests/integration -m "containers and not drill" $(BESIDE_CONTAINERS) $(ARGS) $(LABELLED)

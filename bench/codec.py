@@ -12,7 +12,8 @@ from collections.abc import Callable
 import numpy as np
 
 from slackwater import codec
-from slackwater.codec.results import AggregateColumns, ResultRows, encode_rows
+from slackwater.codec.aggregates import AggregateColumns
+from slackwater.codec.results import ResultRows, encode_rows
 from slackwater.model.records import DeltaRecord, Kind, OrderedRecord, SourceColumns, SourceRecord
 
 READINGS = 10_000

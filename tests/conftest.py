@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.took import note
 from xdist.scheduler import LoadFileScheduling
 
 ONE_WORKER = "tests/unit/spark/"
@@ -60,6 +61,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_report_header(config: pytest.Config) -> str:
     return f"hypothesis seed: {_seed(config)}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """For ``python -m tests.took``, which tells what ran when a time-out ended the run."""
+    note("begins", item.nodeid)
+    try:
+        return (yield)
+    finally:
+        note("ends", item.nodeid)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,7 +12,12 @@ from slackwater.protocols.iads.control_object import ApplyQuery
 _HEAD = """\
 apiVersion: slackwater/v1
 streams:
-  lab: {key: {value: lab}, time: {column: t, unit: s}, fields: [x]}
+  lab:
+    topic: {name: lab-readings, format: json}
+    key: {value: lab}
+    time: {field: t, unit: s}
+    fields: [x]
+    sporadic: true
 queries:
 """
 

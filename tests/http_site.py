@@ -51,7 +51,7 @@ def opened(world: PushWorld, port: int, folder: Path) -> Iterator[Site]:
     """Serve the world's stream, also under the name `guarded` with a token."""
     proxy = world.proxy()
     streams = {
-        "room": Posted(POSTED, world.queue, None),
+        "room": Posted(world.spec, world.queue, None),
         "guarded": Posted(replace(POSTED, name="guarded"), world.queue, Tokens([TOKEN])),
     }
     ended, stopping = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""Creates topics for tests on a real broker, with the time limits of tests."""
+"""Creates topics and starts deployments for tests on a real broker, with tests' time limits."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from confluent_kafka.admin import AdminClient
 from tests.waiting import WAIT_S_MAX
 
+from slackwater.runtime.local.stack_thread import StackThread
 from slackwater.runtime.logs.admin import Admin
 from slackwater.runtime.logs.cluster import Where
 from slackwater.runtime.logs.topics import TopicLayout, ensure_topics
@@ -34,3 +35,14 @@ def asked(where: Where, request: Callable[[AdminClient], Future[V]]) -> V:
     assert not answers.refused, answers.refused
     assert not answers.missing, answers.missing
     return answers.given[""]
+
+
+def started(stack: StackThread) -> StackThread:
+    """Start a deployment and return it; after a failure it is stopped again."""
+    try:
+        stack.open()
+        stack.start_up()
+    except BaseException:
+        stack.stop()
+        raise
+    return stack

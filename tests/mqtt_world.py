@@ -52,7 +52,7 @@ class Broker:
         self.unacknowledged: dict[int, tuple[str, bytes]] = {}
         self.is_connected = False
         self._link: Link | None = None
-        self._mid = 0
+        self._mid = self._now_us = 0
 
     def publish(self, topic: str, payload: bytes) -> None:
         self.queue.append((topic, payload))
@@ -72,7 +72,7 @@ class Broker:
 
     def pump(self, now_us: int) -> None:
         """Process acknowledgements, send messages while the window has room, answer a probe."""
-        link = self._link
+        link, self._now_us = self._link, now_us
         if link is None:
             return
         for mid in link.acknowledgements(now_us):
@@ -93,7 +93,10 @@ class Broker:
     def _send(self, topic: str, payload: bytes, mid: int, *, is_repeated: bool) -> None:
         assert self._link is not None
         self._link.put(
-            Message(topic, cut(payload), len(payload), mid, is_repeated, self._link.connection)
+            Message(
+                *(topic, cut(payload), len(payload), mid, is_repeated),
+                *(self._link.connection, self._now_us),
+            )
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 from tests.quarantined import DistinctCounts
+from tests.topic_world import ChangingTopics
 
 from slackwater.codec import decode_source, encode_source
 from slackwater.model.deployment import Clock, Deployment, FieldSpec, KeySpec, StreamSpec, TimeSpec
@@ -38,6 +39,8 @@ SPEC = StreamSpec(
     TimeSpec(("ts",), unit="s"),
     (FieldSpec("t", "t"),),
 )
+AHEAD = replace(SPEC, ahead_us=86_400 * S)
+"""A stream whose readings may be a day ahead of the clock, for tests whose time stands still."""
 
 
 class World:
@@ -57,6 +60,7 @@ class World:
         self.spec = spec
         self.deployment = Deployment(clock, {spec.name: spec}, {})
         self.broker = MemoryBroker()
+        self.topics = ChangingTopics()
         for topic in (LOG[0], f"sw.quarantine.{spec.name}"):
             self.broker.create_topic(topic)
         self.failures: list[str] = []
@@ -92,6 +96,7 @@ class World:
             clock=SystemClock(wall_us=lambda: self.now_us, monotonic_us=lambda: self.now_us),
             stop=threading.Event(),
             silences=self.silences,
+            topics=self.topics,
         )
         self.contexts.append(context)
         context.start_clock(self.event_clock)
@@ -201,7 +206,9 @@ def _decoded(value: bytes) -> SourceRecord:
 
 
 def grids(proxy: Input, *grid: Grid) -> None:
-    """Register queries with a proxy."""
+    """Register queries over a proxy's stream."""
+    context: InputContext = getattr(proxy, "_context")  # noqa: B009 -- no part of the protocol
+    context.readers = {f"q{number}": ((STREAM,), of) for number, of in enumerate(grid)}
     for log in proxy.logs:
         log.core.read_by(grid, None)
 

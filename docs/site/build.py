@@ -1,8 +1,8 @@
 """`make docs`: the pages of the repository as a site, which needs no network to be read.
 
 Pages stay where they are read on a code host (README.md, docs/, schemas/README.md, ...). This
-copies them, and what they link to, into build/docs/pages in the same layout, writes the page of
-commands from the command line itself, and runs mkdocs in strict mode, which refuses a link or an
+copies them, and what they link to, into build/docs/pages in the same layout, adds the command
+line's own help to the page of commands, and runs mkdocs in strict mode, which refuses a link or an
 anchor that does not exist. Afterwards the built HTML is read once more: every page, style, script
 and picture that it names must be one of its own files.
 
@@ -60,18 +60,14 @@ def stage() -> None:
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
     commands = PAGES / "docs" / "reference" / "commands.md"
-    commands.write_text(commands_page(), encoding="utf-8")
+    with commands.open("a", encoding="utf-8") as page:
+        page.write("\n" + commands_page())
 
 
 def commands_page() -> str:
-    """What ``--help`` prints for each command, as one page."""
+    """What ``--help`` prints for each command, for the end of the page of commands."""
     tree: Any = get_command(app)
-    lines = [
-        "# Commands",
-        "",
-        "Written from the command line's own help when the site is built.",
-        "",
-    ]
+    lines: list[str] = []
     for name, command in sorted(tree.commands.items()):
         for sub, leaf in sorted(getattr(command, "commands", {"": command}).items()):
             full = f"slackwater {name} {sub}".strip()

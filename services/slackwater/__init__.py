@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from slackwater.producer import Producer
 
 __all__ = ["Client", "Producer"]
+__version__ = "0.1.0"
+"""As in ``pyproject.toml``: a container runs the sources, without a package's metadata."""
 
 
 def __getattr__(name: str) -> Any:

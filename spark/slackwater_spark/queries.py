@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from slackwater.codec import FIGURES
-from slackwater.codec.results import figures_of
+from slackwater.codec.aggregates import figures_of
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import SlackwaterError, UsageError
 from slackwater.model.names import Names, OrdererName, RootName

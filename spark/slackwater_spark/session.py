@@ -22,10 +22,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import socket
 import struct
 import subprocess
 import tempfile
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -349,7 +351,11 @@ def _make_session(settings: SessionSettings) -> SparkSession:
     builder = SparkSession.builder.appName(settings.app_name).master(settings.master)
     for name, value in (conf | _cluster_security(settings) | dict(settings.conf)).items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    before = signal.getsignal(signal.SIGINT)
+    session = builder.getOrCreate()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, before)  # PySpark sets a handler that calls the JVM
+    return session
 
 
 def _cluster_security(settings: SessionSettings) -> dict[str, str]:

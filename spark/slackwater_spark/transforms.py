@@ -92,7 +92,7 @@ class Route:
     """Targets and figures of one child's ordered topic.
 
     ``delta_topics``: one for each part. ``figures`` are those that the query's aggregates need,
-    ``results.figures_of``.
+    ``aggregates.figures_of``.
     """
 
     ordered_topic: str

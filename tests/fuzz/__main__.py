@@ -1,6 +1,6 @@
 """Runs both readers on input that no correct producer sends.
 
-    python -m tests.fuzz [json|near|columns|csv] [--messages N] [--from SEED]
+    python -m tests.fuzz [json|near|columns|arrays|csv] [--messages N] [--from SEED]
 
 An example has 1,000 messages or lines, and one seed. Two child processes read at a time. The full
 size is ten million messages: ``make drills ARGS="-k fuzz"``.

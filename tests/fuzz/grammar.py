@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from slackwater.model.deployment import CsvSpec, FieldSpec, KeySpec, StreamSpec, TimeSpec
 
@@ -59,12 +60,21 @@ EXPONENTS: tuple[str, ...] = (
 EXPONENTS += ("9999999999999999999",)
 FIELDS = (FieldSpec("t", "t"), FieldSpec("h", "h"))
 NESTED = (FieldSpec("t", "v.t"), FieldSpec("h", "h"))
+UNITS = {"ns": 10**18, "us": 10**15, "ms": 10**12, "s": 10**9}
+"""A usual time by unit."""
+
+MEANINGS: dict[str, Any] = {
+    "missing": ("N/A", "-999", "x"),
+    "values": (("on", 1.0), ("off", 0.0), ("true", 1.0)),
+}
+"""Texts and a number that stand for missing values, texts and a boolean that are values."""
 
 JSON_STREAMS = (
     StreamSpec("us", KeySpec(field="k"), TimeSpec(field="at", unit="us"), FIELDS),
     StreamSpec("ms", KeySpec(field="k"), TimeSpec(field="at", unit="ms"), FIELDS),
     StreamSpec("s", KeySpec(field="v.k"), TimeSpec(field="v.at", unit="s"), NESTED),
     StreamSpec("iso", KeySpec(value="one"), TimeSpec(field="at", unit="iso"), FIELDS),
+    StreamSpec("ns", KeySpec(field="k"), TimeSpec(field="at", unit="ns"), FIELDS),
     StreamSpec("date", KeySpec(field="k"), TimeSpec(field="at", format="%d/%m/%Y %H:%M"), FIELDS),
 )
 CSV_STREAMS = (
@@ -77,6 +87,24 @@ CSV_STREAMS = (
         TimeSpec(("at", "h2"), format="%d/%m/%Y %M"),
         (FieldSpec("t", "t"), FieldSpec("h", "h2")),
         CsvSpec(";", ","),
+    ),
+    StreamSpec("meanings", KeySpec(column="k"), TimeSpec(("at",), unit="s"), FIELDS, **MEANINGS),
+    StreamSpec(
+        "below",
+        KeySpec(column="k"),
+        TimeSpec(("at",), unit="us"),
+        FIELDS,
+        CsvSpec(decimal=",", delimiter=";", skip_lines=3),
+        missing=("-9,5", "-999"),
+    ),
+    StreamSpec(
+        "joined", KeySpec(columns=("k", "t"), join="."), TimeSpec(("at",), unit="s"), FIELDS
+    ),
+    StreamSpec(
+        "zone",
+        KeySpec(column="k"),
+        TimeSpec(("at",), format="%d/%m/%Y %H:%M", zone="Europe/Berlin", fold="second"),
+        FIELDS,
     ),
 )
 
@@ -126,8 +154,8 @@ def text(r: Random) -> str:
 def time_text(r: Random, unit: str) -> str:
     """Return a time that may be valid."""
     match unit:
-        case "us" | "ms" | "s":
-            complete = {"us": 10**15, "ms": 10**12, "s": 10**9}[unit] + r.randrange(10**8)
+        case "ns" | "us" | "ms" | "s":
+            complete = UNITS[unit] + r.randrange(10**8)
             fraction = r.choice(("", "", ".5", ".000001", ".9999999", "." + digits(r)))
             return f"{complete}{fraction}" if r.random() < 0.9 else number(r)
         case "iso":
@@ -189,12 +217,8 @@ def good_message(r: Random, spec: StreamSpec, *, plain: bool) -> bytes:
     """Return a reading like its neighbours; ``plain``: without fractions of the unit."""
     n = r.randrange(10**6)
     match spec.time.unit or "date":
-        case "us" | "ms" | "s" as unit:
-            at = (
-                str({"us": 10**15, "ms": 10**12, "s": 10**9}[unit] + n) + ""
-                if plain
-                else (f"{10**9 + n}.{n:06}")
-            )
+        case "ns" | "us" | "ms" | "s" as unit:
+            at = str(UNITS[unit] + n) if plain else (f"{10**9 + n}.{n:06}")
         case "iso":
             at = f'"2015-07-10T14:{n % 60:02}:00"'
         case _:
@@ -274,8 +298,10 @@ def messages(seed: int, n: int = 1_000) -> Messages:
 CELLS = (
     "", " ", "1", "2.5", " 3 ", "\t5", '"6"', '"7,8"', '"7;8"', '"9\n9"', '"1""0"', '"', '""',
     '"""', '3"', '"4', '"x"y', 'x"y"', "\r", "\x00", "\u00a0", "\xe4", '"a\r\nb"', '"a\rb"', "'",
-    "\x1c", "\x85",
+    "\x1c", "\x85", "N/A", "n/a ", "-999", "-999.0", "ON", "off", "TRUE", "false", "-9,5",
 )  # fmt: skip
+BEFORE = ("", "# of the logger", 'a "quote', ",,,", "k,at,t,h", '"', "x" * 300)
+"""Lines before a header."""
 ENDS = ("\n", "\n", "\n", "\r\n", "\r", "\n\r", "\r\r\n", "\x0b", "\u2028")
 
 
@@ -298,6 +324,9 @@ def _good_line(r: Random, spec: StreamSpec) -> list[str]:
             at = f"{10**9 + n}.{n:06}"
         case "iso":
             at = f"2015-07-10 14:{n % 60:02}:00"
+        case _ if spec.time.zone:
+            day = r.choice(("01/07/2015", "29/03/2015", "25/10/2015"))
+            at = f"{day} {n % 5:02}:{n % 60:02}"
         case _:
             at = f"{n % 28 + 1:02}/07/2015"
     point = spec.csv.decimal
@@ -349,4 +378,5 @@ def file(seed: int, n: int = 1_000) -> File:
         data = damaged(r, data)
     bom = b"\xef\xbb\xbf" if r.random() < 0.1 else b""
     size = 64 if r.random() < 0.02 else r.choice((3_000, 10_000, 300_000))
-    return File(spec, bom + (header + end).encode() + data, size)
+    before = "".join(r.choice(BEFORE) + end for _ in range(spec.csv.skip_lines))
+    return File(spec, bom + (before + header + end).encode() + data, size)

@@ -63,6 +63,18 @@ MUTANTS = (
         "-((us + part - 1) // part)",
         "-(us // part)",
     ),
+    ScanMutant(
+        "blanks round a key are kept",
+        "leaves.py",
+        "if _has_blanks(first, close):",
+        "if False:",
+    ),
+    ScanMutant(
+        "NaN of a message that is left counts twice",
+        "kernel.py",
+        "store_i64(output + NOT_FINITE, not_finite)  # the definition counts those of this one",
+        "pass",
+    ),
     ScanMutant("1900 is a leap year", "times.py", "year % 100 != 0 or", "True or"),
 )
 COLUMNS_MUTANTS = (
@@ -91,6 +103,12 @@ COLUMNS_MUTANTS = (
         "pass",
     ),
     ScanMutant("no comma between values", "arrays.py", "if byte != _COMMA:", "if False:"),
+    ScanMutant(
+        "NaN of all rows counts once",
+        "arrays.py",
+        "after if load_i64(output + NOT_FINITE) == not_finite else UNSURE",
+        "after",
+    ),
     ScanMutant("rows of messages overlap", "kernel.py", "row += rows", "row += max(rows - 1, 0)"),
 )
 

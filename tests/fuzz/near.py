@@ -12,6 +12,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from random import Random
 
+from tests.fuzz import grammar
 from tests.fuzz.grammar import Messages, damaged, nested
 
 from slackwater.model.deployment import FieldSpec, KeySpec, StreamSpec, TimeSpec
@@ -24,6 +25,31 @@ STREAMS = (
     StreamSpec("s", KeySpec(field="a.k"), TimeSpec(field="a.b.at", unit="s"), DEEP),
     StreamSpec("iso", KeySpec(value="one"), TimeSpec(field="at", unit="iso"), FLAT),
     StreamSpec("deep-iso", KeySpec(field="a.b.k"), TimeSpec(field="a.at", unit="iso"), DEEP),
+    StreamSpec("ns", KeySpec(field="k"), TimeSpec(field="at", unit="ns"), FLAT),
+    StreamSpec(
+        "meanings", KeySpec(field="k"), TimeSpec(field="at", unit="ms"), FLAT, **grammar.MEANINGS
+    ),
+    StreamSpec(
+        "joined", KeySpec(fields=("k", "u"), join="1"), TimeSpec(field="at", unit="s"), FLAT
+    ),
+    StreamSpec(
+        "joined-times",
+        KeySpec(field="k"),
+        TimeSpec(fields=("at", "u"), join="", unit="iso"),
+        FLAT,
+    ),
+    StreamSpec(
+        "zone",
+        KeySpec(field="k"),
+        TimeSpec(field="at", unit="iso", zone="America/New_York", fold="first"),
+        FLAT,
+    ),
+    StreamSpec(
+        "paths",
+        KeySpec(field="a.k"),
+        TimeSpec(field='"a"."b".at', unit="s"),
+        (FieldSpec("t", '"a".t'), FieldSpec("h", "a.b.h")),
+    ),
 )
 BORDERS = (
     "0", "-0", "-0.0", "0e5", "-0e0", "1e22", "1e23", "8.5e22", "9007199254740993", "1e-22",
@@ -34,10 +60,13 @@ BORDERS = (
     "0." + "0" * 997 + "1", "0." + "0" * 998 + "1", "0." + "0" * 999 + "1", "0." + "0" * 2_000,
     "1" * 19 + "e5", "0.1e1", "1e0000001", "1e000000001", "1e+", "1E-05", "1.", ".5", "01",
     "-", "+1",
-    "-01", "1_0", "0x10", "1e5.5", "NaN", "Infinity", "-Infinity", "253402300799999", "-9e-7",
+    "-01", "1_0", "0x10", "1e5.5", "NaN", "Infinity", "-Infinity", "nan", "-nan", "-inf", "INF",
+    "infinity", "-NaN", "nano", "infi", "infinityy", "--nan", "+nan", "1nan", "nan1", "na", "in",
+    "253402300799999", "-9e-7",
 )  # fmt: skip
 PARTS = (
-    "a", "s1", "é", "ß", "漢", "\U0001f600", "\x7f", "/", " ", "\u0800", "\uffff", "\x1f", "\n",
+    "a", "s1", "é", "ß", "漢", "\u00a0", "\u3000", "\u2009", "\u0085",
+    "\U0001f600", "\x7f", "/", " ", "\u0800", "\uffff", "\x1f", "\n",
     "\\n", '\\"', "\\u0041", "\\ud83d\\ude00", "\\ud800", "\\x", "\\/", "\\u00e", "\\\\",
 )  # fmt: skip
 PLACE = "\ue000"
@@ -48,18 +77,25 @@ BYTES = (
     b"\xf4\x8f\xbf\xbf", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xc3", b"\xe2\x82", b"\xff",
 )  # fmt: skip
 DATES = (
+    "2024-03-10", "2024-11-03", "2015-03-29", "2015-10-25",  # clocks change
     "2024-02-29", "2023-02-29", "1900-02-29", "2000-02-29", "1969-12-31", "0001-01-01",
     "9999-12-31",
     "0000-01-01", "2023-13-01", "2023-00-01", "2023-11-31", "2023-12-00", "2000-2-1", "20240101",
     "2024-W01-1", "2015-07-10",
 )  # fmt: skip
 CLOCKS = (
+    "01:30:00", "02:30", "02:00:00", "01:59:59.999999", "03:00:00",
     "12:34", "23:59:59", "24:00:00", "00:00:60", "07:08:09.5", "07:08:09.123456",
     "07:08:09.1234567",
     "07:08:09,12", "07:08:09.", "7:08", "070809", "07:60", "07", "07:08:0", "23:59:59.999999",
 )  # fmt: skip
 ZONES = ("", "", "Z", "z", "+01:00", "-09:30", "+0100", "+24:00", "-00:00", " ", "+01:00:30", "+01")
-ODD_VALUES = ("null", '"nan"', '""', '" 1.5 "', "true", "[1]", "{}", '{"a": 1}', '"x"')
+ODD_VALUES = (
+    "null", '"nan"', '""', '" 1.5 "', "true", "[1]", "{}", '{"a": 1}', '"x"', '"N/A"', '"n/a "',
+    "-999", "-999.0", '"-9.99e2"', '"ON"', '"off"', "false", "-inf", "nan",
+)  # fmt: skip
+PART_TEXTS = ('"x"', '" x "', '"1"', "17", "2.5", '""', "null", '"+02:00"', '"Z"', '["x", "y"]')
+"""The second part of a key or a time."""
 NAMES = (
     "k",
     "at",
@@ -183,7 +219,8 @@ def _usual_time(r: Random, unit: str | None) -> str:
         date = f"{r.randint(1970, 2100)}-{r.randint(1, 12):02}-{r.randint(1, 28):02}"
         clock = f"{r.randrange(24):02}:{r.randrange(60):02}:{r.randrange(60):02}"
         return f'"{date}T{clock}{r.choice(("", ".25", "Z", "+01:00"))}"'
-    return str({"s": 1, "ms": 1_000, "us": 10**6}[unit or "us"] * r.randrange(2 * 10**9))
+    units = {"s": 1, "ms": 1_000, "us": 10**6, "ns": 10**9}
+    return str(units[unit or "us"] * r.randrange(2 * 10**9))
 
 
 def message(r: Random, spec: StreamSpec) -> bytes:
@@ -214,13 +251,16 @@ def _written(
     def members(*some: tuple[str, str]) -> list[tuple[str, str]]:
         return _shuffled(list(some), r) if is_odd() else list(some)
 
-    if spec.name in ("s", "deep-iso"):
-        first, second = (("at", at), ("k", key)) if spec.name == "s" else (("k", key), ("at", at))
+    if spec.name in ("s", "deep-iso", "paths"):
+        both = ("at", at), ("k", key)
+        first, second = both[::-1] if spec.name == "deep-iso" else both
         inner = _members(members(first, ("h", values[0])), r)
         outer = members(("a", _members(members(second, ("b", inner), ("t", values[1])), r)))
         outer += [("u", values[2])]
     else:
         outer = members(("k", key), ("at", at), ("t", values[0]), ("temperature", values[1]))
+        if spec.name.startswith("joined"):
+            outer.append(("u", r.choice(PART_TEXTS)))
     data = (_blank(r) + _members(outer, r) + _blank(r)).encode(errors="surrogatepass")
     data = data.replace(PLACE.encode(), r.choice(BYTES))
     if is_odd() and r.random() < 0.1:

@@ -13,12 +13,28 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 from tests.fuzz import grammar, near
-from tests.fuzz.judge import SHOWN_CHARS_MAX, judge_columns, judge_file, judge_messages
+from tests.fuzz.judge import (
+    SHOWN_CHARS_MAX,
+    judge_arrays,
+    judge_columns,
+    judge_file,
+    judge_messages,
+)
 
-Kind = Literal["json", "near", "columns", "csv"]
-KINDS: tuple[Kind, ...] = ("json", "near", "columns", "csv")
-MESSAGES = {"json": grammar.messages, "near": near.messages, "columns": near.columns}
-JUDGES = {"json": judge_messages, "near": judge_messages, "columns": judge_columns}
+Kind = Literal["json", "near", "columns", "arrays", "csv"]
+KINDS: tuple[Kind, ...] = ("json", "near", "columns", "arrays", "csv")
+MESSAGES = {
+    "json": grammar.messages,
+    "near": near.messages,
+    "columns": near.columns,
+    "arrays": near.messages,
+}
+JUDGES = {
+    "json": judge_messages,
+    "near": judge_messages,
+    "columns": judge_columns,
+    "arrays": judge_arrays,
+}
 SIZE = 1_000
 ROOT = Path(__file__).parents[2]
 

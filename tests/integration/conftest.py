@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.integration.pages import Shell, new_shell
 from tests.waiting import TEST_S_MAX
 
 from slackwater.runtime.local.broker import EmbeddedBroker, answers
@@ -14,6 +15,7 @@ HERE = Path(__file__).parent
 LONGEST_FIRST = (
     "test_drills.py",
     "test_readme.py",
+    "test_tutorial.py",
     "test_rehearse_files.py",
     "test_rehearse.py",
     "test_rehearse_forms.py",
@@ -40,6 +42,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _place(file: str) -> int:
     return LONGEST_FIRST.index(file) if file in LONGEST_FIRST else len(LONGEST_FIRST)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    """Return a user's shell in a folder with the repository's venv and its data."""
+    return new_shell(tmp_path)
 
 
 @pytest.fixture(scope="session")

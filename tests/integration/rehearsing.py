@@ -74,6 +74,34 @@ class Ran:
         assert self.code == int(not self.report["ok"]), self.shown
         for query in self.report["queries"].values():
             assert [query[what] for what in ("lost", "doubled", "uncorrected", "wrong")] == [0] * 4
+        self.as_documented()
+
+    def as_documented(self) -> None:
+        """Check what the page on results says of the fields, apart from the figures."""
+        runs: dict[tuple[str, int], list[tuple[str, str, int]]] = {}
+        epochs: dict[tuple[str, int], int] = {}
+        rows: dict[tuple[str, int, str], int] = {}
+        for line in (line for line in self.lines if "query" in line):
+            part = (line["query"], line["part"])
+            assert [*line][:5] == ["query", "part", "seq", "kind", "epoch"], line
+            epoch = epochs.setdefault(part, 0)
+            match line["kind"]:
+                case "stable" | "tentative" as label:
+                    rows[*part, label] = rows.get((*part, label), 0) + 1
+                case "boundary":
+                    assert line["keys"] == rows.pop((*part, line["label"]), 0), line
+                    start, end = line["window_start"], line["window_end"]
+                    if line["label"] == "tentative":
+                        assert line["epoch"] in (epoch, epoch + 1), line
+                        epochs[part] = line["epoch"]
+                        runs.setdefault(part, []).append((start, end, line["epoch"]))
+                    elif line["windows"] == 1:
+                        of = [run for run in runs.get(part, ()) if run[0] <= start < run[1]]
+                        single = [n for first, _, n in of if first == start]
+                        # A run may have the window, or, where windows overlap, only its start.
+                        assert line["epoch"] in (single or [0, *(n for *_, n in of)]), line
+                case "undo" | "rec_done":
+                    assert line["epoch"] == epoch, line
 
 
 def rehearse(folder: Path, deployment: str, inputs: Mapping[str, Path], *options: str) -> Ran:

@@ -4,6 +4,7 @@ The answers are computed here, by a loop over readings, so that the audit is che
 neither Spark nor the pipeline.
 """
 
+import dataclasses
 import json
 import math
 from collections import defaultdict
@@ -22,6 +23,7 @@ from slackwater.codec.results import encode_boundary, format_time
 from slackwater.model.deployment import (
     Deployment,
     FieldSpec,
+    HttpInputSpec,
     KeySpec,
     QuerySpec,
     StreamSpec,
@@ -110,7 +112,7 @@ class Setup:
         value = json.dumps(row | {"key": key, "fields": fields, "missing": []}).encode()
         self.writer.append(Names().results(self.name, "stable"), part, value, key.encode())
 
-    def boundary(self, part: int, window: int, keys: int) -> None:
+    def boundary(self, part: int, window: int, keys: int, emitted_at: int = 0) -> None:
         value = encode_boundary(
             query=self.name,
             part=part,
@@ -121,7 +123,7 @@ class Setup:
             window_end=window + SIZE,
             keys=keys,
             due_at=0,
-            emitted_at=0,
+            emitted_at=emitted_at,
         )
         append_and_wait(self.writer, (Names().results(self.name, "stable"), part), value)
 
@@ -290,6 +292,31 @@ def test_what_not_every_part_has_answered_is_not_judged(spark: SparkSession, sta
     stack.boundary(0, END, 0)  # one part alone
     report = audit(spark, stack.bootstrap, stack.deployment, stack.query, START_TIME)
     assert (report.ok, report.end_us) == (True, END)
+
+
+def test_an_answer_before_its_windows_end_is_wrong(spark: SparkSession, stack: Setup) -> None:
+    rows = fill_sources(stack)
+    stack.answer(rows, END)
+    early = max(rows)[0] + SLIDE
+    for window in range(END, early, SLIDE):
+        for part in (0, 1):
+            keys = {key: of for (at, key), of in rows.items() if at == window}
+            mine = {key: of for key, of in keys.items() if ord(key[0]) % 2 == part}
+            for key, fields in mine.items():
+                stack.row(part, window, key, fields)
+            stack.boundary(part, window, len(mine))
+    for part, emitted in ((0, early + SIZE - 1_250_000), (1, early + SIZE - 900_000)):
+        stack.boundary(part, early, 0, emitted)
+    live = {
+        name: dataclasses.replace(stream, http=HttpInputSpec())
+        for name, stream in stack.deployment.streams.items()
+    }
+    deployment = Deployment("wall", live, stack.deployment.queries)
+    report = audit(spark, stack.bootstrap, deployment, stack.query, START_TIME)
+    sentence = f"part 0: {format_time(early)} was stable 1.250 s before its end"
+    assert (report.wrong, report.findings) == (1, (sentence,))
+    report = audit(spark, stack.bootstrap, stack.deployment, stack.query, START_TIME)
+    assert report.ok, "the event time of data has no clock"
 
 
 def test_counts_windows_left_out_and_answered_twice(spark: SparkSession, stack: Setup) -> None:

@@ -48,7 +48,7 @@ async def test_killed_controllers_leave_the_others_answering_and_come_back_with_
     async with controllers(tmp_path, "a", "b", "c") as cluster:
         await request(cluster, "c", apply("climate"))
         await request(cluster, "c", JoinNode("n1", 3))
-        first = await request(cluster, "c", MoveFragment("climate", "0.a", "n1"))
+        first = await request(cluster, "c", MoveFragment("climate", "orderer.0.a", "n1"))
         view_number = (await cluster.agreed("a", "b", "c")).view_number
         async with connect([cluster.address("a")]) as client:
             cluster.kill("c")
@@ -64,7 +64,7 @@ async def test_killed_controllers_leave_the_others_answering_and_come_back_with_
         merged = await cluster.agreed("a", "b", "c")
         assert merged.view_number > view_number
         assert merged.state.live_queries() == ("doors",)
-        again = await request(cluster, "b", MoveFragment("doors", "0.a", "n1"))
+        again = await request(cluster, "b", MoveFragment("doors", "orderer.0.a", "n1"))
         assert again.response.number > first.response.number
         for name in ("a", "b", "c"):
             cluster.kill(name)
@@ -125,7 +125,7 @@ async def test_a_split_network_diverges_and_merges_and_names_what_is_overridden(
             requested = (request_all(one, "x > 1"), request_all(other, "x > 2"))
             stamps = dict(zip("ab", await asyncio.gather(*requested), strict=True))
             moves = [
-                await client.request(MoveFragment("climate", "0.a", "n1"))
+                await client.request(MoveFragment("climate", "orderer.0.a", "n1"))
                 for client in (one, other)
             ]
             assert len({m.response.number for m in moves}) == 2

@@ -28,6 +28,8 @@ def test_the_demo_shows_windows_turn_tentative_undone_and_exact(tmp_path: Path) 
     # Otherwise answers may be late, and the output must show this.
     if report["overloaded"] is None and not witness.stood_still:
         assert done.returncode == 0, done.stdout + done.stderr
+    for stage in ("Kafka", "proxies", "orderers", "aggregators (Spark)", "roots"):
+        assert f" s: {stage}" in done.stdout, "each stage of the start has its line"
     assert "tentative, without room-2" in done.stdout
     assert "undone, exact answers follow" in done.stdout
     assert "exact (corrected)" in done.stdout

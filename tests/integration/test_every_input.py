@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import json
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,7 @@ def ingest(data: Path, some: Sequence[Row]) -> None:
         writer = csv.DictWriter(file, ["node", "ts", *FIELDS])
         writer.writeheader()
         writer.writerows(some)
-    run_ingest(data, "file", path, None, None, as_now=False)
+    run_ingest(data, {"file": path}, None, None, as_now=False)
 
 
 def post(url: str, some: Sequence[Row]) -> None:
@@ -165,10 +166,19 @@ def test_every_input_has_the_same_stable_results(tmp_path: Path, mosquitto: Mosq
                     lambda name=name: len(stable(transport, name)) >= windows,  # type: ignore[misc]
                     f"all windows of {name} but the last are stable",
                 )
+            # A file ends, and its last window with it; no other input says that it has ended.
+            minutes = Counter(row["ts"] * 1_000 // MINUTE_US for row in some)
+            eventually(
+                lambda: len(stable(transport, "file")) == len(minutes),
+                "the last window of the file is stable",
+            )
             results = {name: stable(transport, name) for name in INPUTS}
         finally:
             stack.stop()
     assert sum(f["temperature"]["count"] for f in results["json"].values()) > READINGS - 20
+    (ended,) = results["file"].keys() - results["json"].keys()
+    assert ended == max(results["file"])
+    assert results["file"].pop(ended)["temperature"]["count"] == minutes[max(minutes)]
     for name in EQUAL:
         assert results[name] == results["json"], name
     divided = results["divided"]

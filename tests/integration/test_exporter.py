@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.counted import TOPIC, Sender
-from tests.integration.test_query_changes import EACH, HALVED, STREAMS, Up
+from tests.integration.test_query_changes import STREAMS, Up
 from tests.making import make_topics
 from tests.ports import free_port
 from tests.waiting import eventually
@@ -19,6 +19,8 @@ from slackwater.runtime.local.broker import EmbeddedBroker
 
 pytestmark = [pytest.mark.slow]
 
+EACH = "  first: {from: [lab], bound: 2s, replicas: 1}\n"
+HALVED = "  second: {from: [lab], where: x % 2 = 0, bound: 2s, replicas: 1}\n"
 OF_SECOND = ('query="second"', "/second.")
 
 

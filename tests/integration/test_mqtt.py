@@ -20,8 +20,10 @@ from tests.integration.test_proxy_process import Stage, kill, now_us
 from tests.mosquitto import Mosquitto, require
 from tests.waiting import WAIT_S_MAX, eventually
 
+from slackwater.cli.send import GeneratedReadings, SendingSchedule
+from slackwater.cli.send_mqtt import MqttPublisher
 from slackwater.deployment.parse import load_deployment
-from slackwater.judge.readings import read_stream
+from slackwater.judge.readers.files import read_stream
 from slackwater.model.deployment import KeySpec, TimeSpec
 from slackwater.model.names import Names
 from slackwater.model.records import Kind
@@ -222,6 +224,20 @@ def test_real_readings_make_the_same_source_log_as_their_file(
     eventually(lambda: stage.detail("climate", "readings") >= len(wanted))
     eventually(lambda: len(columns(stage, "climate")) >= len(wanted))
     assert columns(stage, "climate") == wanted
+
+
+def test_generated_readings_of_send_arrive_each_once(stage: Stage) -> None:
+    spec = load_deployment(stage.folder / "d.yaml").streams["counted"]
+    stage.proxy("counted")
+    eventually(lambda: stage.detail("counted", "connected") == 1)
+    made = GeneratedReadings(spec, SendingSchedule(1_000.0), 3, now_us()).columns(0, 90)
+    with MqttPublisher(spec, now_us()) as publisher:
+        publisher.send(made)
+        publisher.flush()
+    eventually(lambda: len(columns(stage, "counted")) >= 90)
+    wanted = zip(made["at"], made["$device"], made["t"], strict=True)
+    assert sorted(columns(stage, "counted")) == sorted(wanted)
+    assert quarantined(stage, "counted") == []
 
 
 def test_any_bytes_on_any_topic_end_in_a_reading_or_in_quarantine(

@@ -145,7 +145,8 @@ def test_one_that_keeps_all_it_reads_is_built_anew_beside_the_others_and_loses_n
     assert FAILURES not in latest["root/well.0"].detail
 
 
-@pytest.mark.slow
+# Its short form: tests/unit/runtime/local/test_draining.py decides by the same figures.
+@pytest.mark.drill
 @pytest.mark.parametrize("stack", [LEAK_READINGS], indirect=True)
 def test_a_leak_that_only_the_memory_of_the_process_shows_drains_the_host(
     stack: StackThread, tmp_path: Path

@@ -58,6 +58,12 @@ streams:
     time: {field: at, unit: us}
     fields: [temperature]
     expect_every: 1h  # nothing is promised by the clock while the test runs, however slowly
+  carried:
+    topic: {name: carried-readings, format: json}
+    key: {from: record}
+    time: {from: record}
+    fields: [temperature]
+    expect_every: 1h
   full: {key: {column: mote}, time: {column: at, unit: us}, fields: [x]}
   nowhere:
     topic: {name: no-such-topic, format: json}
@@ -68,7 +74,7 @@ streams:
   wrong: {key: {column: node}, time: {column: ts, unit: ms}, fields: [pressure]}
 queries:
   climate:
-    from: [killed, beside, silenced, twice, other, lab, quiet, full, nowhere, wrong]
+    from: [killed, beside, silenced, twice, other, lab, quiet, carried, full, nowhere, wrong]
     window: {size: 60s}
     aggregate: [count]
     bound: 2s
@@ -170,6 +176,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         transport = KafkaTransport(broker.bootstrap)
         ensure_topics(broker.bootstrap, topics_for(["lab"], []), WAIT_S_MAX)
         own = [TopicLayout("lab-readings", 2, {}), TopicLayout("quiet-readings", 2, {})]
+        own.append(TopicLayout("carried-readings", 1, {"message.timestamp.type": "LogAppendTime"}))
         ensure_topics(broker.bootstrap, own, WAIT_S_MAX)
         listener = HeartbeatListener(transport).start()
         made = Stage(broker, folder, transport, listener)
@@ -221,7 +228,7 @@ def test_killed_in_the_middle_and_restarted_nothing_is_lost_or_doubled(stage: St
         records = stage.records(stream)
         assert sum(record.kind is Kind.START for _, _, record in records) == 3
     from slackwater.deployment.parse import load_deployment
-    from slackwater.judge.readings import read_stream  # the line-by-line reader, as the oracle
+    from slackwater.judge.readers.files import read_stream  # the line-by-line reader, as the oracle
 
     spec = load_deployment(stage.folder / "d.yaml").streams["killed"]
     wanted = [r.stime for r in read_stream(spec, ROOM).until(until).accepted]
@@ -333,11 +340,13 @@ def test_a_topic_of_json_with_bad_messages_and_a_kill(stage: Stage) -> None:
     some(100, 1)
     stage.proxy("lab")
     eventually(lambda: len(stage.readings("lab.1")) == 100 and len(stage.readings("lab.0")) == 400)
-    assert stage.counts("lab") == {"malformed": 2, "late": 1, "future": 1}
+    assert stage.counts("lab") == {"malformed": 2, "late": 1, "ahead": 1}
     entries = [
         orjson.loads(raw.value) for raw in read_to_end(stage.transport, ("sw.quarantine.lab", 0))
     ]
-    assert {e["position"] for e in entries} == {"0:200", "0:201", "0:202", "0:203"}
+    places, ids = zip(*(e["position"].split("@") for e in entries), strict=True)
+    assert {*places} == {"0:200", "0:201", "0:202", "0:203"}
+    assert len({*ids}) == 1, "the id of the topic"
     assert {e["stream"] for e in entries} == {"lab"}
     # It is running and has read everything, so its boundary follows the clock (trace-10).
     read_at = now_us()
@@ -363,6 +372,45 @@ def test_with_expect_every_a_partition_that_never_held_a_record_follows(stage: S
     producer.flush()
     eventually(lambda: stage.accepted("quiet.0")[-1].boundary == at + 90_000)
     eventually(lambda: stage.accepted("quiet.1")[-1].boundary == at + 60_000)
+
+
+def test_keys_and_times_are_those_of_the_records_of_a_topic(stage: Stage) -> None:
+    """Of a topic whose broker sets the times, over a kill of the proxy."""
+    stage.clock(WallClock())
+    producer = Producer({"bootstrap.servers": stage.bootstrap})
+    before_us = now_us() // 1_000 * 1_000
+    for key in (b"kitchen", b"hall", None, b"\xff"):
+        producer.produce("carried-readings", b'{"temperature":1}', key, partition=0, timestamp=5)
+    producer.flush()
+    process = stage.proxy("carried")
+    eventually(lambda: len(stage.readings("carried.0")) == 2)
+    kill(process)
+    producer.produce("carried-readings", b'{"temperature":2}', b"kitchen", partition=0, timestamp=6)
+    producer.flush()
+    stage.proxy("carried")
+    eventually(lambda: len(stage.readings("carried.0")) == 3)
+    stimes = stage.readings("carried.0")
+    assert before_us <= min(stimes) <= max(stimes) <= now_us()
+    assert stimes == sorted(stimes)
+    keys = [key for record in stage.accepted("carried.0") for key in keys_of(record)]
+    assert keys == ["kitchen", "hall", "kitchen"]
+    eventually(lambda: stage.counts("carried") == {"malformed": 2})
+    entries = [
+        orjson.loads(raw.value)
+        for raw in read_to_end(stage.transport, ("sw.quarantine.carried", 0))
+    ]
+    assert {e["position"].partition("@")[0]: e["detail"] for e in entries} == {
+        "0:2": "key: its record has none",
+        "0:3": "key: that of its record is not UTF-8",
+    }
+
+
+def keys_of(record: SourceRecord) -> list[str]:
+    """Return the key of each reading of a record."""
+    if record.columns is None or not record.readings:
+        return []
+    columns = record.columns.load()
+    return [columns.keys[i] for i in columns.key_index.tolist()]
 
 
 def test_a_full_spool_makes_the_sensor_wait_and_loses_nothing(stage: Stage) -> None:

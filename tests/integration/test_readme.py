@@ -1,9 +1,9 @@
-"""The README's commands, run unchanged and in its order, as by a user: a shell, a terminal.
+"""The commands of the README and of its page of steps, run unchanged and in their order: a shell.
 
-Every code block of the page is run here or listed below by name; a new block fails the test until
-it is. Replaced are the broker's port and the files that the page calls ``monday-1.csv`` and
+Every code block of both pages is run here or listed below by name; a new block fails the test until
+it is. Replaced are the broker's port and the files that the steps call ``monday-1.csv`` and
 ``monday-2.csv.gz``. The output of commands without an end is read until it has the content that the
-page shows; they are then interrupted with Ctrl-C.
+page shows; they are then interrupted with Ctrl-C. One start of ``slackwater up`` serves both pages.
 
 `slackwater up` runs with a umask of 0: its files must nevertheless be private.
 """
@@ -11,30 +11,34 @@ page shows; they are then interrupted with Ctrl-C.
 from __future__ import annotations
 
 import contextlib
-import gzip
-import json
-import os
-import pty
 import re
-import select
-import shutil
-import signal
-import subprocess
+import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from ruamel.yaml import YAML
+from confluent_kafka import Consumer, TopicPartition
 from tests.files import paths
+from tests.integration.pages import (
+    Page,
+    Shell,
+    bootstrap_in,
+    commands,
+    has_shown,
+    is_up,
+    merged,
+    shell_of,
+)
 from tests.integration.rehearsing import REHEARSED_S_MAX, ROOMS, Ran
 from tests.waiting import WAIT_S_MAX
 from tests.witness import Witness
 
+from slackwater.cli.rehearse.plan import make_plan
 from slackwater.client.follow import KINDS
 from slackwater.deployment.parse import load_deployment
 from slackwater.runtime.local.datadir import read_run
@@ -43,172 +47,10 @@ pytestmark = [pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+STEPS = (ROOT / "docs/howto/your-own-data.md").read_text()
+READING = (ROOT / "docs/howto/read-results.md").read_text()
 EXCEPTED = ("make demo", "make images", "docker compose", "127.0.0.1:9092")
 """For a developer's machine or containers: tests/integration/test_demo.py and tests/e2e."""
-REPLAYED_S = 17 * 60
-"""Seconds of each file; at 60 times the speed, until a second after the silence of the example."""
-
-
-@dataclass(frozen=True)
-class Block:
-    language: str
-    text: str
-
-
-BLOCKS = [
-    Block(language, text)
-    for language, text in re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
-    if language and not any(name in text for name in EXCEPTED)
-]
-
-
-class Page:
-    """The blocks of the page in their order; each is used once."""
-
-    def __init__(self) -> None:
-        self._left = list(BLOCKS)
-
-    def take(self, language: str, containing: str) -> str:
-        assert self._left, f"no block is left that has {containing}"
-        block = self._left.pop(0)
-        assert block.language == language, f"{block} is not run by this test"
-        assert containing in block.text, f"{block} is not run by this test"
-        return block.text
-
-    def ends(self) -> None:
-        assert self._left == []
-
-
-def inline(beginning: str) -> str:
-    """Return a command inside a sentence."""
-    (found, *_) = re.findall(rf"`({re.escape(beginning)}[^`]*)`", README)
-    return str(found)
-
-
-class Shell:
-    """A user's shell in a folder, with the venv on its path."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        kept = {name: os.environ[name] for name in os.environ if not name.startswith("SLACKWATER_")}
-        bin_dir = str(Path(sys.executable).parent)
-        self._env = kept | {"PATH": f"{bin_dir}:{os.environ['PATH']}", "PYTHONUNBUFFERED": "1"}
-
-    def run(self, command: str, within_s: float = WAIT_S_MAX) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["bash", "-euc", command],
-            cwd=self.folder,
-            env=self._env,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=within_s,
-        )
-
-    @contextlib.contextmanager
-    def started(self, *command: str, umask: int = -1) -> Iterator[Terminal]:
-        """Run it in a terminal, in the background; Ctrl-C at the end."""
-        ours, its = pty.openpty()
-        process = subprocess.Popen(
-            # A test run that was started in the background ignores Ctrl-C, and a child inherits
-            # this.
-            ["env", "--default-signal=INT", *command],
-            cwd=self.folder,
-            env=self._env,
-            stdin=subprocess.DEVNULL,
-            stdout=its,
-            stderr=its,
-            start_new_session=True,
-            umask=umask,
-        )
-        os.close(its)
-        terminal = Terminal(process, ours)
-        try:
-            yield terminal
-        finally:
-            terminal.interrupt()
-            os.close(ours)
-
-
-class Terminal:
-    """The output of a command so far, as lines."""
-
-    def __init__(self, process: subprocess.Popen[bytes], descriptor: int) -> None:
-        self.process = process
-        self._descriptor = descriptor
-        self._written = b""
-
-    @property
-    def shown(self) -> str:
-        return self._written.decode(errors="replace")
-
-    @property
-    def lines(self) -> list[str]:
-        return self.shown.splitlines()[: self._written.count(b"\n")]
-
-    def wait_for(self, holds: Callable[[list[str]], bool], within_s: float) -> list[str]:
-        deadline = time.monotonic() + within_s
-        while not holds(self.lines):
-            assert time.monotonic() < deadline, f"waited in vain; it wrote:\n{self.shown[-3000:]}"
-            if not self._read(0.2):
-                assert holds(self.lines), f"it ended; it wrote:\n{self.shown[-3000:]}"
-        return self.lines
-
-    def interrupt(self) -> None:
-        """Send Ctrl-C to all processes of a command, as a terminal does."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGINT)
-        deadline = time.monotonic() + WAIT_S_MAX
-        while self.process.poll() is None and time.monotonic() < deadline:
-            self._read(0.1)
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-            pytest.fail(f"it did not end at Ctrl-C; it wrote:\n{self.shown[-3000:]}")
-
-    def _read(self, within_s: float) -> bool:
-        """Read the available output; return False at its end."""
-        readable, _, _ = select.select([self._descriptor], [], [], within_s)
-        if not readable:
-            return True
-        try:
-            piece = os.read(self._descriptor, 65_536)
-        except OSError:  # so a terminal ends
-            return False
-        self._written += piece
-        return bool(piece)
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    if shutil.which("kcat") is None:
-        lacking = "kcat is missing: apt-get install kcat"
-        if os.environ.get("CI"):
-            pytest.fail(lacking)
-        pytest.skip(lacking)
-    (tmp_path / ".venv").symlink_to(Path(sys.prefix))
-    for name, room in (("monday-1.csv", "room-1"), ("monday-2.csv.gz", "room-2")):
-        with gzip.open(ROOMS[room], "rt") as complete:
-            header, *lines = complete.readlines()
-        end = int(lines[0].split(",")[0]) + REPLAYED_S * 1000
-        # Both from one node: a join pairs readings of equal keys.
-        cut = [line.replace(",2,", ",1,", 1) for line in lines if int(line.split(",")[0]) < end]
-        opened = gzip.open if name.endswith(".gz") else open
-        with opened(tmp_path / name, "wt") as part:
-            part.writelines([header, *cut])
-    return Shell(tmp_path)
-
-
-def merged(*texts: str) -> str:
-    """Merge several snippets into one file, as a user does."""
-    yaml = YAML(typ="safe")
-    complete: dict[str, Any] = {}
-    for text in texts:
-        for name, value in yaml.load(text).items():
-            complete[name] = (
-                {**complete.get(name, {}), **value} if isinstance(value, dict) else value
-            )
-    return json.dumps(complete)  # which is YAML
 
 
 def stable_rows(lines: list[str]) -> list[dict[str, Any]]:
@@ -223,23 +65,28 @@ def stable_rows(lines: list[str]) -> list[dict[str, Any]]:
     return found
 
 
-def is_up(lines: list[str]) -> bool:
-    return any(line.startswith("up: ") for line in lines)
-
-
-def bootstrap_in(lines: list[str]) -> str:
-    (found,) = [line.split()[1] for line in lines if line.startswith("bootstrap ")]
-    return found
-
-
 def rehearsed(shell: Shell, command: str) -> None:
     with Witness(shell.folder) as witness:
-        done = shell.run(command, REHEARSED_S_MAX)
+        done = shell.run(f"{command} --report report.json", REHEARSED_S_MAX)
     report = orjson.loads((shell.folder / "report.json").read_bytes())
     lines = [orjson.loads(x) for x in (shell.folder / "results.jsonl").read_bytes().splitlines()]
     ran = Ran(done.returncode, done.stdout + done.stderr, report, lines, witness.stood_still)
     ran.agreed()
+    assert_each_stage_is_shown(done.stdout)
     assert {"stable", "tentative", "undo", "rec_done"} <= ran.kinds("climate")
+    if done.returncode == 0:
+        assert "all results equal the batch computation" in done.stdout
+
+
+def assert_each_stage_is_shown(printed: str) -> None:
+    """Check that a start prints each stage when it is ready."""
+    stages = ("Kafka", "proxies", "orderers", "aggregators (Spark)", "roots")
+    lacking = [
+        each
+        for each in stages
+        if not re.search(rf"ready after +[\d.]+ s: {re.escape(each)}", printed)
+    ]
+    assert lacking == [], printed
 
 
 def other_eyes(path: Path) -> list[Path]:
@@ -252,39 +99,75 @@ def other_eyes(path: Path) -> list[Path]:
     return found
 
 
-def test_every_command_of_the_readme(shell: Shell) -> None:
-    page, folder = Page(), shell.folder
-    deployment = folder / "rooms.yaml"
-    rooms, rehearsal = page.take("yaml", "apiVersion"), page.take("sh", "slackwater rehearse")
-    deployment.write_text(rooms)
+def test_every_command_of_the_readme_and_its_steps(shell: Shell) -> None:
+    readme, steps = Page(README, EXCEPTED), Page(STEPS, EXCEPTED)
+    begun = shell.run(readme.take("sh", "slackwater init"))
+    assert begun.returncode == 0, begun.stderr
+    shell.folder = folder = shell.folder / "rooms"
+    assert load_deployment(folder / "drafted.yaml").streams.keys() == {"room-1", "room-2"}
 
+    deployment = folder / "rooms.yaml"
+    deployment.write_text(readme.take("yaml", "apiVersion"))
+    rehearsal, up, ingest = commands(readme.take("sh", "slackwater rehearse"))
+    looks = commands(readme.take("sh", "slackwater watch"))
+    readme.ends()
     rehearsed(shell, rehearsal)
 
-    up = page.take("sh", "slackwater up")
-    lab, produce = page.take("yaml", "lab-readings"), page.take("sh", "kcat -P")
+    rooms = steps.take("yaml", "apiVersion")
+    deployment.write_text(rooms)
+    can_be_planned(deployment, steps.take("sh", "slackwater rehearse"))
+    assert commands(steps.take("sh", "slackwater up")) == [up]
+    of_steps = ingest.replace("room-1.csv.gz", "monday-1.csv").replace("room-2.csv", "monday-2.csv")
+    assert steps.inline("slackwater ingest") == of_steps
+    lab, produce = steps.take("yaml", "lab-readings"), steps.take("sh", "kcat -P")
     reading = [
-        shell_of(page.take("sh", "kcat -C")),
-        python_of(page.take("python", "confluent_kafka")),
-        python_of(page.take("python", "slackwater.Client")),
+        shell_of(steps.take("sh", "kcat -C")),
+        python_of(steps.take("python", "confluent_kafka")),
+        python_of(steps.take("python", "slackwater.Client")),
+        python_of(Page(READING).take("python", "slackwater.Client")),
     ]
-    built_on, changing = page.take("yaml", "pairs"), page.take("sh", "slackwater query apply")
-    page.ends()
+    built_on, changing = steps.take("yaml", "pairs"), steps.take("sh", "slackwater query apply")
+    steps.take("sh", "slackwater backfill")  # test_backfill.py runs it, over fewer readings
+    steps.ends()
     deployment.write_text(merged(rooms, lab))
     names = set(load_deployment(deployment).queries)
 
-    # One start for steps 3 to 7; test_stack.py shows that a second one continues.
+    # One start for both pages; test_stack.py shows that a second one continues.
     with shell.started("bash", "-c", up, umask=0) as terminal:
         bootstrap = bootstrap_in(terminal.wait_for(is_up, WAIT_S_MAX))
         run = read_run(folder / ".slackwater")
         assert run is not None
         assert bootstrap == run.bootstrap
+        assert_each_stage_is_shown("\n".join(terminal.lines))
         port = bootstrap.rpartition(":")[2]
-        uses(shell, produce.replace("PORT", port), [part(port) for part in reading], names)
+        done = shell.run(ingest)
+        assert re.findall(r"is passed to proxy/(room-\d)", done.stdout) == ["room-1", "room-2"], (
+            done
+        )
+        uses(shell, produce.replace("PORT", port), [part(port) for part in reading], names, looks)
+        assert_sent_one_by_one(bootstrap, "lab-readings")
         # test_rehearse_forms.py checks their results; here, all of it must run.
         deployment.write_text(merged(rooms, lab, built_on))
         changes_queries(shell, changing, set(load_deployment(deployment).queries) - names)
         assert other_eyes(folder / ".slackwater") == []
     assert terminal.process.returncode == 0, terminal.shown
+
+
+def can_be_planned(deployment: Path, block: str) -> None:
+    """Check a rehearsal with the page's options, without running it: the README's is run."""
+    _, command = commands(block)
+    given = shlex.split(command.partition("rehearse ")[2])[1:]
+    options = [(a, b) for a, b in zip(given[::2], given[1::2], strict=True)]
+    plan = make_plan(
+        load_deployment(deployment),
+        {f"room-{n}": ROOMS[f"room-{n}"] for n in (1, 2)},
+        speed=float(dict(options)["--speed"]),
+        duration_us=20_000_000,
+        faults=[text for name, text in options if name == "--fault"],
+        seed=0,
+        processes=["orderer/climate.0.a"],
+    )
+    assert [fault.verb for fault in plan.faults] == ["silence", "kill"]
 
 
 def changes_queries(shell: Shell, commands: str, added: set[str]) -> None:
@@ -301,22 +184,18 @@ def changes_queries(shell: Shell, commands: str, added: set[str]) -> None:
     assert "pairs" in shell.run(there).stdout
 
 
-def shell_of(text: str) -> Callable[[str], list[str]]:
-    return lambda port: ["bash", "-c", text.replace("PORT", port)]
-
-
 def python_of(text: str) -> Callable[[str], list[str]]:
     return lambda port: [sys.executable, "-c", text.replace("PORT", port)]
 
 
-def uses(shell: Shell, produce: str, reading: list[list[str]], names: set[str]) -> None:
-    """Run steps 4 to 6 and the commands of the table on the running deployment."""
-    ingest = inline("slackwater ingest room-1")
-    for command in (ingest, ingest.replace("-1", "-2").replace(".csv", ".csv.gz")):
-        done = shell.run(command)
-        assert "is passed to proxy/room-" in done.stdout, done.stderr
+def uses(
+    shell: Shell, produce: str, reading: list[list[str]], names: set[str], looks: list[str]
+) -> None:
+    """Run steps 4 to 6, what the README looks at, and other commands on the running deployment."""
+    watch, follow, status = looks
     for command, watermark_made in (
-        ("slackwater status", {"proxy/lab ", "root/climate.0 "}),
+        (status, {"climate ", "lab ", " UTC", "proxies, "}),
+        ("slackwater quarantine lab", {" in quarantine"}),
         ("slackwater query list", names),
         ("slackwater query show climate", {'"bound_us": 2000000'}),
         ("slackwater topics --deployment rooms.yaml", {"all topics of"}),
@@ -325,27 +204,58 @@ def uses(shell: Shell, produce: str, reading: list[list[str]], names: set[str]) 
         done = shell.run(command)
         assert [what for what in watermark_made if what not in done.stdout] == [], done.stdout
 
-    followed, kcat, consumer, client = (inline("slackwater results climate"), *reading)
+    kcat, consumer, client, answers = reading
     with contextlib.ExitStack() as stack:
         # kcat handles Ctrl-C and ends with 0, after which bash would go on without the trap.
-        repeated = f"trap exit INT; while {produce.strip()}; do sleep 1; done"
-        produced = stack.enter_context(shell.started("bash", "-c", repeated))
-        results, rows, other, snippet, lab = (
+        produced = stack.enter_context(shell.started("bash", "-c", f"trap exit INT; {produce}"))
+        results, board, rows, other, snippet, printed, lab = (
             stack.enter_context(shell.started(*command))
             for command in (
-                ["bash", "-c", followed],
+                ["bash", "-c", follow],
+                ["bash", "-c", watch],
                 kcat,
                 consumer,
                 client,
+                answers,
                 ["slackwater", "results", "lab-minutes", "--follow", "--kind", "stable"],
             )
         )
         rows.wait_for(lambda lines: bool(stable_rows(lines)), WAIT_S_MAX)
         other.wait_for(lambda lines: bool(stable_rows(lines)), WAIT_S_MAX)
-        for terminal in (results, snippet):
-            terminal.wait_for(
-                lambda lines: any(line.startswith("stable ") for line in lines), WAIT_S_MAX
-            )
+        results.wait_for(partial(has_shown, "  exact"), WAIT_S_MAX)
+        snippet.wait_for(partial(has_shown, "stable "), WAIT_S_MAX)
+        printed.wait_for(partial(has_shown, "exact "), WAIT_S_MAX)
         assert {line.split()[0] for line in snippet.lines} <= KINDS
+        for text in ("climate: temperature avg", " exact", "hall"):
+            board.wait_for(partial(has_shown, text), WAIT_S_MAX)
         lab.wait_for(lambda lines: any(" m7 " in line for line in lines), WAIT_S_MAX)
         assert produced.process.poll() is None, produced.shown
+    drafted = shell.run("slackwater init lab-readings").stdout
+    for line in ("topic: {name: lab-readings, format: json}", "field: mote}", "unit: us}"):
+        assert line in drafted
+
+
+def assert_sent_one_by_one(bootstrap: str, topic: str) -> None:
+    """Check that the page's producer sends each reading when it is made, not many at once."""
+    stamps = broker_timestamps(bootstrap, topic)
+    assert len(stamps) >= 2
+    assert len(set(stamps)) == len(stamps), stamps
+
+
+def broker_timestamps(bootstrap: str, topic: str) -> list[int]:
+    """Return the timestamps in ms of all records of a topic's only partition."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "stamps"})
+    try:
+        partition = TopicPartition(topic, 0, 0)
+        _, end = consumer.get_watermark_offsets(partition, timeout=WAIT_S_MAX)
+        consumer.assign([partition])
+        found: list[int] = []
+        deadline = time.monotonic() + WAIT_S_MAX
+        while len(found) < end and time.monotonic() < deadline:
+            for message in consumer.consume(1000, 1.0):
+                assert message.error() is None, message.error()
+                found.append(message.timestamp()[1])
+        assert len(found) == end
+        return found
+    finally:
+        consumer.close()

@@ -25,6 +25,7 @@ from slackwater.deployment.parse import load_deployment
 from slackwater.runtime.local.broker import EmbeddedBroker
 from slackwater.runtime.local.stack import StackOptions
 from slackwater.runtime.local.stack_thread import StackThread
+from slackwater.runtime.service.registry import Registry
 
 pytestmark = [pytest.mark.slow]
 
@@ -154,6 +155,14 @@ def test_a_source_that_is_cut_off_costs_nothing_but_time(
     listener.wait(lambda records: records[-1]["kind"] != "undo", "all is replaced")
     sources.stop()
     records = listener.stop()
+
+    # The start is no failure (trace-49): nothing is due before all processes were ready.
+    (begin_us,) = Registry(stack.stack.transport).begins().values()
+    before = [r for r in records if "due_at" in r and microseconds(r["emitted_at"]) < begin_us]
+    due = [microseconds(r["due_at"]) for r in records if "due_at" in r and r not in before]
+    assert {record["kind"] for record in before} <= {"stable", "boundary"}
+    assert {record.get("label", "stable") for record in before} <= {"stable"}
+    assert begin_us <= min(due) < max(due)
 
     _, undone = judge(records)
     exact = counted(records)

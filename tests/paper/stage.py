@@ -241,6 +241,8 @@ class Orderer:
     """Counters of a step: turns, and requests for the ends of logs."""
     others: Sequence[OrdererState] = ()
     """State records of other queries' orderers."""
+    observe: Callable[[Record], None] = staticmethod(lambda _: None)
+    """Called with each record that is read, before the session gets it."""
     _peers: Sequence[Orderer] = ()
 
     def __init__(
@@ -360,6 +362,7 @@ class Orderer:
             if self.receives(of):
                 for offset, record in of.read(self._read[at], self.records_per_read):
                     self._read[at] = offset + 1
+                    self.observe(record)
                     self.session.receive(at, offset, record)
         wanted, self._positions_wanted = self._positions_wanted, ()
         if wanted:
@@ -385,6 +388,7 @@ class Orderer:
                 break
             for (line, at), offset in self.session.wanted().items():
                 for place, record in self.inputs[at].read(offset, self.caught_up_per_read):
+                    self.observe(record)
                     self.session.catch_up(line, at, place, record)
                 self._has_caught_up(line, at)
             effects = self.session.step(now)
@@ -482,6 +486,11 @@ class Emitted:
 class Root:
     """One copy of the root over some orderers, and its committed transactions."""
 
+    commit_ms = 0.0
+    """How long a transaction takes; the time passes during a step."""
+    observe: Callable[[Record], None] = staticmethod(lambda _: None)
+    """Called with each record that is read, before the session gets it."""
+
     def __init__(
         self,
         orderers: Sequence[Orderer],
@@ -572,7 +581,9 @@ class Root:
         """Let the live consumer read to the ends."""
         for at, records in self._logs.items():
             while (offset := self._read[at]) < len(records):
-                self.session.receive(at, offset, self._read_as(records[offset], offset))
+                record = self._read_as(records[offset], offset)
+                self.observe(record)
+                self.session.receive(at, offset, record)
                 self._read[at] = offset + 1
 
     def step(self, now_ms: float, *, transactions_max: int = 1_000) -> list[Emitted]:
@@ -583,8 +594,11 @@ class Root:
                 records = self._logs[at]
                 for offset in range(wanted, min(wanted + 200, len(records))):
                     record = self._read_as(records[offset], offset)
+                    self.observe(record)
                     self.session.catch_up(line, at, offset, record)
             effects = self.session.step(round(now_ms * MS))
+            if any(isinstance(effect, Commit) for effect in effects):
+                now_ms += self.commit_ms
             self._carry_out(effects, now_ms)
             if not effects and not self.session.busy:
                 break

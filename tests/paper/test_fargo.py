@@ -20,7 +20,7 @@ from tests.deltamap import DeltaMap
 from tests.paper.stage import FIELDS, MS, Orderer, Root, Settings, Source, aggregated, label
 from tests.window_starts import starts_covering
 
-from slackwater.codec.results import AGGREGATES, AggregateColumns
+from slackwater.codec.aggregates import AGGREGATES, AggregateColumns
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.records import (
     DeltaRecord,

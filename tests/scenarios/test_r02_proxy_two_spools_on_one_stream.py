@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.proxy_world import S, World
+from tests.proxy_world import AHEAD, S, World
 
 from slackwater.proxy.spool import Spool
 
 
 def test_unaccepted_readings_follow_the_other_spools_under_new_ids(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = World(tmp_path, spec=AHEAD)
     first = world.sensors("a")
     world.ingest([1100, 1101, 1102], "mine")
     first._spooled.log.append = lambda *_: None  # type: ignore[method-assign]
@@ -39,7 +39,7 @@ def test_unaccepted_readings_follow_the_other_spools_under_new_ids(tmp_path: Pat
 
 
 def test_what_the_other_spools_promise_forbids_is_superseded_and_counted(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = World(tmp_path, spec=AHEAD)
     first = world.sensors("a")
     world.ingest([1001, 1002, 1100], "mine")
     first._spooled.log.append = lambda *_: None  # type: ignore[method-assign]
@@ -62,7 +62,7 @@ def test_what_the_other_spools_promise_forbids_is_superseded_and_counted(tmp_pat
 @pytest.mark.parametrize("hinted", [False, True])
 def test_own_readings_that_were_accepted_are_not_sent_again(tmp_path: Path, hinted: bool) -> None:
     """This also holds where the log is not read, because a hint has its position."""
-    world = World(tmp_path)
+    world = World(tmp_path, spec=AHEAD)
     first = world.sensors("a")
     world.ingest([1100, 1101], "mine")
     first._spooled.acknowledge = lambda: None  # type: ignore[method-assign]
@@ -84,7 +84,7 @@ def test_a_report_that_comes_while_another_is_noted_is_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reports arrive in the writer's thread; storing one in the spool takes milliseconds."""
-    world = World(tmp_path)
+    world = World(tmp_path, spec=AHEAD)
     proxy = world.sensors("a")
     world.ingest([1100, 1101], "mine")
     monkeypatch.setattr(proxy._spooled, "acknowledge", lambda: None)
@@ -109,7 +109,7 @@ def test_a_record_delivered_after_another_spool_s_start_is_kept(tmp_path: Path) 
 
     The heartbeat that reports this may not have arrived yet (rule-6).
     """
-    world = World(tmp_path)
+    world = World(tmp_path, spec=AHEAD)
     first = world.sensors("a")
     context = world.contexts[-1]
     world.sensors("b")
@@ -130,7 +130,7 @@ def test_a_record_delivered_after_another_spool_s_start_is_kept(tmp_path: Path) 
 
 def test_a_zombie_s_records_disturb_nobody(tmp_path: Path) -> None:
     """The successor finds them between its own records, checks them, and continues."""
-    world = World(tmp_path)
+    world = World(tmp_path, spec=AHEAD)
     first = world.sensors("a")
     second = world.sensors("a")
     (late,) = first.logs[0].core.flush(first.logs[0].inc, world.now_us)

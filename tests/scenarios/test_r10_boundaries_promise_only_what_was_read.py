@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.proxy_world import SPEC, S, World, anchored, grids
+from tests.topic_world import replace_broker
 
 from slackwater.codec import decode_source
 from slackwater.model.deployment import TopicSpec
@@ -19,6 +20,7 @@ from slackwater.primitives.windows import Grid
 from slackwater.proxy.shell import Silence
 from slackwater.proxy.topic import input as topic_input
 from slackwater.proxy.topic.client import Fetched, Notice
+from slackwater.runtime.logs.described import TopicState
 from slackwater.runtime.logs.transport import read_to_end
 
 
@@ -102,6 +104,8 @@ class Client:
     """Responds to a request for end offsets; no response by default."""
     paused: int = 0
     """The number of pauses."""
+    metadata: int = 0
+    """The number of metadata responses."""
 
     def assign(self, _: object) -> None: ...
 
@@ -116,6 +120,9 @@ class Client:
         return brought
 
     def release(self) -> None: ...
+
+    def metadata_count(self) -> int:
+        return self.metadata
 
     def close(self) -> None: ...
 
@@ -146,15 +153,9 @@ class Fed:
 
     def __post_init__(self) -> None:
         self.world.broker.create_topic(THEIRS.name, self.partitions)
-        for name in (*(f"sw.source.room.{p}" for p in range(self.partitions)), "sw.registry"):
-            self.world.broker.create_topic(name)
-        for name, stand_in in {
-            "partition_count": lambda *_: self.partitions,
-            "ensure_topics": lambda *_: None,
-            "open_client": lambda *_: self.client,
-            "ThreadPoolExecutor": lambda *_, **__: AtOnce(),
-        }.items():
-            self.monkeypatch.setattr(topic_input, name, stand_in)
+        self.world.broker.create_topic("sw.registry")
+        self.world.topics.states[THEIRS.name] = TopicState("first", self.partitions)
+        replace_broker(self.monkeypatch, self.world.broker, lambda: self.client, AtOnce)
         self.client.ends = self.ends
         self.proxy = topic_input.TopicInput(self.world.context(), THEIRS)
 
@@ -304,7 +305,7 @@ def test_a_log_that_followed_the_clock_goes_on_by_its_readings(
     world.spec = replace(world.spec, expect_every_us=5 * S, learns_gaps=learns_gaps)
     successor = topic_input.TopicInput(world.context(), THEIRS)
     successor.begin()
-    world.run(successor, 10)
+    world.run(successor, 15)
     assert fed.log()[-1].boundary == watermark_made, (
         "kept, and the clock no longer advances the watermark"
     )

@@ -14,7 +14,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.proxy_world import LOG, STREAM, World
+from tests.proxy_world import AHEAD, LOG, STREAM, World
 
 from slackwater.model.records import Gap, Kind, SourcePosition, SourceRecord
 from slackwater.protocols.dpc.source.scan import LogScan
@@ -54,7 +54,7 @@ def reader(*, strict: bool) -> SourceCursor:
 
 @pytest.mark.parametrize("strict", [True, False])
 def test_a_reader_of_all_readings_lacks_nothing(tmp_path: Path, strict: bool) -> None:
-    world = World(tmp_path)
+    world = World(tmp_path, spec=AHEAD)
     cursor = reader(strict=strict)
     assert read(cursor, silent_for_weeks(world)) == [1100, 1101, 1102]
     assert read(cursor, with_a_new_disk(world)) == [1200, 1201]
@@ -63,7 +63,7 @@ def test_a_reader_of_all_readings_lacks_nothing(tmp_path: Path, strict: bool) ->
 
 
 def test_a_reader_of_some_readings_reports_the_loss(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = World(tmp_path, spec=AHEAD)
     cursor = reader(strict=True)
     gone = silent_for_weeks(world)
     read(cursor, gone[:1])
@@ -73,7 +73,7 @@ def test_a_reader_of_some_readings_reports_the_loss(tmp_path: Path) -> None:
 
 
 def test_with_its_disk_it_goes_on_where_it_was(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = World(tmp_path, spec=AHEAD)
     old = world.sensors("old")
     world.ingest([1100, 1101, 1102], "old", "old")
     world.run(old, 1, hints=True)
@@ -86,7 +86,7 @@ def test_with_its_disk_it_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_a_proxy_that_starts_again_reads_it_as_readers_do(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = World(tmp_path, spec=AHEAD)
     scan = LogScan()
     for offset, record in [*silent_for_weeks(world), *with_a_new_disk(world)]:
         scan.see(offset, record)

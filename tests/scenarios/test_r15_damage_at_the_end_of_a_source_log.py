@@ -15,7 +15,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.proxy_world import S, World, anchored, grids
+from tests.proxy_world import AHEAD, S, World, anchored, grids
 from tests.simulator.story import Story
 
 from slackwater.model.records import Gap, Kind, SourcePosition, SourceRecord
@@ -46,7 +46,7 @@ def gaps(raw: Raw) -> list[tuple[int, Gap]]:
 def test_ids_of_a_sensor_s_readings_are_not_used_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given_up: bool, hinted: bool
 ) -> None:
-    world = World(tmp_path)
+    world = World(tmp_path, spec=AHEAD)
     first = world.sensors("a")
     world.ingest([1100, 1101], "one")
     world.run(first, 1)
@@ -74,7 +74,7 @@ def test_ids_of_a_sensor_s_readings_are_not_used_again(
 
 
 def test_the_gap_is_felt_as_far_as_was_promised(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = World(tmp_path, spec=AHEAD)
     first = world.sensors("a")
     world.ingest([1001, 1002], "one")
     world.run(first, 4)
@@ -89,7 +89,7 @@ def test_the_gap_is_felt_as_far_as_was_promised(tmp_path: Path) -> None:
 
 def test_another_spool_s_ids_say_nothing(tmp_path: Path) -> None:
     """Ids that were never in this log would be a hole for a reader that has read it completely."""
-    world = World(tmp_path)
+    world = World(tmp_path, spec=AHEAD)
     other = world.sensors("b")
     other._context.spool.replace_unsent([], next_id=50, watermark=0)
     other._context.spool.close()
@@ -104,7 +104,7 @@ def test_another_spool_s_ids_say_nothing(tmp_path: Path) -> None:
 
 
 def test_a_file_goes_on_behind_what_a_hint_remembers(tmp_path: Path) -> None:
-    world = World(tmp_path, anchored(event_s=1100))
+    world = World(tmp_path, anchored(event_s=1100), spec=AHEAD)
     path = world.file([f"n,{t},{t}" for t in range(1100, 1106)])
     first = world.replay(path)
     grids(first, Grid(2 * S, None))

@@ -106,6 +106,8 @@ class WorldConfig:
     skew_us: dict[str, int] = field(default_factory=dict)
     """By process: offset of its machine's clock."""
     start_time_us: int = START_TIME_US
+    begins_after_us: int = 0
+    """When its begin is recorded, from the start of the run (trace-49); 0: it has none."""
     record_readings_max: int = 10_000
     piece_bytes_max: int = 8 << 20
     ahead_buckets_max: int = 600
@@ -140,6 +142,8 @@ class WorldConfig:
     """The reader of the children; a run has at most one of the two."""
     added: Added | None = None
     """With machines: a query that is applied at run time."""
+    topics: dict[str, int] = field(default_factory=dict)
+    """By stream that reads a topic: the number of its partitions at first."""
     name: str = "q"
     reads: WorldConfig | None = None
     """For p: the query whose results it reads."""
@@ -253,12 +257,11 @@ class WorldConfig:
             return joined_fields(FIELDS, FIELDS)
         return tuple(dict.fromkeys(f for source in self.inputs for f in self.fields_of(source)))
 
-    @property
-    def join(self) -> SJoin | None:
-        """The join of the first stream with all others."""
+    def join(self, of_logs: Sequence[str]) -> SJoin | None:
+        """The join of the first stream with all others; ``of_logs``: the stream of each log."""
         if not self.join_us:
             return None
-        left_of = tuple(stream == self.streams[0] for stream in self.streams)
+        left_of = tuple(stream == self.streams[0] for stream in of_logs)
         return SJoin(self.join_us, left_of, FIELDS, FIELDS)
 
     @property
@@ -298,6 +301,11 @@ class WorldConfig:
             return self.habits
         more = self.disorder_more_us.get(stream, 0)
         return replace(self.habits, jitter_us=self.habits.jitter_us + more)
+
+    @property
+    def begin_us(self) -> int | None:
+        """The recorded begin; None if there is none."""
+        return self.start_time_us + self.begins_after_us if self.begins_after_us else None
 
     @property
     def first_window(self) -> int:

@@ -71,6 +71,8 @@ OF_MACHINES: Final = (
     "delete",
 )
 """Faults and operations of runs with machines."""
+OF_TOPICS: Final = ("remake", "grow", "expire", "unclean")
+"""What happens to the topic of a stream that reads one."""
 
 STRIKES: Final[dict[str, Callable[[World, Fault], None]]] = {
     "silence": lambda world, f: world.silence(f.whom, f.for_us),
@@ -88,6 +90,11 @@ STRIKES: Final[dict[str, Callable[[World, Fault], None]]] = {
     "full": lambda world, f: world.fill_disk(f.whom, f.for_us),
     "step": lambda world, f: world.step_clock(f.whom, f.by),
     "cut": lambda world, f: world.cut(f.whom, f.by),
+    "device": lambda world, f: world.set_device(f.whom, f.for_us, f.by),
+    "remake": lambda world, f: world.remake_topic(f.whom, f.for_us, f.by),
+    "grow": lambda world, f: world.grow_topic(f.whom, f.by),
+    "expire": lambda world, f: world.expire_topic(f.whom, f.by),
+    "unclean": lambda world, f: world.truncate_topic(f.whom, f.for_us, f.by),
     "truncate": lambda world, _: world.truncate(),
     "change": lambda world, _: world.change(),
     **dict.fromkeys(OF_MACHINES, lambda world, f: world.on_machines(f)),
@@ -232,6 +239,50 @@ def plan_damage(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]:
     for _ in range(rng.randint(1, 4)):
         soon = at + rng.randrange(100 * MS) // MS * MS
         faults.append(Fault(soon, "damage", rng.choice(logs)))
+    return faults
+
+
+def plan_devices(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]:
+    """Draw devices with wrong clocks: slightly, or by more than is accepted, ahead or behind."""
+    draw, faults = _Drawing(rng, config), []
+    for _ in range(rng.randint(1, 3)):
+        at = rng.randrange(config.bound_us // 2, until_us) // MS * MS
+        by = rng.choice([300 * MS, 7_200 * SECOND]) * rng.choice([1, 1, -1])
+        stream = rng.choice(config.all_streams)
+        faults.append(Fault(at, "device", stream, draw.between(0.1, 3), by))
+    return faults
+
+
+def plan_topics(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]:
+    """Draw changes of topics; retention deletes messages that a proxy has not read meanwhile.
+
+    A proxy that is away or killed at that time finds the change at its start.
+    """
+    draw, faults = _Drawing(rng, config), []
+    for _ in range(rng.randint(1, 3)):
+        at, stream = rng.randrange(1, until_us) // MS * MS, rng.choice(list(config.topics))
+        proxy, what = (
+            f"proxy/{stream}",
+            rng.choice(["remake", "remake", "grow", "grow", *OF_TOPICS]),
+        )
+        match what:
+            case "remake":
+                away_us = rng.choice([1 * MS, draw.between(0, 2)])
+                faults.append(Fault(at, what, stream, away_us, rng.randint(1, 3)))
+            case "grow":
+                faults.append(Fault(at, what, stream, 0, rng.randint(1, 2)))
+            case "unclean":
+                faults.append(Fault(at, what, stream, draw.between(0.5, 2), rng.randint(1, 6)))
+            case _:
+                faults.append(Fault(at, what, stream, 0, rng.choice([0, 2, 20])))
+        before = max(0, at - draw.between(0, 1))
+        match rng.choice(["", "", "kill", "pause", "replace", "silence"]):
+            case "kill":
+                faults.append(Fault(before, "kill", proxy))
+            case "silence":
+                faults.append(Fault(before, "silence", stream, draw.between(0.1, 2)))
+            case "pause" | "replace" as kind:
+                faults.append(Fault(before, kind, proxy, draw.between(0.1, 2)))
     return faults
 
 

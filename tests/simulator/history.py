@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from tests.simulator.config import WorldConfig
 from tests.simulator.readings import SensorReading
+from tests.simulator.topics import TopicHistory
 
 from slackwater.model.records import OrderedRecord, RootState, SourceRecord
 from slackwater.primitives.lateness import Step
@@ -98,15 +99,23 @@ class History(OfQuery):
     refused: dict[str, list[tuple[str, SensorReading]]] = field(default_factory=dict)
     """By stream: quarantined readings and reasons."""
     source_logs: dict[str, list[tuple[int, SourceRecord]]] = field(default_factory=dict)
-    """All records ever in the source logs, including those deleted by retention."""
+    """By log: all records ever in the source logs, including those deleted by retention."""
+    logs_of: dict[str, list[str]] = field(default_factory=dict)
+    """By stream that reads a topic: its source logs. Other streams have one log of their name."""
+    topics: dict[str, TopicHistory] = field(default_factory=dict)
+    """By stream that reads a topic: what was in the topic."""
+    quarantined: dict[str, list[bytes]] = field(default_factory=dict)
+    """By stream that reads a topic: the entries in quarantine, as written."""
     damaged: int = 0
     """Number of damaged records of the ordered logs."""
     cut: dict[str, list[int]] = field(default_factory=dict)
-    """By stream with losses: the offsets after which retention or damage removed records. By query,
-    if retention removed results."""
+    """By source log with losses: the offsets after which retention or damage removed records. By
+    query, if retention removed results."""
     learned: list[Learned] = field(default_factory=list)
     clocks_agree: bool = True
     """Whether clocks agreed within the margin at all times (trace-12)."""
+    fastest_us: int = 0
+    """The greatest lead of a machine's clock at any time."""
     ended_at: int = 0
     stayed_down: int = 0
     """Starts that have found a greater placement number."""
@@ -132,6 +141,14 @@ class History(OfQuery):
     """With machines, at the end: the state of each query that is registered in Kafka."""
     reader: OfQuery | None = None
     """The history of the query that reads this one's results or children."""
+
+    def logs(self, stream: str) -> list[str]:
+        """Return the source logs of a stream."""
+        return self.logs_of.get(stream, [stream])
+
+    def stream_of(self, log: str) -> str:
+        """Return the stream of a source log."""
+        return next((stream for stream, logs in self.logs_of.items() if log in logs), log)
 
     @property
     def of_reader(self) -> History | None:

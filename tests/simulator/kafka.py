@@ -134,6 +134,11 @@ class Log(Generic[V]):
         del self._entries[: beginning - self.beginning]
         self.beginning = beginning
 
+    def lose_end(self, end: int) -> None:
+        """Lose all records from ``end`` on, as an unclean election does; offsets are used again."""
+        del self._entries[max(0, end - self.beginning) :]
+        self._closed_to = min(self._closed_to, self.end)
+
     @property
     def last(self) -> int | None:
         """Return the offset of the last record that is not a marker; None if there is none."""
@@ -279,9 +284,13 @@ class Producer:
         """Kill the process: some records in flight arrive, the others never do."""
         self.allowed = self._broker.scheduler.rng.randint(0, len(self._queue))
 
-    def pump(self) -> None:
-        """Deliver all records that are due."""
-        now = self._broker.scheduler.now
+    def flush(self) -> None:
+        """Deliver everything that was sent, as a writer that is closed; the broker must be up."""
+        self.pump(self._last_due)
+
+    def pump(self, until: int | None = None) -> None:
+        """Deliver all records that are due, or that are due until then."""
+        now = self._broker.scheduler.now if until is None else until
         while self._queue and self._queue[0].due <= now and self._broker.up:
             if self.allowed is not None:
                 if not self.allowed:

@@ -25,11 +25,13 @@ from typing import Any, NamedTuple
 import orjson
 import pytest
 from tests.simulator.generation_mutants import GENERATION_MUTANTS
+from tests.simulator.history_mutants import HISTORY_MUTANTS
 from tests.simulator.hosting_mutants import HOSTING_MUTANTS
 from tests.simulator.mutation import FOUND, NOTICED, Edit, Mutant, applied, found_plans
 from tests.simulator.placement_mutants import PLACEMENT_MUTANTS
 from tests.simulator.run import run, simulate
 from tests.simulator.shrink import shrink
+from tests.simulator.topic_mutants import TOPIC_MUTANTS
 
 from slackwater.model.records import SourcePosition
 
@@ -195,8 +197,7 @@ MUTANTS = (
     ),
     Mutant(
         "other writers are not checked for", "trace-2",
-        (Edit(f"{_sessions}.orderer:OrdererSession._look_between",
-              "if found:", "if False:"),),
+        (Edit(f"{_sessions}.other_writers:look_between", "if found:", "if False:"),),
         f"{_session}:test_it_ends_for_another_writer_and_for_nothing_else", (True,),
     ),
     Mutant(
@@ -345,7 +346,7 @@ MUTANTS = (
         (Edit(f"{_soutput}.answers:AnswerPlanner._within_bounds",
               "if corrected == CORRECTIONS_MAX:", "if False:"),
          Edit(f"{_soutput}.decision:Decider._complete_windows",
-              "range(self.overload.fitting(CORRECTIONS_PER_STEP_MAX))", "range(10_000)")),
+              "range(windows_max)", "range(10_000)")),
         "tests.simulator.mutants:many_corrections",
     ),
     Mutant(
@@ -572,7 +573,8 @@ MUTANTS = (
     Mutant(
         "an UNDO goes one window too far", "trace-4",
         (Edit(f"{_soutput}.answers:_Draft.answer_stable",
-              "min(to, before.answered_to) - self._slide", "min(to, before.answered_to)"),),
+              "self._grid.later(min(to, before.answered_to), -1)",
+              "min(to, before.answered_to)"),),
     ),
     Mutant(
         "REC_DONE is omitted", "trace-22",
@@ -584,6 +586,43 @@ MUTANTS = (
         "every tentative answer begins an epoch", "trace-22",
         (Edit(f"{_soutput}.answers:_Draft.answer_tentative",
               "self.epoch += self.stable_from == self.answered_to", "self.epoch += 1"),),
+    ),
+    Mutant(
+        "a reading that is far ahead moves the watermark", "trace-45",
+        (Edit(f"{_source}.core:SourceCore.offer",
+              "usable &= arrived.stimes <= clock_us + self._ahead_us", "pass"),
+         Edit(f"{_source}.core:SourceCore._late", "is_ahead.any()", "False")),
+        scenario="tests.simulator.mutants:a_clock_two_hours_ahead",
+    ),
+    Mutant(
+        "a reading that is slightly ahead moves the watermark", "trace-45",
+        (Edit(f"{_source}.core:SourceCore._late", "is_ahead.any()", "False"),),
+        scenario="tests.simulator.mutants:a_clock_slightly_ahead",
+    ),
+    Mutant(
+        "a future reading moves the watermark", "trace-45",
+        (Edit(f"{_source}.core:SourceCore.offer",
+              "usable &= arrived.stimes <= clock_us + self._ahead_us", "pass"),
+         Edit(f"{_source}.core:SourceCore._late", "is_ahead.any()", "False")),
+        scenario="tests.scenarios.test_r45_a_clock_that_is_ahead"
+        ":test_whatever_a_device_stamps_nothing_is_stable_before_its_end",
+        arguments=(2 * 3_600,),
+    ),
+    Mutant(
+        "a reading that is ahead counts as now among its neighbours", "trace-45",
+        (Edit(f"{_source}.core:SourceCore._late", "is_ahead, self._offered_us",
+              "is_ahead, self._now_us"),),
+        scenario="tests.scenarios.test_r45_a_clock_that_is_ahead"
+        ":test_whatever_a_device_stamps_nothing_is_stable_before_its_end",
+        arguments=(30,),
+    ),
+    Mutant(
+        "a restarted proxy counts times that are ahead", "trace-45",
+        (Edit(f"{_source}.core:SourceCore._resumed_largest",
+              "return min(resume.largest, resume.watermark + self.rules.disorder_us)",
+              "return resume.largest"),),
+        scenario="tests.simulator.mutants:a_clock_slightly_ahead",
+        arguments=(True,),
     ),
     Mutant(
         "late readings vanish", "guarantee-6",
@@ -626,9 +665,9 @@ MUTANTS = (
     ),
     Mutant(
         "with auto boundaries follow the clock", "trace-10",
-        (Edit("slackwater.proxy.topic.input:TopicInput._follows_clock",
-              "spec.expect_every_us is None and",
-              "(spec.expect_every_us is None or spec.learns_gaps) and"),),
+        (Edit("slackwater.proxy.rules:follows_clock",
+              "context.spec.expect_every_us is None and",
+              "(context.spec.expect_every_us is None or context.spec.learns_gaps) and"),),
         "tests.simulator.mutants:a_backlog_of_a_stream_that_learns",
     ),
     Mutant(
@@ -712,8 +751,7 @@ MUTANTS = (
     ),
     Mutant(
         "a window is stable when one child has passed it", "guarantee-1",
-        (Edit(f"{_soutput}.decision:Decider._complete", "min(c.stable.frontier.bucket_start",
-              "max(c.stable.frontier.bucket_start"),),
+        (Edit(f"{_soutput}.decision:Decider._stable_to", "min(child.", "max(child."),),
     ),
     Mutant(
         "a join continues where its output ended", "trace-26",
@@ -821,6 +859,54 @@ MUTANTS = (
         f"{_overload}:test_first_answers_are_in_time_again_as_soon_as_the_load_ends", (20,),
     ),
     Mutant(
+        "a slow broker holds transactions at one window", "trace-38",
+        (Edit(f"{_soutput}.overload:Overload.fitting_finally",
+              "max(self.fitting(windows), min(windows, grown))", "self.fitting(windows)"),),
+        f"{_scenarios}.test_r24_sparse_history:"
+        "test_a_slow_broker_makes_transactions_larger_not_more",
+    ),
+    Mutant(
+        "transactions grow though windows are slow", "trace-38",
+        (Edit(f"{_soutput}.overload:Overload.fitting_finally",
+              "if window_us * grown > room:", "if False:"),),
+        "tests.unit.protocols.dpc.test_overload:test_where_windows_are_slow_they_do_not_grow",
+    ),
+    Mutant(
+        "costs of a transaction are not checked", "trace-38",
+        (Edit(f"{_soutput}.overload:Overload._compare",
+              "if self._costs is not None:", "if False:"),),
+        "tests.unit.protocols.dpc.test_overload:"
+        "test_where_windows_become_slow_transactions_become_small_at_once",
+    ),
+    Mutant(
+        "the watermark of a query advances the clock", "trace-20",
+        (Edit("slackwater.runtime.host.decoding:_answered_to",
+              'return parse_time(found["window_end"])',
+              'return 2 * parse_time(found["window_end"]) - parse_time(found["window_start"])'),),
+        f"{_scenarios}.test_r20_a_history_in_a_chain:test_no_query_is_ahead_of_all_streams",
+    ),
+    Mutant(
+        "a reader of results runs ahead of its clock", "trace-20",
+        (Edit(f"{_sunion}.core:OrdererCore._take_stable",
+              "if self._config.reached is not None:", "if False:"),),
+        f"{_scenarios}.test_r20_a_history_in_a_chain:"
+        "test_the_roots_of_a_reader_are_not_told_of_time_that_no_stream_has_reached",
+    ),
+    Mutant(
+        "results do not advance the clock", "trace-20",
+        (Edit("slackwater.runtime.host.decoding:_answered_to",
+              "if _BOUNDARY not in line:", "if True:"),),
+        f"{_scenarios}.test_r20_a_history_in_a_chain:"
+        "test_what_a_silent_stream_lacks_is_tentative_in_the_whole_chain_and_corrected",
+    ),
+    Mutant(
+        "a history is overdue", "trace-38",
+        (Edit(f"{_soutput}.decision:Decider._passed_over",
+              "if self.is_history and", "if False and"),),
+        f"{_scenarios}.test_r24_sparse_history:"
+        "test_a_history_that_takes_longer_than_the_bound_is_answered_once",
+    ),
+    Mutant(
         "windows that can be in time are skipped", "trace-38",
         (Edit(f"{_soutput}.overload:Overload._is_overdue",
               "now > normal + self._bound_us", "now > normal"),),
@@ -829,21 +915,21 @@ MUTANTS = (
     Mutant(
         "skipped windows count as final", "trace-38",
         (Edit(f"{_soutput}.answers:_Draft.answer_tentative",
-              "self.answered_to = start + ready.windows * self._slide",
-              "self.answered_to = start + ready.windows * self._slide\n"
+              "self.answered_to = self._grid.later(start, ready.windows)",
+              "self.answered_to = self._grid.later(start, ready.windows)\n"
               "    self.stable_from = self.answered_to if ready.skipped else self.stable_from"),),
         f"{_overload}:test_a_run_is_one_line_and_the_next_answer_has_figures",
     ),
     Mutant(
         "T moves past a window that is not in the run", "trace-38",
         (Edit(f"{_soutput}.decision:Decider._pass_over",
-              "live_skipped(following,", "live_skipped(following + self._slide,"),),
+              "live_skipped(following,", "live_skipped(self.grid.later(following),"),),
         f"{_overload}:test_a_run_is_one_line_and_the_next_answer_has_figures",
     ),
     Mutant(
         "windows are skipped before the input is read", "trace-38",
         (Edit(f"{_soutput}.decision:Decider._verdict",
-              "live.line.live_next + max(over - 1, 0) * self._slide",
+              "self.grid.later(live.line.live_next, max(over - 1, 0))",
               "live.line.live_next"),),
         f"{_overload}:test_after_a_long_absence_the_present_comes_first",
     ),
@@ -868,8 +954,7 @@ MUTANTS = (
     ),
     Mutant(
         "windows of one reader only are cut points", "trace-39",
-        (Edit("slackwater.primitives.windows:Grid.__init__", "*self._edges, *of_others",
-              "*self._edges"),),
+        (Edit("slackwater.primitives.windows:Grid.__init__", " + [*self.others]", ""),),
         f"{_sharing}:test_edges_of_both_are_cut_points",
     ),
     Mutant(
@@ -950,6 +1035,8 @@ MUTANTS = (
     *GENERATION_MUTANTS,
     *PLACEMENT_MUTANTS,
     *HOSTING_MUTANTS,
+    *TOPIC_MUTANTS,
+    *HISTORY_MUTANTS,
 )  # fmt: skip
 
 
@@ -1034,13 +1121,16 @@ def a_seek_under_a_long_bound() -> None:
 def boundaries_just_below_the_cuts() -> None:
     """A watermark one microsecond before the bucket's end; a reading is exactly there."""
     from tests.simulator.readings import SensorReading
+    from tests.simulator.sources import SimProxy
     from tests.simulator.story import Story
     from tests.simulator.world import START_TIME_US
 
     story = Story(replicas=1, bound_us=1_000_000, disorder_us=20_000)
     edge = START_TIME_US + 3_000_000
     for stream in story.config.streams:
-        story.world.proxies[stream].clock_lag_us = 1
+        proxy = story.world.proxies[stream]
+        assert isinstance(proxy, SimProxy)
+        proxy.clock_lag_us = 1
         late = SensorReading(edge - 1, f"{stream}/0", 5.0)
         story.world.sensors[stream].extra.append((edge + 30_000, late))
     story.time_passes(6)
@@ -1089,6 +1179,26 @@ def a_longer_gap() -> None:
 
     with TemporaryDirectory() as folder:
         scenario(Path(folder))
+
+
+def a_clock_two_hours_ahead() -> None:
+    """A reading two hours ahead makes nobody late."""
+    from tests.scenarios.test_r45_a_clock_that_is_ahead import (
+        test_one_reading_two_hours_ahead_makes_nobody_late as scenario,
+    )
+
+    with TemporaryDirectory() as folder:
+        scenario(Path(folder))
+
+
+def a_clock_slightly_ahead(restart: bool = False) -> None:
+    """Readings that are ahead by less than ``ahead`` make nobody late."""
+    from tests.scenarios.test_r45_a_clock_that_is_ahead import (
+        test_readings_that_are_ahead_by_less_are_kept_and_move_nothing as scenario,
+    )
+
+    with TemporaryDirectory() as folder:
+        scenario(Path(folder), restart)
 
 
 def a_backlog_of_a_stream_that_learns() -> None:

@@ -22,6 +22,7 @@ from slackwater.sessions.effects import (
     FetchEnds,
     FetchPositions,
     Perform,
+    Rebuild,
     WriteState,
 )
 from slackwater.sessions.orderer import SAVE_PERIOD_US, OrdererSession
@@ -56,7 +57,7 @@ class SimOrderer(Fragment):
         self.placement = placement
         inputs = list(query.inputs(child))
         self.logs = {of.at: self.world.log_at(of.at) for of in inputs}
-        self._streams = {of.at: of.name for of in inputs}
+        self._streams = {of.at: of.name if of.results else of.source for of in inputs}
         self.session = OrdererSession(
             query.name,
             query.orderer_config(child, replica, placement),
@@ -65,7 +66,7 @@ class SimOrderer(Fragment):
                 None,
                 None,
                 KeyTable(),
-                join=query.config.join,
+                join=query.config.join([of.source for of in inputs]),
                 rows=query.config.rows,
                 piece_bytes_max=self.world.config.piece_bytes_max,
             ),
@@ -132,6 +133,9 @@ class SimOrderer(Fragment):
                     perform(self, procedure, lambda _: self.turn_in(0))
                 case Fail():
                     self.world.scheduler.after(0, lambda: self.world.restart(self))
+                    return
+                case Rebuild():
+                    self.world.scheduler.after(0, lambda: self.world.rebuild(self))
                     return
         self.world.heartbeats.emit(self, self.session)
 

@@ -20,9 +20,11 @@ from tests.simulator.faults import (
     plan,
     plan_chain,
     plan_damage,
+    plan_devices,
     plan_overload,
     plan_result_damage,
     plan_sharing,
+    plan_topics,
 )
 from tests.simulator.readings import Habits, shared_keys
 
@@ -121,6 +123,8 @@ def draw(seed: int) -> Plan:
         draw_hosted,
         draw_sharing,
         draw_changed,
+        draw_devices,
+        draw_topics,
     )
     for more in draws:
         complete = more(complete)
@@ -379,6 +383,42 @@ def draw_changed(plan: Plan) -> Plan:
     at = rng.randrange(config.bound_us // 2, plan.length_us) // MS * MS
     faults = [*plan.faults, Fault(at, "change")]
     return replace(plan, faults=tuple(sorted(faults, key=lambda f: f.at)))
+
+
+def draw_devices(plan: Plan) -> Plan:
+    """In a quarter of the runs the clock of a device is ahead or behind (trace-45).
+
+    Drawn last, from a separate generator.
+    """
+    rng = Random(f"devices/{plan.seed}")
+    if rng.randrange(4):
+        return plan
+    faults = [*plan.faults, *plan_devices(rng, plan.config, plan.length_us)]
+    return replace(plan, faults=tuple(sorted(faults, key=lambda f: f.at)))
+
+
+def draw_topics(plan: Plan) -> Plan:
+    """In a third of the runs streams read topics, which change (trace-46, trace-47).
+
+    Their watermarks follow the clock: the readings of one partition may be too rare for the
+    ``expect_every`` of the stream. Their source logs are not damaged: that a proxy sends damaged
+    records again needs a spool. Drawn last, from a separate generator.
+    """
+    rng, config = Random(f"topics/{plan.seed}"), plan.config
+    may = [s for s in config.all_streams if s not in config.expect_every_us]
+    if not may or rng.randrange(3):
+        return plan
+    topics = {s: rng.randint(1, 3) for s in rng.sample(may, rng.randint(1, len(may)))}
+    config = replace(config, topics=topics)
+    kept = [
+        f for f in plan.faults if f.what != "damage" or f.whom[len("sw.source.") :] not in topics
+    ]
+    changes = plan_topics(rng, config, plan.length_us)
+    # Each log has its share of H, which must hold the skew of the streams (decision 36).
+    more = sum(topics.values()) + sum(f.by for f in changes if f.what in {"grow", "remake"})
+    config = replace(config, ahead_bytes_max=config.ahead_bytes_max * (1 + more))
+    faults = [*kept, *changes]
+    return replace(plan, config=config, faults=tuple(sorted(faults, key=lambda f: f.at)))
 
 
 def skew_of_more(rng: Random, config: WorldConfig) -> dict[str, int]:

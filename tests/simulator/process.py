@@ -237,6 +237,10 @@ class Fragment(Process):
             self.turn_in(max(CATCH_UP_WAIT_US, cost_us))
         if session.wake_at is not None:
             self.turn_in(max(session.wake_at - now, cost_us))
+        begin_us = self.world.config.begin_us
+        if begin_us is not None and now < begin_us:
+            # A driver looks at each session once a second; a begin is recorded a second ahead.
+            self.turn_in(max(begin_us - now, cost_us))
 
     def stay_down(self, error: SlackwaterError) -> None:
         """End, since the same fragment has a greater placement number elsewhere."""

@@ -31,6 +31,8 @@ from slackwater.model.names import (
 )
 from slackwater.model.records import OrderedRecord, OrdererState, RootState
 from slackwater.primitives.deltas import KeyTable, Slice
+from slackwater.primitives.eventclock import WallClock, normal_time_us
+from slackwater.primitives.figures import LOW
 from slackwater.primitives.rows import RowContents, Rows
 from slackwater.protocols.common.line import LineName, Schedule
 from slackwater.protocols.dpc.reconcile.staggering import LEASE_US_DEFAULT
@@ -159,7 +161,8 @@ class SimQuery:
         """Return the logs that an orderer of the child reads, in the same order in all replicas."""
         for source in self.config.children[child]:
             if self.config.reads is None or source != self.config.reads.name:
-                yield Input(source, source, (Names().source(source), 0))
+                for log in self.world.logs_of(source):
+                    yield Input(log, source, (Names().source(log), 0))
             else:
                 yield from self.world.queries[source].result_logs()
 
@@ -251,9 +254,12 @@ class SimQuery:
         """The lateness, with learned steps; all processes have them at once."""
         return self.lateness.at(e)
 
-    def normal_time(self, e: int) -> int:
-        """Return the normal time; event time is wall time here."""
-        return e + self.lateness_us(e)
+    def normal_time(self, e: int) -> int | None:
+        """Return the normal time; event time is wall time here. None before a begin is recorded."""
+        begin_us = self.config.begin_us
+        if begin_us is not None and self.world.scheduler.now < begin_us:
+            return None
+        return normal_time_us(WallClock(), e, self.lateness_us(e), begin_us)
 
     def orderer_config(self, child: int, replica: int, placement: int = -1) -> OrdererConfig:
         """Return the configuration of a replica."""
@@ -433,4 +439,4 @@ def _listed(content: Slice | Rows, table: KeyTable, width: int) -> tuple[list[st
     if isinstance(content, Rows):
         return table.names(content.index), np.vstack([content.stimes, content.values]).T.tolist()
     names, figures = content.sorted(table)
-    return names, figures.transpose(2, 1, 0).reshape(len(names), width).tolist()
+    return names, figures[:LOW].transpose(2, 1, 0).reshape(len(names), width).tolist()

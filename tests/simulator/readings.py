@@ -46,6 +46,8 @@ class Sensor:
         self._at = start_us + self._rng.randrange(max(habits.every_us, 1))
         self.extra: list[tuple[int, SensorReading]] = []
         """Readings added by a scenario, and their times of arrival."""
+        self.wrong: list[tuple[int, int, int]] = []
+        """When the clock of its first device is wrong: from, until, and by how much."""
         self._again: list[SensorReading] = []
         own = [f"{stream}/{i}" for i in range(habits.keys)]
         self._keys = [*own, *shared_keys]
@@ -67,6 +69,9 @@ class Sensor:
             if habits.late_every and chance() * habits.late_every < 1:
                 stime -= int(chance() * habits.late_us)
             value = nan if chance() * habits.nan_every < 1 else int(chance() * 160 - 80) / 8
-            readings.append(SensorReading(stime, keys[int(chance() * len(keys))], value))
+            key = keys[int(chance() * len(keys))]
+            if key == keys[0]:
+                stime += sum(by for start, end, by in self.wrong if start <= self._at < end)
+            readings.append(SensorReading(stime, key, value))
             self._at += max(1, int((chance() + 0.5) * habits.every_us))
         return readings

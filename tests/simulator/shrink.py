@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tests.simulator.clock import MS, SECOND
 from tests.simulator.config import START_TIME_US, WorldConfig
-from tests.simulator.faults import OF_MACHINES, Fault
+from tests.simulator.faults import OF_MACHINES, OF_TOPICS, Fault
 from tests.simulator.plans import Plan
 from tests.simulator.run import Outcome, run
 
@@ -88,7 +88,7 @@ def _fits(fault: Fault, config: WorldConfig) -> bool:
     """Return whether the target of the fault exists in the configuration."""
     whom, queries = fault.whom, config.queries
     match fault.what:
-        case "silence" | "full":
+        case "silence" | "full" | "device":
             return whom in config.all_streams
         case "cut":
             kind, _, rest = whom.removeprefix("sw.").partition(".")
@@ -126,6 +126,8 @@ def _fits(fault: Fault, config: WorldConfig) -> bool:
             return config.added is not None
         case "move":
             return whom.split()[0] in config.names
+        case what if what in OF_TOPICS:
+            return whom in config.topics
         case what if what in OF_MACHINES:
             return config.machines is not None
         case _:
@@ -135,6 +137,9 @@ def _fits(fault: Fault, config: WorldConfig) -> bool:
 # Simplifications of a deployment, one property each.
 
 SIMPLER: Final[list[Callable[[WorldConfig], WorldConfig]]] = [
+    lambda c: replace(c, topics={}),
+    lambda c: replace(c, topics=dict.fromkeys(c.topics, 1)),
+    lambda c: replace(c, topics=dict([*c.topics.items()][:1])),
     lambda c: replace(c, chain=None),
     lambda c: replace(c, sharing=None),
     lambda c: replace(c, added=None),

@@ -19,6 +19,7 @@ from tests.simulator.config import FIELDS
 from tests.simulator.process import Process
 from tests.simulator.readings import Sensor, SensorReading
 
+from slackwater.model.deployment import AHEAD_DEFAULT_US
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
 from slackwater.primitives.lateness import Step
 from slackwater.protocols.dpc.source.core import Arrived, SourceCore, SourceRules
@@ -69,6 +70,7 @@ class SimProxy(Process):
             disorder_us=world.config.disorder_of(stream),
             late="promise",
             clock_boundaries=stream not in world.config.expect_every_us,
+            ahead_us=AHEAD_DEFAULT_US,
             readings_max=world.config.record_readings_max,
             learning=world.config.learning_of(stream),
         )
@@ -151,7 +153,7 @@ class SimProxy(Process):
             return
         is_full = self.world.scheduler.now < self.spool.full_until
         if not (is_full and core.waiting):  # else sensors get push-back, and keep their readings
-            self._take_in(core)
+            self._take_in(core, now)
         before = core.saved()
         records = core.flush(self.inc, clock_us=now - self.clock_lag_us)
         if is_full:
@@ -163,7 +165,7 @@ class SimProxy(Process):
             self.spool.resume = Resume(core.next_id, core.watermark, core.largest, core.position)
         self._unsent.extend(records)
 
-    def _take_in(self, core: SourceCore) -> None:
+    def _take_in(self, core: SourceCore, now: int) -> None:
         """Take all readings that the sensor has by true time.
 
         Its clock differs from this process's.
@@ -172,7 +174,7 @@ class SimProxy(Process):
         if not readings:
             return
         self.spool.unkept += readings
-        for refused in core.offer(arrived(readings)):
+        for refused in core.offer(arrived(readings), now):
             self._refused += [(refused.reason, readings[i]) for i in refused.indices.tolist()]
 
     def _keep(self) -> None:

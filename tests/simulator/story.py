@@ -84,7 +84,7 @@ class Questions:
                 continue
             seen.add(answer.window)
             end = self.config.grid.window_end(answer.window)
-            due = end + self.config.lateness({}).at(end)
+            due = max(end + self.config.lateness({}).at(end), self.config.begin_us or 0)
             if seconds(due) >= since_s:
                 worst = max(worst, (answer.at - due) / SECOND)
         return worst
@@ -115,6 +115,10 @@ class Story(Questions):
     def silence(self, stream: str, *, for_s: float) -> None:
         """Cut the link of the stream's proxy; it has a backlog afterwards."""
         self.world.silence(stream, us(for_s))
+
+    def set_device(self, stream: str, *, for_s: float, by_s: float) -> None:
+        """Set the clock of one of the stream's devices ahead, or behind."""
+        self.world.set_device(stream, us(for_s), us(by_s))
 
     def kill(self, name: str) -> None:
         """Kill -9; the supervisor restarts the process."""

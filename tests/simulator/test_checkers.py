@@ -17,6 +17,7 @@ from tests.simulator.checkers import (
     convergent,
     counted,
     exact,
+    future,
     honest,
     logs,
     memory,
@@ -80,7 +81,7 @@ def history() -> History:
 
 def test_what_was_right_passes(history: History) -> None:
     check(history)
-    assert len(CHECKERS) == 9
+    assert len(CHECKERS) == 10
 
 
 def _nth(history: History, effect: type, n: int = 0, **same: Any) -> tuple[int, Any]:
@@ -133,6 +134,12 @@ def _lost_although_nothing_was_cut(history: History) -> None:
 
     at, answer = _nth(history, StableWindow, 2)
     _change(history, at, answer, replace(answer, gap=(Gap("s1", 3),)))
+
+
+def _stable_before_its_end(history: History) -> None:
+    at, answer = _nth(history, StableWindow, 2)
+    early = answer.window_start + history.config.window_us // 4
+    history.committed[at] = history.committed[at]._replace(at=early)
 
 
 # guarantee-2
@@ -272,6 +279,7 @@ def _an_earlier_generation_again(history: History) -> None:
         (exact, _one_reading_twice),
         (exact, _a_window_left_out),
         (exact, _lost_although_nothing_was_cut),
+        (future, _stable_before_its_end),
         (bounded, _late),
         (bounded, _early),
         (bounded, _for_nothing),

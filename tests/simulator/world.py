@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulator.aggregator import SimAggregator
 from tests.simulator.clock import SECOND, Scheduler
@@ -24,6 +24,8 @@ from tests.simulator.queries import SimQuery
 from tests.simulator.readings import Sensor
 from tests.simulator.roots import SimRoot
 from tests.simulator.sources import SimProxy, Spool
+from tests.simulator.topic_proxies import SimTopicProxy
+from tests.simulator.topics import InputTopic
 
 from slackwater.model.names import OrdererName, RootName, generation_of
 from slackwater.model.records import SourceRecord
@@ -56,12 +58,21 @@ class World:
         self.history = History(self.config)
         self.skew_us = dict(self.config.skew_us)
         """By process: present lead of its machine's clock."""
+        self.history.fastest_us = max([0, *self.skew_us.values()])
         streams = self.config.all_streams
         self.spools = {s: Spool() for s in streams}
         self.sensors = {
             s: Sensor(s, seed, self.config.habits_of(s), self.config.start_time_us) for s in streams
         }
-        self.proxies: dict[str, SimProxy] = {}
+        self.topics = {
+            s: InputTopic(s, seed, partitions, self.broker, self.sensors[s])
+            for s, partitions in self.config.topics.items()
+        }
+        """By stream that reads a topic; its name is that of the stream."""
+        self.partitions: dict[str, int] = {}
+        """The registry: the number of source logs of each stream that reads a topic (rule-30)."""
+        self._hints: dict[str, dict[str, Any]] = {}
+        self.proxies: dict[str, SimProxy | SimTopicProxy] = {}
         self.aggregators: dict[str, SimAggregator] = {}
         self.q = SimQuery(self, self.config, self.history)
         self.queries = {self.q.name: self.q}
@@ -98,9 +109,10 @@ class World:
         before = self._present(name)
         if before is not None and before.speaks:
             self._outlive(before)
-        process: SimProxy | SimOrderer | SimAggregator | SimRoot
+        process: SimProxy | SimTopicProxy | SimOrderer | SimAggregator | SimRoot
         if kind == "proxy":
-            process = self.proxies[rest] = SimProxy(self, rest)
+            kind_of = SimTopicProxy if rest in self.topics else SimProxy
+            process = self.proxies[rest] = kind_of(self, rest)
         elif kind == "orderer":
             query, at = self._fragment(rest)
             process = query.orderers[at] = SimOrderer(query, *at)
@@ -188,6 +200,13 @@ class World:
         else:
             process.kill()
 
+    def rebuild(self, process: Process) -> None:
+        """Build a session again in its host, at once and without a pause (rule-30)."""
+        process.kill()
+        if self.is_present(process):
+            self.begin_outage(process.name, "built again")
+            self._start(process.name)
+
     def bring_back(self, name: str) -> None:
         """Start a process that was kept down."""
         self.held_down.discard(name)
@@ -236,6 +255,12 @@ class World:
         now = self.scheduler.now
         self.history.outages.append(Outage(now, now + self.config.bound_us, what))
 
+    def served(self, proxy: SimTopicProxy) -> None:
+        """A proxy has taken over the logs of its stream, and reads the topic as it is now."""
+        self.works(proxy)
+        if self.is_present(proxy):
+            self.over(f"topic of {proxy.stream}")
+
     def works(self, process: Process) -> None:
         """Return whether the process is working, as far as it can determine."""
         if self.is_present(process) and process.speaks:
@@ -269,6 +294,59 @@ class World:
                 self.proxies[stream].turn_in(0)
 
         self.scheduler.after(for_us, back)
+
+    def set_device(self, stream: str, for_us: int, by_us: int) -> None:
+        """Set the clock of one device of a stream ahead or behind, for a while.
+
+        An outage: without the device's readings the others may be too rare for ``expect_every``.
+        """
+        self.note(f"proxy/{stream}", f"a device's clock is {by_us / SECOND:g} s ahead")
+        whom, now = f"device of {stream}", self.scheduler.now
+        self.sensors[stream].wrong.append((now, now + for_us, by_us))
+        self.begin_outage(whom, "with a wrong clock")
+        self.scheduler.after(for_us, lambda: self.over(whom))
+
+    def remake_topic(self, stream: str, for_us: int, partitions: int) -> None:
+        """Delete the topic of a stream, and make it again later, with another id."""
+        topic = self.topics[stream]
+        if topic.is_away:
+            return
+        self.note(f"proxy/{stream}", f"the topic is away for {for_us / SECOND:g} s")
+        self._change_topic(stream)
+        topic.delete()
+
+        def make() -> None:
+            if topic.is_away:
+                topic.make(max(1, partitions))
+                self.note(
+                    f"proxy/{stream}", f"the topic is made again with {partitions} partitions"
+                )
+
+        self.scheduler.after(for_us, make)
+
+    def grow_topic(self, stream: str, more: int) -> None:
+        """Add partitions to the topic of a stream."""
+        self.note(f"proxy/{stream}", f"the topic gets {more} partitions")
+        self._change_topic(stream)
+        self.topics[stream].grow(more)
+
+    def expire_topic(self, stream: str, keep: int) -> None:
+        """Let retention delete all but the last messages of the topic of a stream."""
+        self.note(f"proxy/{stream}", f"the topic keeps {keep} messages a partition")
+        self._jolt(f"topic of {stream} cut")
+        self.topics[stream].expire(keep)
+
+    def truncate_topic(self, stream: str, for_us: int, count: int) -> None:
+        """Lose the last messages of a stream's topic, by an unclean election."""
+        self.note(f"proxy/{stream}", f"the topic loses the last {count} messages of partitions")
+        self._jolt(f"topic of {stream} truncated")
+        self.topics[stream].truncate(count, self.scheduler.now + for_us)
+        whom = f"leader of {stream}"
+        self.begin_outage(whom, "away")
+        self.scheduler.after(for_us, lambda: self.over(whom))
+
+    def _change_topic(self, stream: str) -> None:
+        self.begin_outage(f"topic of {stream}", "changed")
 
     def fill_disk(self, stream: str, for_us: int) -> None:
         """Fill the spool of a stream's proxy: sensors get push-back."""
@@ -326,20 +404,32 @@ class World:
         """Step the clock of a process's machine; a running process only slews towards it."""
         self.note(name, f"clock steps by {by_us / SECOND:g} s")
         self.skew_us[name] = self.skew_us.get(name, 0) + by_us
+        self.history.fastest_us = max(self.history.fastest_us, self.skew_us[name])
         process = self._present(name)
         if process is not None:
             process.clock_stepped()
 
     def cut(self, log_name: str, keep: int) -> None:
         """Delete all but the last ``keep`` records, needed or not, as retention does."""
+        log_name = self._first_log(log_name)
         log = self.broker.log(log_name)
         if log.end - keep > log.beginning:
             self._jolt(f"{log_name} cut")
             log.cut(log.end - keep)
             self.note("broker", f"{log_name} now begins at {log.beginning}")
-            _, kind, whose, *_ = log_name.split(".")
-            if kind in ("source", "results"):
-                self.history.cut.setdefault(whose, []).append(log.beginning)
+            self._note_loss(log_name, log.beginning)
+
+    def _note_loss(self, log_name: str, before: int) -> None:
+        """Note that a source log or the results of a query have lost records before an offset."""
+        _, kind, whose = log_name.split(".", 2)
+        if kind == "results":
+            whose = whose.split(".")[0]
+        if kind in ("source", "results"):
+            self.history.cut.setdefault(whose, []).append(before)
+
+    def _first_log(self, name: str) -> str:
+        """Return a log's name; the first one of a stream that reads a topic."""
+        return f"{name}.0" if name.removeprefix("sw.source.") in self.topics else name
 
     def truncate(self) -> None:
         """Truncate logs as the supervisor does once a minute (dpc-15).
@@ -436,7 +526,8 @@ class World:
 
     def damage(self, log_name: str, at: int | None = None) -> None:
         """Replace a record of a log, by default the last one, by bytes that do not decode."""
-        _, kind, whose, *_ = log_name.split(".")
+        log_name = self._first_log(log_name)
+        kind = log_name.split(".")[1]
         log = self.broker.log(log_name)
         at = log.last if at is None else at
         if at is None:
@@ -445,8 +536,7 @@ class World:
         self.note("broker", f"{log_name} is damaged at {at}")
         self._jolt(f"{log_name} damaged")
         self.history.damaged += kind == "ordered"
-        if kind in ("source", "results"):
-            self.history.cut.setdefault(whose, []).append(at + 1)
+        self._note_loss(log_name, at + 1)
 
     # A change of the query's definition.
 
@@ -525,6 +615,16 @@ class World:
         """Return a stream's source log."""
         return self.broker.log(f"sw.source.{stream}")
 
+    def logs_of(self, stream: str) -> list[str]:
+        """Return the source logs of a stream: for a topic as many as are recorded (rule-30)."""
+        if stream not in self.topics:
+            return [stream]
+        return [f"{stream}.{partition}" for partition in range(self.partitions[stream])]
+
+    def hints_of(self, stream: str) -> dict[str, Any]:
+        """Return what the disk of a stream's proxy keeps of its progress."""
+        return self._hints.setdefault(stream, {})
+
     @property
     def registry_log(self) -> Log[object]:
         """The registry's entries for streams."""
@@ -582,6 +682,10 @@ class World:
         for stream in self.config.all_streams:
             self.spools[stream].silent_until = self.spools[stream].full_until = -1
             self.proxies[stream].turn_in(0)
+        for topic in self.topics.values():
+            topic.accept()
+            if topic.is_away:
+                topic.make(1)
         for name in self._names:
             self.present(name).producer.late_us = 0
             if abs(self.skew_us.get(name, 0)) > self.config.margin_us // 2:
@@ -611,9 +715,13 @@ class World:
             self.over(whom)
         history.ended_at = self.scheduler.now
         for stream in self.config.all_streams:
-            history.source_logs[stream] = [
-                (offset, value)
-                for offset, value in self.source_log(stream).written()
-                if isinstance(value, SourceRecord)
-            ]
+            if stream in self.topics:
+                history.logs_of[stream] = self.logs_of(stream)
+                history.topics[stream] = self.topics[stream].history
+            for log in self.logs_of(stream):
+                history.source_logs[log] = [
+                    (offset, value)
+                    for offset, value in self.source_log(log).written()
+                    if isinstance(value, SourceRecord)
+                ]
         return history

@@ -8,6 +8,7 @@ from typing import Any
 from slackwater.codec.results import format_time
 from slackwater.judge.batch import BatchResult, ExactAggregates
 from slackwater.judge.check import Expectations
+from slackwater.model.deployment import WindowSpec
 
 
 class Root:
@@ -41,15 +42,17 @@ class Root:
             if self.stable_from == self.answered_to:
                 self.epoch += 1
             self._epochs[start] = self.epoch
-            self.now = max(self.now, int(self.expectations.due(start + self.expectations.size)) + 1)
+            self.now = max(
+                self.now, int(self.expectations.due(start + self.expectations.window.size_us)) + 1
+            )
             self._window(start, "tentative", self.epoch, lacking)
-            self.answered_to += self.expectations.slide
+            self.answered_to += self.expectations.window.slide_us
 
     def stable(self, windows: int = 1) -> None:
         """Answer the next windows as stable, in one transaction."""
-        behind = self.stable_from + windows * self.expectations.slide
+        behind = self.stable_from + windows * self.expectations.window.slide_us
         if undone := self.stable_from < self.answered_to:
-            last = min(behind, self.answered_to) - self.expectations.slide
+            last = min(behind, self.answered_to) - self.expectations.window.slide_us
             self._put(
                 kind="undo",
                 undo_from=format_time(self.stable_from),
@@ -57,17 +60,22 @@ class Root:
             )
         while self.stable_from < behind:
             start = self.stable_from
-            self.now = max(self.now, int(self.expectations.due(start + self.expectations.size)) + 1)
+            self.now = max(
+                self.now, int(self.expectations.due(start + self.expectations.window.size_us)) + 1
+            )
             self._window(start, "stable", self._epochs.pop(start, 0), ())
-            self.stable_from += self.expectations.slide
+            self.stable_from += self.expectations.window.slide_us
         self.answered_to = max(self.answered_to, self.stable_from)
         if undone and self.stable_from == self.answered_to:
             self._put(kind="rec_done")
 
     def empty_run(self, windows: int) -> None:
         """One stable boundary for several windows without rows."""
+        window = self.expectations.window
+        last = self.stable_from + (windows - 1) * window.slide_us
+        self.now = max(self.now, int(self.expectations.due(last + window.size_us)) + 1)
         self._boundary(self.stable_from, "stable", 0, (), 0, windows)
-        self.stable_from += windows * self.expectations.slide
+        self.stable_from += windows * self.expectations.window.slide_us
         self.answered_to = self.stable_from
 
     def skip(self, windows: int, lacking: Sequence[str] = (), *, late_us: int = 0) -> None:
@@ -77,11 +85,15 @@ class Root:
         """
         start, expectations = self.answered_to, self.expectations
         self.epoch += self.stable_from == self.answered_to
-        self.answered_to += windows * expectations.slide
+        self.answered_to += windows * expectations.window.slide_us
         self._epochs |= dict.fromkeys(
-            range(start, self.answered_to, expectations.slide), self.epoch
+            range(start, self.answered_to, expectations.window.slide_us), self.epoch
         )
-        due = int(expectations.due(self.answered_to - expectations.slide + expectations.size))
+        due = int(
+            expectations.due(
+                self.answered_to - expectations.window.slide_us + expectations.window.size_us
+            )
+        )
         self.now = max(self.now, due + expectations.bound + late_us)
         self._boundary(start, "tentative", self.epoch, lacking, 0, windows)
         self.records[-1]["skipped"] = True
@@ -97,11 +109,13 @@ class Root:
                 kind=label,
                 epoch=epoch,
                 window_start=format_time(start),
-                window_end=format_time(start + self.expectations.size),
+                window_end=format_time(start + self.expectations.window.size_us),
                 key=key,
                 fields=given,
                 missing=sorted(lacking),
-                due_at=format_time(int(self.expectations.due(start + self.expectations.size))),
+                due_at=format_time(
+                    int(self.expectations.due(start + self.expectations.window.size_us))
+                ),
             )
         self._boundary(start, label, epoch, lacking, rows, 1)
 
@@ -120,7 +134,11 @@ class Root:
         rows: int,
         windows: int,
     ) -> None:
-        end = start + (windows - 1) * self.expectations.slide + self.expectations.size
+        end = (
+            start
+            + (windows - 1) * self.expectations.window.slide_us
+            + self.expectations.window.size_us
+        )
         self._put(
             kind="boundary",
             label=label,
@@ -153,8 +171,7 @@ def expectations(**changes: Any) -> Expectations:
     second = 1_000_000
     values: dict[str, Any] = {
         "query": "climate",
-        "size": second,
-        "slide": second,
+        "window": WindowSpec(second, second),
         "parts": 1,
         "aggregate": ("count", "sum", "min", "max"),
         "bound": second // 2,
@@ -163,6 +180,8 @@ def expectations(**changes: Any) -> Expectations:
         "anchor_wall": 5_000 * second,
         "anchor_event": 1_000 * second,
         "end": 1_010 * second,
+        "last_reading": 1_010 * second - 1,
+        "early": 0,
     }
     return Expectations(**(values | changes))
 

@@ -19,13 +19,18 @@ from slackwater.cli.common import (
     BootstrapOption,
     DataDirOption,
     DeploymentOption,
+    FileArgument,
+    FileOption,
     KafkaConfigOption,
     PrefixOption,
+    StartedFileOption,
     data_dir,
     emit,
     find_names,
+    one_file,
     parse_bindings,
     parse_duration,
+    print_version,
     reach_kafka,
     warn,
 )
@@ -36,19 +41,21 @@ from slackwater.cli.controls import (
     TlsDirOption,
     find_controllers,
 )
+from slackwater.cli.help_sections import SectionedGroup
+from slackwater.cli.ingest_options import backfill, ingest
 from slackwater.cli.node import node_app
 from slackwater.cli.query import query_app
+from slackwater.cli.source_commands import init, quarantine, send, watch
+from slackwater.cli.surroundings import what_to_do
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, SlackwaterError, UsageError
 from slackwater.runtime.security.credentials import Role
 from slackwater.runtime.service.settings import settings
 
 app = typer.Typer(
     name="slackwater",
-    help="Windows over sensor streams: a first answer within a bound, the exact answer later.\n\n"
-    "Start with: slackwater demo",
+    cls=SectionedGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -71,11 +78,30 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()  # the reader has closed the pipe, as in `slackwater results q | head`
         sys.exit(0)
+    except OSError as error:
+        if (sentence := what_to_do(error)) is None:
+            raise
+        warn(f"slackwater: {sentence}")
+        sys.exit(EnvironmentProblem.exit_code)
+
+
+@app.callback()
+def common(
+    _: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=print_version, help="Print the version."),
+    ] = False,
+) -> None:
+    """Windows over sensor streams: a first answer within a bound, the exact answer later.
+
+    Start with: slackwater demo
+    """
 
 
 @app.command()
 def up(
-    deployment: DeploymentOption,
+    file: FileArgument = None,
+    deployment: FileOption = None,
     data_dir_: DataDirOption = None,
     port: Annotated[
         int | None, typer.Option("--port", help="The embedded broker's port. Default: a free one.")
@@ -100,7 +126,7 @@ def up(
 ) -> None:
     """Run a deployment on this machine until Ctrl-C.
 
-    Example: slackwater up --deployment rooms.yaml
+    Example: slackwater up rooms.yaml
     """
     from slackwater.cli.up import run_up
 
@@ -115,7 +141,14 @@ def up(
         )
     if port is not None and not 0 < port < 65_536:
         raise UsageError(f"--port {port}: must be between 1 and 65535")
-    run_up(deployment, data_dir(data_dir_), port, bootstrap, kafka_config, secure=secure)
+    run_up(
+        one_file(file, deployment, "up"),
+        data_dir(data_dir_),
+        port,
+        bootstrap,
+        kafka_config,
+        secure=secure,
+    )
 
 
 @app.command()
@@ -195,14 +228,21 @@ def status(
     format_: Annotated[
         str, typer.Option("--format", metavar="table|json", help="Output format.")
     ] = "table",
+    json_: Annotated[
+        bool, typer.Option("--json", help="Everything as one JSON object: for programs.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Each process with its counters.")
+    ] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Repeat every 2 s, until Ctrl-C.")] = False,
 ) -> None:
-    """Compare running processes with expected ones: readiness, restarts, outputs, late answers.
+    """Show whether all is well: queries, streams, what is late or missing and why, processes.
 
-    With controllers also: their view, the nodes, and where each fragment runs.
+    With controllers also the nodes, and where each fragment runs.
 
-    Exit code 1 if a process is missing, a query's answers exceed their bound, a fragment does not
-    run on its node, or a node reports a problem, such as a clock that is off by too much.
+    Exit code 1 if a process is missing, no copy of a stage is ready, a query's answers exceed their
+    bound, a fragment does not run on its node, or a node reports a problem, such as a clock that is
+    off by too much.
 
     Example: slackwater status --watch
     """
@@ -213,53 +253,25 @@ def status(
     names = find_names(prefix, bootstrap, data_dir_)
     directory = data_dir(data_dir_)
     controls = Controls(find_controllers(controllers, secret_file, tls_dir, directory, cluster))
-    print_status(cluster, names, directory, format_, watch=watch, controls=controls)
-
-
-@app.command()
-def ingest(
-    stream: Annotated[str, typer.Argument(help="The stream's name.")],
-    file: Annotated[Path, typer.Argument(help="A CSV or CSV.gz file.")],
-    deployment: Annotated[
-        Path | None,
-        typer.Option(
-            "--deployment",
-            metavar="FILE",
-            help="The deployment file. Default: the one `slackwater up` was started with.",
-        ),
-    ] = None,
-    speed: Annotated[
-        float | None,
-        typer.Option(
-            "--speed",
-            help="Speed, as a multiple of the readings' own times. Default: 1 with --as-now; all"
-            " readings at once without it.",
-        ),
-    ] = None,
-    as_now: Annotated[
-        bool,
-        typer.Option("--as-now", help="Shift all times so that the first is the current time."),
-    ] = False,
-    data_dir_: DataDirOption = None,
-) -> None:
-    """Send a file's readings into a stream of a running deployment.
-
-    Example: slackwater ingest room-1 monday.csv.gz --as-now
-    """
-    from slackwater.cli.ingest import run_ingest
-
-    run_ingest(data_dir(data_dir_), stream, file, deployment, speed, as_now)
+    print_status(
+        *(cluster, names, directory, format_),
+        watch=watch,
+        verbose=verbose,
+        everything=json_,
+        controls=controls,
+    )
 
 
 @app.command()
 def audit(
     query: Annotated[str, typer.Argument(help="The query's name.")],
-    deployment: Annotated[
-        Path | None,
+    deployment: StartedFileOption = None,
+    input_: Annotated[
+        list[str] | None,
         typer.Option(
-            "--deployment",
-            metavar="FILE",
-            help="The deployment file. Default: the one `slackwater up` was started with.",
+            "--input",
+            metavar="STREAM=FILE",
+            help="A file that was ingested: each of its readings must be in the log or quarantine.",
         ),
     ] = None,
     bootstrap: BootstrapOption = None,
@@ -268,13 +280,17 @@ def audit(
 ) -> None:
     """Recompute a query's stable results from the source logs, as a Spark batch job, and compare.
 
-    Example: slackwater audit climate
+    With --input a file that was ingested (not with --as-now, which changes its times) is compared
+    with the source log, reading by reading. It is read by the judge's own reader.
+
+    Example: slackwater audit climate --input room-1=a.csv
     """
     from slackwater.cli.audit import print_audit
 
     directory = data_dir(data_dir_)
     cluster = reach_kafka(bootstrap, kafka_config, directory, Role.ADMIN)
-    print_audit(cluster, directory, query, deployment)
+    inputs = parse_bindings("--input", input_ or [])
+    print_audit(cluster, directory, query, deployment, inputs)
 
 
 @app.command()
@@ -344,20 +360,24 @@ def doctor(data_dir_: DataDirOption = None) -> None:
     for finding in examine(data_dir(data_dir_)):
         emit(f"{'ok  ' if finding.ok else 'BAD '} {finding.subject:<12} {finding.text}")
         if not finding.ok:
-            emit(f"     {'':<12} -> {finding.repair}")
             failed += 1
+            if finding.repair:
+                emit(f"     {'':<12} -> {finding.repair}")
     if failed:
         raise EnvironmentProblem(f"{failed} of the checks failed")
 
 
 @app.command()
 def rehearse(
-    deployment: DeploymentOption,
     input_: Annotated[
         list[str],
         typer.Option("--input", metavar="STREAM=FILE", help="A CSV or CSV.gz file for a stream."),
     ],
-    out: Annotated[Path, typer.Option("--out", help="File for the results, as JSON lines.")],
+    file: FileArgument = None,
+    deployment: FileOption = None,
+    out: Annotated[Path, typer.Option("--out", help="File for the results, as JSON lines.")] = Path(
+        "results.jsonl"
+    ),
     speed: Annotated[
         float, typer.Option("--speed", help="Speed, as a multiple of the readings' own times.")
     ] = 1.0,
@@ -398,13 +418,13 @@ def rehearse(
     only if all results are equal and every first answer came within its bound (plus 250 ms) while a
     copy of each stage was up.
 
-    Example: slackwater rehearse --deployment rooms.yaml --input room-1=a.csv
-    --input room-2=b.csv.gz --speed 60 --fault "at=5s silence room-2 for 8s" --out results.jsonl
+    Example: slackwater rehearse rooms.yaml --input room-1=a.csv --input room-2=b.csv.gz
+    --speed 60 --fault "at=5s silence room-2 for 8s"
     """
     from slackwater.cli.rehearse.command import run_rehearse
 
     run_rehearse(
-        deployment=deployment,
+        deployment=one_file(file, deployment, "rehearse"),
         paths=parse_bindings("--input", input_),
         out=out,
         speed=speed,
@@ -435,6 +455,12 @@ def demo(
 
 
 app.command()(controller)
+app.command()(init)
+app.command()(quarantine)
+app.command()(send)
+app.command()(watch)
+app.command()(ingest)
+app.command()(backfill)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from slackwater import __version__
 from slackwater.cli.tables import visible
 from slackwater.model.errors import EnvironmentProblem, UsageError
 from slackwater.model.names import Names, why_no_prefix
@@ -49,6 +50,14 @@ DataDirOption = Annotated[
         help="The data directory of `slackwater up`. Default: .slackwater",
     ),
 ]
+StartedFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--deployment",
+        metavar="FILE",
+        help="The deployment file. Default: the one `slackwater up` was started with.",
+    ),
+]
 PrefixOption = Annotated[
     str | None,
     typer.Option(
@@ -61,6 +70,31 @@ PrefixOption = Annotated[
 DeploymentOption = Annotated[
     Path, typer.Option("--deployment", metavar="FILE", help="The deployment file (YAML).")
 ]
+
+
+FileArgument = Annotated[
+    Path | None, typer.Argument(metavar="FILE", help="The deployment file (YAML).")
+]
+FileOption = Annotated[
+    Path | None, typer.Option("--deployment", metavar="FILE", help="The same, as an option.")
+]
+
+
+def one_file(argument: Path | None, option: Path | None, command: str) -> Path:
+    """Return the deployment file, which is named once: as an argument or as an option."""
+    if argument is not None and option is not None:
+        raise UsageError(f"{argument} and --deployment {option}: name one deployment file")
+    found = argument or option
+    if found is None:
+        raise UsageError(f"name the deployment file, as in: slackwater {command} rooms.yaml")
+    return found
+
+
+def print_version(is_asked: bool) -> None:
+    """Print the version and end, if it is asked for."""
+    if is_asked:
+        emit(f"slackwater {__version__}")
+        raise typer.Exit
 
 
 def data_dir(given: Path | None) -> Path:
@@ -167,14 +201,15 @@ def warn(text: str) -> None:
 
 
 def parse_bindings(option: str, values: list[str]) -> dict[str, Path]:
-    """Parse ``NAME=FILE`` options into a dictionary."""
+    """Parse ``NAME=FILE`` options into a dictionary; arguments have no ``option``."""
     bindings: dict[str, Path] = {}
+    option = f"{option} " if option else ""
     for value in values:
         name, equals, path = value.partition("=")
         if not name or not equals or not path:
-            raise UsageError(f"{option} {value!r}: write {option} STREAM=FILE")
+            raise UsageError(f"{option}{value!r}: write {option}STREAM=FILE")
         if name in bindings:
-            raise UsageError(f"{option} {name} is given twice")
+            raise UsageError(f"{option}{name} is given twice")
         bindings[name] = Path(path)
     return bindings
 

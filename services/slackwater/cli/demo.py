@@ -216,6 +216,10 @@ class Screen:
             self._note = text
         self._draw(self._clock.now_us())
 
+    def waits(self, text: str) -> None:
+        """Show what the start waits for."""
+        self.phase(text)
+
     def _draw(self, now_us: int) -> None:
         self._drawn = now_us
         done = (now_us - self._begin) / self._length if self._length else 0.0

@@ -36,16 +36,13 @@ class Trouble(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Result of a check; ``repair`` is empty if it passed."""
+    """Result of a check; ``repair`` is empty if it passed, or if the text names the repair."""
 
     subject: str
     text: str
     repair: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """Whether there is nothing to repair."""
-        return not self.repair
+    ok: bool = True
+    """Whether there is nothing to repair."""
 
 
 def examine(data_dir: Path) -> Iterator[Finding]:
@@ -65,9 +62,9 @@ def examine(data_dir: Path) -> Iterator[Finding]:
         try:
             yield Finding(subject, check())
         except Trouble as trouble:
-            yield Finding(subject, trouble.what, trouble.repair)
+            yield Finding(subject, trouble.what, trouble.repair, ok=False)
         except SlackwaterError as error:
-            yield Finding(subject, error.message, "see the message")
+            yield Finding(subject, error.message, ok=False)
 
 
 def python() -> str:
@@ -159,15 +156,18 @@ def memory() -> str:
 
 
 def broker(data_dir: Path) -> str:
-    """Check that a broker started by ``slackwater up`` answers, if there is one."""
+    """Check that the broker of a running ``slackwater up`` answers; a stopped one is no fault."""
     from slackwater.cli.common import reach_kafka
-    from slackwater.runtime.local.datadir import RUN_FILE
+    from slackwater.runtime.local.datadir import is_running, read_run
 
-    if not (data_dir / RUN_FILE).exists():
-        return f"none is running from {data_dir}"
+    run = read_run(data_dir)
+    if run is None or not is_running(data_dir):
+        return f"no `slackwater up` runs from {data_dir}"
     try:
         return f"answers at {reach_kafka(None, None, data_dir)}"
     except SlackwaterError as error:
         raise Trouble(
-            error.message, f"start `slackwater up`, or remove {data_dir / RUN_FILE}"
+            f"`slackwater up` runs, but {error.message}",
+            f"see {data_dir / 'logs'} and {data_dir / 'broker'}; stop it with Ctrl-C and start it"
+            " again, and it continues",
         ) from error

@@ -9,34 +9,74 @@ proxy's inbox in the data directory.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from slackwater.cli.common import emit
 from slackwater.deployment.parse import load_deployment
+from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import EnvironmentProblem, UsageError
 from slackwater.proxy.csvfile import CsvFile
-from slackwater.proxy.sensors import hand_over
+from slackwater.proxy.replay import PIECE_BYTES_PACED, Replay
+from slackwater.proxy.sensors import SharedStart, hand_over
 from slackwater.runtime.local.datadir import is_running, read_run
 from slackwater.runtime.local.placed_proxies import added_streams
 from slackwater.runtime.service.clock import SystemClock
 
+LEAD_US: Final = 2_000_000
+"""From the command to the first reading, if files are shifted together: a proxy looks into its
+inbox every half second, and must not find readings that are due already."""
+
 
 def run_ingest(
     data_dir: Path,
-    stream: str,
-    file: Path,
+    files: Mapping[str, Path],
     deployment: Path | None,
     speed: float | None,
     as_now: bool,
 ) -> None:
-    """Validate the file and put the job into the inbox."""
+    """Validate the files, by stream, and put the jobs into the inboxes.
+
+    Several files that are shifted have one shift: the earliest of all their readings is now.
+    """
     run = read_run(data_dir)
     if run is None or not is_running(data_dir):
         raise EnvironmentProblem(f"no deployment runs from {data_dir}: start `slackwater up`")
     spec = load_deployment(deployment or Path(run.deployment))
     streams = spec.streams
-    if stream not in streams:
+    if not files.keys() <= streams.keys():
         streams = {**streams, **added_streams(data_dir, run.lives)}
+    for stream in files:
+        check_stream(stream, streams)
+    if spec.clock != "data" and not as_now:
+        raise UsageError(
+            "this deployment uses the wall clock, and the readings of a file are in the past: add"
+            " --as-now to shift their times, or use clock: data"
+        )
+    if speed is not None and not 0 < speed < float("inf"):
+        raise UsageError(f"--speed {speed:g}: must be a number above 0")
+    if speed is not None and speed > 1 and spec.clock != "data":
+        raise UsageError(
+            f"--speed {speed:g}: this deployment uses the wall clock, and the readings would soon"
+            " be ahead of it (quarantine): use a speed of at most 1, or clock: data"
+        )
+    for stream, file in files.items():
+        CsvFile(streams[stream], file).verify()  # reports a missing column or a truncated archive
+    now_us = SystemClock().now_us()
+    shared = None
+    if as_now and len(files) > 1:
+        firsts = (_first_us(streams[stream], file) for stream, file in files.items())
+        found = [first for first in firsts if first is not None]
+        shared = SharedStart(min(found), now_us + LEAD_US) if found else None
+    for stream, file in files.items():
+        name = f"{now_us}-{file.name}"
+        hand_over(data_dir, stream, name, file, speed=speed, as_now=as_now, shared=shared)
+        emit(f"{file} is passed to proxy/{stream}; `slackwater status` shows its progress")
+
+
+def check_stream(stream: str, streams: Mapping[str, StreamSpec]) -> None:
+    """Refuse a stream that is unknown or not fed from files."""
     if stream not in streams:
         raise UsageError(f"there is no stream {stream}, only {', '.join(streams)}")
     if (topic := streams[stream].topic) is not None:
@@ -45,14 +85,8 @@ def run_ingest(
         raise UsageError(f"stream {stream} is fed by MQTT broker {mqtt.address}: publish there")
     if streams[stream].http is not None:
         raise UsageError(f"stream {stream} is fed over HTTP: post the file to /streams/{stream}")
-    if spec.clock != "data" and not as_now:
-        raise UsageError(
-            "this deployment uses the wall clock, and the readings of a file are in the past: add"
-            " --as-now to shift their times, or use clock: data"
-        )
-    if speed is not None and not 0 < speed < float("inf"):
-        raise UsageError(f"--speed {speed:g}: must be a number above 0")
-    CsvFile(streams[stream], file).verify()  # reports a missing column or a truncated archive
-    name = f"{SystemClock().now_us()}-{file.name}"
-    hand_over(data_dir, stream, name, file, speed=speed, as_now=as_now)
-    emit(f"{file} is passed to proxy/{stream}; `slackwater status` shows its progress")
+
+
+def _first_us(spec: StreamSpec, file: Path) -> int | None:
+    """Return the time of a file's first reading; None if it has none."""
+    return Replay(spec, file, piece_bytes=PIECE_BYTES_PACED).due_us(1)

@@ -13,6 +13,8 @@ from slackwater.node.overview import Overview, overview_of
 from slackwater.node.recorded import fragment_specs, process_of
 
 DRAINED_S_MAX: Final = 120.0
+NAMED_MAX: Final = 4
+"""Maximum fragments named in a line of progress."""
 _LOOK_S: Final = 0.3
 
 
@@ -44,7 +46,7 @@ def wait_drained(reach: Reach, name: str) -> None:
     """Wait until a node has no fragments and all fragments run on other nodes.
 
     Raises:
-        CheckFailed: it takes longer than ``DRAINED_S_MAX``.
+        CheckFailed: a proxy cannot leave it, or it takes longer than ``DRAINED_S_MAX``.
     """
     asyncio.run(_wait_drained(reach, name))
     emit(f"node {name} is drained: all fragments run on other nodes")
@@ -52,18 +54,27 @@ def wait_drained(reach: Reach, name: str) -> None:
 
 async def _wait_drained(reach: Reach, name: str) -> None:
     loop = asyncio.get_running_loop()
-    until = loop.time() + DRAINED_S_MAX
+    until, printed = loop.time() + DRAINED_S_MAX, 0
     while True:
         frame = await _state(reach)
-        left = [
-            process_of(spec.query, spec.fragment)
+        waiting = [
+            spec
             for spec in fragment_specs(frame.state)
             if (entry := frame.state.placement.get((spec.query, spec.fragment))) is None
             or entry.node == name
             or entry.number not in frame.nodes.ready
         ]
+        left = [process_of(spec.query, spec.fragment) for spec in waiting]
         if not left:
             return
+        if all(spec.bound_node == name for spec in waiting):
+            raise CheckFailed(
+                f"node {name} keeps {', '.join(left)}: the readings in its spool are on this node;"
+                " all others have moved"
+            )
+        if len(left) != printed:
+            printed = len(left)
+            emit(f"{printed} fragments are to run on other nodes: {', '.join(left[:NAMED_MAX])}")
         if loop.time() > until:
             reasons = [reason for *_, reason in frame.nodes.unplaced]
             raise CheckFailed(

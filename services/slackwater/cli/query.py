@@ -27,7 +27,8 @@ from slackwater.cli.controls import (
 from slackwater.model.errors import EnvironmentProblem
 
 query_app = typer.Typer(
-    help="Registered queries.\n\nExample: slackwater query list", no_args_is_help=True
+    help="List, change, pause and delete registered queries.\n\nExample: slackwater query list",
+    no_args_is_help=True,
 )
 
 

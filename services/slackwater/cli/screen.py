@@ -8,7 +8,7 @@ undone state for 0.6 s so that it is visible.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slackwater.cli.rehearse.plan import RehearsalPlan
-from slackwater.cli.tables import short_time
+from slackwater.cli.tables import short_time, without
 from slackwater.codec.results import format_time, parse_time
 
 State = Literal["tentative", "undone", "exact", "corrected"]
@@ -53,8 +53,15 @@ class Board:
     """The last windows of one query with one part; ``figure`` is the (field, aggregate) shown."""
 
     def __init__(
-        self, query: str, slide_us: int, figure: tuple[str, str], windows_max: int = 16
+        self,
+        query: str,
+        slide_us: int,
+        figure: tuple[str, str],
+        windows_max: int = 16,
+        streams: Collection[str] = (),
     ) -> None:
+        """``streams``: all that the query reads, if they are known."""
+        self.streams = frozenset(streams)
         self.query = query
         self.slide_us = slide_us
         self.figure = figure
@@ -113,9 +120,9 @@ class Board:
 
 
 def render(
-    board: Board, keys: Sequence[str], title: str, note: str, done: float, now: int
+    board: Board, keys: Sequence[str], title: str, note: str, done: float | None, now: int
 ) -> RenderableType:
-    """Render the whole display: events, windows, progress."""
+    """Render the whole display: events, windows, progress; ``done`` is None if it has no end."""
     table = Table(title=title, title_justify="left", expand=False, pad_edge=False)
     table.add_column("window")
     for key in keys:
@@ -127,24 +134,36 @@ def render(
         values = line.before if state == "undone" and line.before else line.values
         style = STYLES[state]
         cells = [Text(values.get(key, "·"), style=style) for key in keys]
-        table.add_row(short_time(format_time(start))[-8:], *cells, Text(_text(line, state), style))
+        table.add_row(
+            short_time(format_time(start))[-8:],
+            *cells,
+            Text(_text(line, state, board.streams), style),
+        )
     table.title_style = "bold"
-    bar = Table.grid(padding=(0, 1))
-    bar.add_row(ProgressBar(total=1.0, completed=done, width=50), Text(f"{done:4.0%}"))
     counts = board.counts
     summary = (
         f"{counts['exact'] + counts['corrected']} exact, {counts['tentative']} tentative,"
         f" {counts['undone']} undone, {counts['corrected']} corrected"
     )
-    return Group(table, Text(note or " ", style="bold yellow"), bar, Text(summary))
+    below: list[RenderableType] = [Text(note or " ", style="bold yellow")]
+    if done is not None:
+        bar = Table.grid(padding=(0, 1))
+        bar.add_row(ProgressBar(total=1.0, completed=done, width=50), Text(f"{done:4.0%}"))
+        below.append(bar)
+    return Group(table, *below, Text(summary))
 
 
-def _text(line: ScreenLine, state: State) -> str:
+def _text(line: ScreenLine, state: State, streams: Set[str]) -> str:
+    """Return the words of an answer; ``streams``: all that the query reads, if they are known."""
     match state:
         case "tentative":
             label = "tentative, skipped" if line.skipped else "tentative"
-            missing = ", ".join(line.missing)
-            return f"{label}, without {missing}" if missing else label
+            # A stream whose key has its name, as in the demo, is partly in if that key has a value;
+            # if all streams are missing, values are of their readings.
+            partly = [stream for stream in line.missing if stream in line.values]
+            if line.values and streams and streams <= {*line.missing}:
+                partly = [*line.missing]
+            return ", ".join(filter(None, [label, without(line.missing, partly)]))
         case "undone":
             return "undone"
         case "corrected":
@@ -168,7 +187,7 @@ class PlainLines:
         if line is not None:
             values = "  ".join(f"{key} {line.values.get(key, '·'):>6}" for key in self._keys)
             when = short_time(format_time(line.start))[-8:]
-            self._print(f"{when}  {values}  {_text(line, line.state)}")
+            self._print(f"{when}  {values}  {_text(line, line.state, self._board.streams)}")
         elif record["kind"] == "undo":
             first, last = (short_time(record[name])[-8:] for name in ("undo_from", "undo_to"))
             self._print(f"{first}  to {last} undone, exact answers follow")
@@ -184,4 +203,8 @@ class PlainLines:
 
     def phase(self, text: str) -> None:
         """Print the current phase."""
+        self._print(f"... {text}")
+
+    def waits(self, text: str) -> None:
+        """Print what the start waits for."""
         self._print(f"... {text}")

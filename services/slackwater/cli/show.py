@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -11,18 +11,24 @@ import orjson
 from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.live import Live
-from rich.text import Text
 
 from slackwater.cli import tables
 from slackwater.cli.common import emit, warn
 from slackwater.cli.control_status import NO_CONTROLS, Controls
+from slackwater.cli.quarantine import refused_note
+from slackwater.cli.query_status import streams_of
 from slackwater.cli.status import ObservedHeartbeat, Picture, look_at
+from slackwater.cli.summary import PageLine, page, page_json, plain, rich_page
+from slackwater.cli.tables import PrintedQuery, visible
+from slackwater.cli.window_tables import WindowTables
 from slackwater.client.follow import KINDS, Client, From
 from slackwater.codec.results import format_time
+from slackwater.deployment.windows import describe_window
 from slackwater.model.durations import format_duration_us
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, UsageError
 from slackwater.model.names import Names, base_of, latest_generation
 from slackwater.node.overview import Overview
+from slackwater.primitives.eventclock import EventClock
 from slackwater.runtime.local.datadir import Life, is_running, read_run
 from slackwater.runtime.local.layout import expected_names
 from slackwater.runtime.logs.admin import Admin
@@ -64,23 +70,43 @@ def print_results(
     topic = names.results(query, "stable")
     if latest_generation(query, queries) is None and not partition_counts(cluster, [topic]):
         raise _unknown(query, queries)
-    wanted = kinds or (KINDS - {"boundary"} if format_ == "table" else KINDS)
+    found = _latest(query, queries)
+    of = (
+        PrintedQuery()
+        if found is None
+        else PrintedQuery(frozenset(streams_of(found, queries)), found.spec.parts)
+    )
+    console = Console()
+    # Tables of windows need their boundaries.
+    in_tables = console.is_terminal and not kinds and format_ == "table"
+    in_tables &= found is not None and found.spec.window is not None
+    wanted = kinds or (KINDS if format_ == "jsonl" or in_tables else KINDS - {"boundary"})
+    tables_of_windows = WindowTables(console, of)
     start: From = "end" if from_ == "end" else "beginning"
     stream = Client(cluster, prefix=names.prefix).follow(
         query, kinds=wanted, from_=start, until_end=not follow
     )
     with stream:
         if not stream.has_begun:
-            found = _latest(query, queries)
             warn(f"slackwater: {nothing_yet(query, found, SystemClock().now_us())}")
+        printed = 0
         try:
             for record in stream:
-                if format_ == "table":
-                    emit(tables.line(record))
+                printed += not in_tables or record["kind"] != "boundary"
+                if in_tables:
+                    tables_of_windows.show(record)
+                elif format_ == "table":
+                    emit(tables.line(record, of))
                 else:
                     emit(orjson.dumps(record).decode(), is_json=True)
         except KeyboardInterrupt:
             pass  # the normal end of following
+    if stream.has_begun and not printed:
+        warn(f"slackwater: {no_row(query, kinds)}")
+    if not printed and not follow and found is not None:
+        note = refused_note(cluster, names, streams_of(found, queries))
+        if note:
+            warn(f"slackwater: {note}")
     if stream.repeats:
         warn(f"slackwater: {stream.repeats} results occurred twice; please report this")
 
@@ -92,13 +118,15 @@ def print_status(
     format_: str,
     *,
     watch: bool,
+    verbose: bool = False,
+    everything: bool = False,
     controls: Controls = NO_CONTROLS,
 ) -> None:
-    """Run the command ``status``.
+    """Run the command ``status``; ``everything``: the object of ``--json``.
 
     Raises:
-        CheckFailed: a process is missing, late or overloaded, or the controllers report a fragment
-            that does not run or a node with a problem.
+        CheckFailed: a process is missing, late or overloaded, no copy of a stage is ready, or the
+            controllers report a fragment that does not run or a node with a problem.
     """
     if format_ not in {"table", "json"}:
         raise UsageError(f"--format {format_}: choose table or json")
@@ -111,11 +139,14 @@ def print_status(
         try:
             for picture in looking.pictures():
                 overview = controls.look()
-                screen.show(
-                    _as_json(picture, overview)
-                    if format_ == "json"
-                    else _as_lines(picture, cluster.bootstrap, overview)
-                )
+                now_us = SystemClock().now_us()
+                if everything:
+                    emit(json.dumps(page_json(picture, overview, now_us), indent=2), is_json=True)
+                elif format_ == "json":
+                    emit(_as_json(picture, overview), is_json=True)
+                else:
+                    shown = page(picture, overview, now_us, cluster.bootstrap, verbose=verbose)
+                    screen.show(shown)
                 if not watch:
                     break
         except KeyboardInterrupt:
@@ -133,20 +164,6 @@ def _as_json(picture: Picture, overview: Overview | None = None) -> str:
     return json.dumps({"processes": rows} | overview.to_json(), indent=2)
 
 
-def _as_lines(picture: Picture, bootstrap: str, overview: Overview | None = None) -> str:
-    now_us = SystemClock().now_us()
-    lines = [f"{'broker':<28} ready at {bootstrap}"]
-    lines += [] if overview is None else overview.lines()
-    lines += [row.line(now_us) for row in picture.rows]
-    lines += [f"query {query}: {why}" for query, why in picture.late.items()]
-    for query, windows in picture.gaps.items():
-        lines.append(f"query {query}: {windows} windows lack readings that are lost; to list them:")
-        lines.append(f"  slackwater results {query} --kind gap")
-    if not picture.rows:
-        lines.append("no heartbeat of any process")
-    return "\n".join(lines)
-
-
 class _Looking:
     """Receives heartbeats while entered; each picture is the state received by then."""
 
@@ -156,6 +173,7 @@ class _Looking:
         self._transport = KafkaTransport(cluster, names)
         self._listener = HeartbeatListener(self._transport)
         self._queries: dict[str, QueryDefinition] = {}
+        self._clock: EventClock | None = None
 
     def __enter__(self) -> _Looking:
         self._listener.start()
@@ -180,7 +198,9 @@ class _Looking:
                 n: ObservedHeartbeat(beat, self._listener.age_ms(n) or 0.0)
                 for n, beat in beats.items()
             }
-            yield look_at(latest, self._queries, self._lives(), SystemClock().now_us())
+            now_us = SystemClock().now_us()
+            event_us = None if self._clock is None else self._clock.event(now_us)
+            yield look_at(latest, self._queries, self._lives(), now_us, event_us)
             self._listener.wait_for(lambda view: False, WATCH_S)
             self._queries = self._registered()
 
@@ -188,6 +208,8 @@ class _Looking:
         """Return the queries; while the broker does not answer, the previous ones."""
         try:
             found = registered(self._cluster, self._transport.names)
+            if found and self._clock is None:
+                self._clock = Registry(self._transport).clock()
             return {name: query for name, query in found.items() if query.state == "running"}
         except (LogError, EnvironmentProblem):
             return self._queries
@@ -205,12 +227,13 @@ class _Looking:
 
 
 class _Screen:
-    """Shows texts one after another: in a terminal each replaces the last."""
+    """Shows pages one after another: in a terminal with ``watch`` each replaces the last."""
 
     def __init__(self, *, watch: bool) -> None:
-        console = Console()
-        self._live = Live(console=console, auto_refresh=False, vertical_overflow="visible")
-        self._in_place = watch and console.is_terminal
+        self._console = Console()
+        self._live = Live(console=self._console, auto_refresh=False, screen=watch)
+        self._in_place = watch and self._console.is_terminal
+        self._last: Sequence[PageLine] = ()
 
     def __enter__(self) -> _Screen:
         if self._in_place:
@@ -220,13 +243,17 @@ class _Screen:
     def __exit__(self, *_: object) -> None:
         if self._in_place:
             self._live.stop()
+            self._console.print(rich_page(self._last))  # the last page stays
 
-    def show(self, text: str) -> None:
-        """Show this text."""
+    def show(self, lines: Sequence[PageLine]) -> None:
+        """Show this page."""
+        self._last = lines = [PageLine(visible(x.name), visible(x.text), x.style) for x in lines]
         if self._in_place:
-            self._live.update(Text(text), refresh=True)
+            self._live.update(rich_page(lines), refresh=True)
+        elif self._console.is_terminal:
+            self._console.print(rich_page(lines))
         else:
-            emit(text)
+            emit(plain(lines))
 
 
 def print_queries(cluster: Cluster, names: Names) -> None:
@@ -243,9 +270,7 @@ def describe(query: QueryDefinition) -> str:
     spec = query.spec
     window = "every reading"
     if spec.window is not None:
-        window = f"window {format_duration_us(spec.window.size_us)}"
-        if spec.window.slide_us != spec.window.size_us:
-            window += f" every {format_duration_us(spec.window.slide_us)}"
+        window = f"window {describe_window(spec.window)}"
     answer = "  ".join(filter(None, (window, ", ".join(spec.aggregate))))
     return (
         f"{query.name:<20} from {', '.join(spec.sources)}  {answer}"
@@ -317,7 +342,18 @@ def _is_input(topic: str, source: str, names: Names) -> bool:
 
 
 def _unknown(name: str, queries: Iterable[str]) -> UsageError:
-    return UsageError(f"there is no query {name}; registered: {', '.join(queries) or 'none yet'}")
+    known = ", ".join(dict.fromkeys(map(base_of, queries))) or "none yet"
+    return UsageError(f"there is no query {name}; registered: {known}")
+
+
+def no_row(name: str, kinds: Collection[str]) -> str:
+    """Return the message for a query that has answers, of which none was printed."""
+    what = f"is of kind {', '.join(sorted(kinds))}" if kinds else "has a row"
+    return (
+        f"{name} has answers, and none of them {what}: its windows are empty if no reading reaches"
+        f" them. `slackwater results {name} --kind boundary` lists them, and `slackwater quarantine"
+        " STREAM` shows readings that were refused"
+    )
 
 
 def nothing_yet(name: str, query: QueryDefinition | None, now_us: int) -> str:

@@ -20,6 +20,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from slackwater.cli.observed import counters, phrases
+from slackwater.cli.query_status import QueryRow, StreamRow, query_rows, stream_rows
+from slackwater.cli.tables import age
+from slackwater.cli.topic_status import topic_remarks
 from slackwater.model.names import (
     ProxyName,
     RootName,
@@ -34,6 +38,7 @@ from slackwater.model.records import Heartbeat
 from slackwater.runtime.local.datadir import Life
 from slackwater.runtime.local.layout import HOST, expected_names, node_aggregators, stages
 from slackwater.runtime.local.supervisor import BROKER
+from slackwater.runtime.logs.skipped import DETAIL as SKIPPED_DETAIL
 from slackwater.runtime.service.beat import cpu_share
 from slackwater.runtime.service.cpu import is_starved
 from slackwater.runtime.service.heartbeat_view import STALE_S
@@ -52,6 +57,8 @@ LATE_US: Final = 10_000_000
 """Age of the last late answer from which a query counts as in time again."""
 CRASHED_US: Final = 60_000_000
 """A process that is not ready and crashed twice, last within this time, is failing."""
+RESTART_SHOWN_US: Final = 600_000_000
+"""Time for which a restart of a process that is ready again is shown without ``-v``."""
 COMMIT_MS_MIN: Final = 500
 """Transaction time from which it is reported: the usual one is 10 ms; longer ones delay answers."""
 NAMED_MAX: Final = 3
@@ -87,20 +94,37 @@ class ProcessRow:
         parts = [f"{self.process:<28} {self.state:<10}"]
         if self.last_heartbeat is not None and self.last_heartbeat.is_fresh:
             beat = self.last_heartbeat.beat
-            parts.append(f"pid {beat.pid:<8} up {_age(beat.at - beat.started_at):<5}")
+            parts.append(f"pid {beat.pid:<8} up {age(beat.at - beat.started_at):<5}")
             parts += [f"{output}={state}" for output, state in beat.states.items()]
-            parts += [f" {name}={n}" for name, n in sorted(beat.detail.items())]
+            parts += [f" {name}={n}" for name, n in sorted(counters(beat.detail).items())]
+            parts += phrases(beat.detail)
             parts += _place(beat)
             parts += _held(beat)
+            parts += topic_remarks(beat)
         if self.shared_by:
             parts.append(f" {_readers(self.shared_by)}")
         if self.life is not None and self.life.last_exit is not None:
             parts.append(f" restarts={self.life.restarts} last exit {self._last_exit(now_us)}")
         return " ".join(parts).rstrip()
 
+    def trouble(self, now_us: int) -> str:
+        """Return what is to be said of it to people; empty if it runs without a remark."""
+        parts = [] if self.state == "ready" else [self.state]
+        if self.last_heartbeat is not None and self.last_heartbeat.is_fresh:
+            beat = self.last_heartbeat.beat
+            parts += [text.strip() for text in (*_place(beat), *_held(beat))]
+            if beat.detail.get(SKIPPED_DETAIL):
+                parts.append(f"{beat.detail[SKIPPED_DETAIL]} foreign records skipped")
+        life = self.life
+        if life is not None and life.last_exit is not None and life.last_exit_at_us is not None:
+            is_recent = now_us - life.last_exit_at_us < RESTART_SHOWN_US
+            if self.state != "ready" or is_recent:
+                parts.append(f"restarts: {life.restarts}, last exit {self._last_exit(now_us)}")
+        return ", ".join(parts)
+
     def _last_exit(self, now_us: int) -> str:
         assert self.life is not None
-        when = _age(now_us - (self.life.last_exit_at_us or now_us))
+        when = age(now_us - (self.life.last_exit_at_us or now_us))
         error = f": {self.life.last_error}" if self.life.last_error else ""
         return f"{self.life.last_exit} {when} ago{error}"
 
@@ -136,12 +160,23 @@ class Picture:
     rows: tuple[ProcessRow, ...]
     late: Mapping[str, str] = field(default_factory=dict)
     gaps: Mapping[str, int] = field(default_factory=dict)
+    not_ready: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By query: the copies of a stage that run, none of which is ready."""
+    queries: tuple[QueryRow, ...] = ()
+    streams: tuple[StreamRow, ...] = ()
+    event_us: int | None = None
+    """The event clock; None where it follows the data, or is unknown."""
 
     @property
     def wrong(self) -> list[str]:
         """Return the reasons for exit code 1; empty if there are none."""
         failing = [row.process for row in self.rows if row.failing]
         found = [f"not working: {', '.join(failing)}"] if failing else []
+        waiting: dict[tuple[str, ...], list[str]] = {}
+        for query, copies in self.not_ready.items():
+            waiting.setdefault(copies, []).append(query)
+        for copies, queries in waiting.items():
+            found.append(f"not ready: {', '.join(copies)}, of {some_of(queries, NAMED_MAX)}")
         return found + [f"query {query} is {why}" for query, why in self.late.items()]
 
 
@@ -150,8 +185,12 @@ def look_at(
     queries: Mapping[str, QueryDefinition],
     lives: Mapping[str, Life] | None,
     now_us: int,
+    event_us: int | None = None,
 ) -> Picture:
-    """Make a snapshot. ``lives`` is the supervisor's record; None where there is none."""
+    """Make a snapshot.
+
+    ``lives`` is the supervisor's record; None where there is none. ``event_us``: the event clock.
+    """
     specs = {name: query.spec for name, query in queries.items()}
     fresh = [name for name, each in latest.items() if each.is_fresh]
     expected = dict.fromkeys(expected_names(specs, fresh))
@@ -167,15 +206,27 @@ def look_at(
         if not name.startswith(f"{HOST}/")  # its fragments are shown
     )
     at_work = {row.process for row in rows if row.last_heartbeat is not None and not row.failing}
-    if node_aggregators(at_work):  # a node's aggregator may serve any replica
-        replicas = max((spec.replicas for spec in specs.values()), default=0)
-        at_work |= {aggregator_process(replica) for replica in range(replicas)}
+    ready = {row.process for row in rows if row.state == "ready"}
+    replicas = max((spec.replicas for spec in specs.values()), default=0)
+    for names in (at_work, ready):
+        if node_aggregators(names):  # a node's aggregator may serve any replica
+            names |= {aggregator_process(replica) for replica in range(replicas)}
     late = {
         name: why
         for name, query in queries.items()
         if (why := _why_late(query, latest, at_work)) is not None
     }
-    return Picture(rows, late, _gaps(latest.values()))
+    not_ready = {
+        name: copies
+        for name, query in queries.items()
+        for copies in stages(query.spec)[1:]  # without the broker
+        if ready.isdisjoint(copies) and not at_work.isdisjoint(copies)
+    }
+    gaps, beats = _gaps(latest.values()), {name: latest[name].beat for name in fresh}
+    of_queries = query_rows(queries, beats, late, gaps)
+    proxies = [name for name in expected if kind_of(name) == "proxy"]
+    of_streams = stream_rows(of_queries, beats, proxies)
+    return Picture(rows, late, gaps, not_ready, of_queries, of_streams, event_us)
 
 
 def _other_proxies(latest: Mapping[str, ObservedHeartbeat]) -> Iterator[str]:
@@ -326,12 +377,3 @@ def _gaps(latest: Iterable[ObservedHeartbeat]) -> Counter[str]:
         if kind_of(process) == "root" and each.beat.detail.get("gaps"):
             gaps[own_name(process).rpartition(".")[0]] += each.beat.detail["gaps"]
     return gaps
-
-
-def _age(us: int) -> str:
-    """Format a duration briefly: 12s, 3m, 5h, 2d."""
-    seconds = max(0, us) // 1_000_000
-    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds // length}{unit}"
-    return f"{seconds}s"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 
 def short_time(text: str) -> str:
@@ -43,39 +44,82 @@ def visible(text: str, kept: str = "") -> str:
     )
 
 
-def line(record: Mapping[str, Any]) -> str:
+@dataclass(frozen=True, slots=True)
+class PrintedQuery:
+    """What is known of the query whose results are printed."""
+
+    streams: frozenset[str] = frozenset()
+    """All streams that it reads; if every one of them is missing, a row has readings of these."""
+    parts: int = 1
+
+    def part(self, number: int) -> str:
+        """Return a text that names a part, if there are several."""
+        return f", part {number}" if self.parts > 1 else ""
+
+    def without(self, missing: Sequence[str], *, has_row: bool) -> str:
+        """Return the words for missing streams, empty if there are none."""
+        partly = self.streams if has_row and self.streams and self.streams <= {*missing} else ()
+        return without(missing, partly)
+
+
+UNKNOWN_QUERY: Final = PrintedQuery()
+
+
+def without(missing: Sequence[str], partly: Collection[str] = ()) -> str:
+    """Return ``without the rest of a, b``; ``partly``: missing streams of which a part is in."""
+    names = ", ".join(f"the rest of {s}" if s in partly else s for s in missing)
+    return f"without {names}" if names else ""
+
+
+def line(record: Mapping[str, Any], of: PrintedQuery = UNKNOWN_QUERY) -> str:
     """Format a result as one line, whatever its key contains."""
-    return visible(_line(record))
+    return visible(_line(record, of))
 
 
-def _line(record: Mapping[str, Any]) -> str:
-    kind, part = record["kind"], record["part"]
-    missing = ", ".join(record.get("missing", ()))
-    lacks = f"  without {missing}" if missing else ""
+def _line(record: Mapping[str, Any], of: PrintedQuery) -> str:
+    kind, part = record["kind"], of.part(record["part"])
     match kind:
         case "stable" | "tentative":
             when = short_time(record.get("stime", record["window_start"]))
-            shown = figures(record["fields"])
-            lost = "".join(f"  lost {n} of {s}" for s, n in _lost(record.get("lost")).items())
-            return f"{kind:<9} {when:<26} {record['key']:<12} {shown}{lacks}{lost}"
+            shown, lacks = figures(record["fields"]), remarks(record, of)
+            lacks = f"  {lacks}" if lacks else ""
+            return f"{kind:<9} {when:<26} {record['key']:<12} {shown}{lacks}"
         case "boundary":
+            lacks = of.without(record.get("missing", ()), has_row=record["keys"] > 0)
             when = short_time(record["window_start"])
             run = f" x {record['windows']}" if record["windows"] > 1 else ""
             rows = "row" if record["keys"] == 1 else "rows"
             what = "skipped" if record.get("skipped") else f"{record['keys']} {rows}"
-            end = f"part {part}: {what}{run}"
-            return f"{record['label']:<9} {when:<26} {'(window)':<12} {end}{lacks}"
+            lacks = f"  {lacks}" if lacks else ""
+            return f"{record['label']:<9} {when:<26} {'(window)':<12} {what}{run}{part}{lacks}"
         case "undo":
             first, last = short_time(record["undo_from"]), short_time(record["undo_to"])
-            return f"undo      {first:<26} to {last}, part {part}"
+            return f"undo      {first:<26} to {last}{part}"
         case "rec_done":
-            return f"rec_done  epoch {record['epoch']}, part {part}: all corrected"
+            return f"rec_done  all corrected{part}"
         case "gap":
             first, last = short_time(record["gap_from"]), short_time(record["gap_to"])
             lost = f"{record['lost']} readings of {record['stream']} lost"
-            return f"gap       {first:<26} to {last}, part {part}: {lost}"
+            return f"gap       {first:<26} to {last}{part}: {lost}"
     return f"{kind:<9} " + " ".join(f"{k}={v}" for k, v in record.items() if k != "kind")
+
+
+def remarks(record: Mapping[str, Any], of: PrintedQuery) -> str:
+    """Return what a row lacks, has lost, and of which fields the figures are beyond doubles."""
+    parts = [of.without(record.get("missing", ()), has_row=True)]
+    parts += [f"lost {n} of {s}" for s, n in _lost(record.get("lost")).items()]
+    parts += [f"overflow of {name}" for name in record.get("overflow", ())]
+    return "  ".join(filter(None, parts))
 
 
 def _lost(lost: Any) -> dict[str, Any]:
     return dict(lost) if isinstance(lost, Mapping) else ({} if not lost else {"readings": lost})
+
+
+def age(us: int) -> str:
+    """Format a duration briefly: 12s, 3m, 5h, 2d."""
+    seconds = max(0, us) // 1_000_000
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"

@@ -16,6 +16,8 @@ from typing import Final
 from slackwater.cli.common import check_address, emit, warn
 from slackwater.cli.local_control import LocalControl
 from slackwater.cli.plan import warn_of
+from slackwater.cli.quarantine import FirstReadings
+from slackwater.cli.starting import LOOK_S, StartLines, repeatedly
 from slackwater.codec.results import format_time
 from slackwater.deployment.parse import check_deployment, load_deployment
 from slackwater.runtime.local.broker_security import CLIENT_FILE, KCAT_FILE
@@ -26,9 +28,12 @@ from slackwater.runtime.local.supervisor import BROKER
 from slackwater.runtime.logs.cluster import Cluster, find_cluster
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.security.credentials import Role
+from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.settings import settings
 
-LOOK_S: Final = 0.2
+FIRST_READINGS: Final = "the first readings: with clock: data a query begins with them"
+KCAT_VERSION_MIN: Final = "2.6.1"
+"""Before it librdkafka repeats the nonce of SCRAM (its pull request 4895), and is refused."""
 TOPICS_S_MAX: Final = 120.0
 """Maximum wait for topics; a cluster that has just started creates them slowly."""
 
@@ -72,23 +77,31 @@ def run_up(
     )
     thread = StackThread(options)
     control = LocalControl(thread.stack, data_dir)
+    is_refused = True
     try:
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, on_signal)
+        lines = StartLines(_now_s())
         emit(f"bootstrap {thread.open()}")
+        emit(lines.reached("Kafka", _now_s()))
         if any(stream.http is not None for stream in checked.deployment.streams.values()):
             emit(f"readings are posted to {checked.deployment.http.url}NAME")
         if secure:
             emit(f"clients read {data_dir / CLIENT_FILE}; kcat: -F {data_dir / KCAT_FILE}")
-        thread.start_up()
-        thread.run(control.start())
+            emit(f"(kcat: with librdkafka {KCAT_VERSION_MIN} or newer, as `kcat -V` prints it)")
+        shown = _Shown(thread, lines)
+        with repeatedly(shown.starts):  # ends before the stack's loop, which it asks
+            thread.start_up()
+            thread.run(control.start())
         started.set()
-        _watch(thread, stopping)
+        _watch(thread, stopping, shown)
+        is_refused = False
     except KeyboardInterrupt:
-        pass  # stopped during the start
+        is_refused = False  # stopped during the start
     finally:
         stopping.set()
-        emit("stopping")
+        if not is_refused:
+            emit("stopping")
         thread.run(control.stop())
         thread.stop()
 
@@ -101,18 +114,49 @@ def make_topics(deployment: Path, cluster: Cluster, inputs: int | None) -> None:
     emit(f"all topics of {deployment} exist")
 
 
-def _watch(thread: StackThread, stopping: threading.Event) -> None:
-    """Print events, and once that all processes are ready."""
-    all_ready, printed = False, 0
-    while not stopping.wait(LOOK_S):
-        events = thread.events()
-        for event in events[printed:]:
+def _now_s() -> float:
+    return SystemClock().now_us() / 1e6
+
+
+class _Shown:
+    """Prints events and the lines of the start. For one thread at a time."""
+
+    def __init__(self, thread: StackThread, lines: StartLines) -> None:
+        self.lines = lines
+        self._thread = thread
+        self._events = 0
+
+    def events(self) -> None:
+        """Print the new events."""
+        events = self._thread.events()
+        for event in events[self._events :]:
             emit(f"{format_time(event.wall_us)[11:23]} {event.process}: {event.event}")
-        printed = len(events)
+            self.lines.printed(_now_s())
+        self._events = len(events)
+
+    def starts(self) -> None:
+        """Print the new events, or what is awaited if nothing was printed for a while."""
+        self.events()
+        for line in self.lines.waiting("topics, queries and the first processes", _now_s()):
+            emit(line)
+
+
+def _watch(thread: StackThread, stopping: threading.Event, shown: _Shown) -> None:
+    """Print events, each stage that is ready, and streams without a usable reading."""
+    all_ready, first = False, FirstReadings()
+    while not stopping.wait(LOOK_S):
+        shown.events()
+        listener = thread.stack.listener
+        for line in first.look(listener.all()):
+            emit(line)
         if not all_ready:
             thread.check()
             names = [name for name in thread.stack.process_names if name != BROKER]
-            all_ready = all(map(thread.stack.listener.ready, names))
+            ready = {name: listener.ready(name) for name in names}
+            awaited = FIRST_READINGS if thread.stack.late.names else ""
+            for line in shown.lines.look(ready, _now_s(), first=awaited):
+                emit(line)
+            all_ready = all(ready.values())
             if all_ready:
                 running = len(thread.pids().keys() - {BROKER})
                 emit(f"up: {running} processes are ready; Ctrl-C stops them")

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from slackwater.codec.results import Label, parse_time
+from slackwater.model.deployment import CLOCK_SKEW_US_MAX
 
 Record = Mapping[str, Any]
 TENTATIVE_WINDOWS_DEFAULT_MAX = 10_000
@@ -91,11 +92,14 @@ class Measures:
     """DPC's measures; latencies in us, None before the first answer.
 
     ``n_tentative`` counts windows answered tentatively since the last stable answer,
-    ``n_tentative_all`` all tentative ones. See dpc-18.
+    ``n_tentative_all`` all tentative ones. See dpc-18. ``n_early`` counts stable answers that were
+    seen before their (last) window had ended by the reader's clock. It stays 0, unless that clock
+    is behind, or files are read that end before a window does (trace-24).
     """
 
     n_tentative: int = 0
     n_tentative_all: int = 0
+    n_early: int = 0
     proc_new: int | None = None
     normal_sum: int = 0
     normal_count: int = 0
@@ -269,6 +273,9 @@ class BestAnswers:
             measures.n_tentative_all += answer.windows
             return
         measures.n_tentative = 0
+        # ``disorder`` is part of the normal time; clocks of two machines differ.
+        tolerated = max(answer.due_at - answer.window_end, 0) + CLOCK_SKEW_US_MAX
+        measures.n_early += answer.window_end > answer.seen_at + tolerated
         part.stable_end = answer.window_end
         if new:
             measures.normal_sum += latency
@@ -294,11 +301,12 @@ def _following(last: int, answer: WindowAnswer, size: int | None) -> WindowAnswe
     """Return what an UNDO from the answer's first window up to ``last`` leaves of the answer.
 
     The slide of a run follows from the window size. While no single window has been seen, windows
-    are assumed to be adjacent; the next UNDO begins at the run's true continuation.
+    are assumed to be adjacent; the next UNDO begins at the run's true continuation. Days of a zone
+    differ by an hour, so the number of windows is rounded.
     """
     span, gaps = answer.window_end - answer.window_start, answer.windows - 1
     slide = span // answer.windows if size is None or not gaps else (span - size) // gaps
-    undone = max((last - answer.window_start) // slide + 1, 0)
+    undone = max((last - answer.window_start + slide // 2) // slide + 1, 0)
     if undone >= answer.windows:
         return None
     start = answer.window_start + undone * slide

@@ -2,25 +2,31 @@
 
 The shell around ``merge.PartMerge``: one reader of committed records (``isolation.level =
 read_committed``; other readers see aborted answers whose ``seq`` is used again, trace-29), assigned
-at explicit offsets without a consumer group. A topic far ahead of the others is paused. Each
-record is stamped with the time it was read: latency is measured at the consumer, not at the writer.
+at explicit offsets without a consumer group. The offsets belong to the topics' ids: a topic that
+was deleted and made again ends the following with an error (rule-32). A topic far ahead of the
+others is paused. Each record is stamped with the time it was read: latency is measured at the
+consumer, not at the writer.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from slackwater.client.answers import BestAnswers, Change, CorrectionsDone, Undone, WindowAnswer
 from slackwater.client.merge import Cut, PartMerge
+from slackwater.client.outage import OutageWatch
 from slackwater.codec.results import check_result, format_time, parse_result
 from slackwater.model.errors import MalformedRecordError, UsageError
 from slackwater.model.names import RESULT_KINDS, Names
 from slackwater.runtime.logs.cluster import Where, find_cluster
+from slackwater.runtime.logs.described import TopicObserver
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.skipped import SKIPPED
 from slackwater.runtime.logs.topics import partition_count
@@ -34,6 +40,8 @@ from slackwater.runtime.logs.transport import (
 )
 from slackwater.runtime.security.credentials import Role
 from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.owntopics import Observer, OwnTopics, TopicLostError
+from slackwater.runtime.service.registry import Registry
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +81,13 @@ class Follower:
         parts: int,
         from_: From = "beginning",
         clock: SystemClock | None = None,
+        observe: Callable[[Callable[[], None]], Observer] | None = None,
     ) -> None:
+        """Begin; ``observe`` makes the observer of the topics' ids.
+
+        Raises:
+            TopicLostError: a topic is not the one that the deployment has recorded.
+        """
         assert parts >= 1
         self.query = query
         self.cuts: list[Cut] = []
@@ -82,6 +96,10 @@ class Follower:
         self._kinds: dict[str, str] = {
             transport.names.results(query, kind): kind for kind in RESULT_KINDS
         }
+        self._lost: TopicLostError | None = None
+        self._own = self._own_topics(observe)
+        if self._own is not None:
+            self._own.use(query, self._kinds)
         self._gaps: dict[int, int] = {}
         self._paused: dict[Log, int] = {}
         logs = [(topic, part) for topic in self._kinds for part in range(parts)]
@@ -115,10 +133,17 @@ class Follower:
         return reached and not any(merge.held for merge in self._merges)
 
     def poll(self, timeout_s: float = 0.1) -> list[Seen | Cut]:
-        """Return the next records in order; wait only if there are none."""
+        """Return the next records in order; wait only if there are none.
+
+        Raises:
+            TopicLostError: a topic has been deleted, or deleted and made again.
+        """
+        if self._lost is not None:
+            raise self._lost
         try:
             raw = self._reader.poll(POLL_RECORDS_MAX, timeout_s)
         except PositionGoneError as gone:
+            self._check()
             self._reader.assign(self._transport.beginning_offsets([gone.log]))
             return []
         now = self._clock.now_us()
@@ -132,9 +157,36 @@ class Follower:
             self._pause_or_resume(merge)
         return out
 
+    def outage_watch(self) -> OutageWatch:
+        """Return a watch of its broker."""
+
+        def ask(within_s: float) -> object:
+            return self._transport.end_offsets(list(self._present)[:1], timeout_s=within_s)
+
+        return OutageWatch(self.query, ask, self._clock.monotonic_us)
+
     def close(self) -> None:
         """Close the reader."""
+        if self._own is not None:
+            self._own.close()
         self._reader.close()
+
+    def _own_topics(
+        self, observe: Callable[[Callable[[], None]], Observer] | None
+    ) -> OwnTopics | None:
+        if observe is None:
+            return None
+
+        def lost(_: str, error: TopicLostError) -> None:
+            self._lost = error
+
+        return OwnTopics(Registry(self._transport), self._transport.names, observe, lost)
+
+    def _check(self) -> None:
+        """Ask whether the topics are the same, as something is amiss; see ``poll``."""
+        if self._own is not None:
+            with contextlib.suppress(NoAnswerError):  # the next look finds it
+                self._own.use(self.query, self._kinds)
 
     def _next_seqs(self, beginnings: Mapping[Log, int]) -> dict[int, int]:
         """Return per part the seq after all records that the topics hold up to the present end."""
@@ -157,6 +209,7 @@ class Follower:
     def _take(self, merge: PartMerge[Seen]) -> Iterator[Seen | Cut]:
         for item in merge.take():
             if isinstance(item, Cut):
+                self._check()
                 self.cuts.append(item)
                 yield item
             else:
@@ -229,6 +282,7 @@ class Follow:
         self._callbacks = callbacks
         self._closed = False
         self._logged_dropped = False
+        self._logged_early = False
 
     @property
     def repeats(self) -> int:
@@ -247,8 +301,11 @@ class Follow:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         try:
+            watch = self._follower.outage_watch()
             while not self._closed:
-                for item in self._follower.poll():
+                items = self._follower.poll()
+                watch.polled(len(items))
+                for item in items:
                     if isinstance(item, Cut):
                         self.answers.cut(item.part)
                         _log.warning(
@@ -292,6 +349,13 @@ class Follow:
             _log.warning(
                 "more than %d tentative answers of %s, or %d rows: the oldest are no longer kept",
                 *(self.answers.tentative_windows_max, self._follower.query, self.answers.rows_max),
+            )
+        if self.answers.measures.n_early and not self._logged_early:
+            self._logged_early = True
+            _log.warning(
+                "stable answers of %s, part %d, came before their windows had ended: this clock is"
+                " behind, or the query reads a file that has ended",
+                *(self._follower.query, item.record["part"]),
             )
 
     def _call(self, change: Change) -> None:
@@ -362,6 +426,8 @@ class Client:
             known = ", ".join(sorted(KINDS))
             raise UsageError(f"unknown kind {', '.join(sorted(unknown))}: choose among {known}")
         parts = partition_count(self._cluster, self._names.results(query, "stable"))
-        follower = Follower(KafkaTransport(self._cluster, self._names), query, parts, from_)
+        transport = KafkaTransport(self._cluster, self._names)
+        observe = partial(TopicObserver, self._cluster)
+        follower = Follower(transport, query, parts, from_, observe=observe)
         answers = BestAnswers(self._tentative_windows_max)
         return Follow(follower, wanted, until_end, answers, self._callbacks)

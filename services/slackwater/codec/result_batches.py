@@ -33,6 +33,7 @@ from slackwater.codec.results import parse_result, parse_time
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.limits import FOREVER, NEVER
 from slackwater.model.records import Kind, ResultBatch, SourceColumns, type_f64
+from slackwater.primitives.calendars import Calendar
 
 _log = logging.getLogger(__name__)
 _KIND: Final = b'"kind":"'
@@ -50,8 +51,9 @@ class ResultStream:
     """One part of a query as an input stream of another query: ``<query>/<part>``.
 
     ``slide_us`` is None for a query without a window, whose rows have event times of their own.
-    ``generation`` is that of the query that has these columns. In rows of earlier generations a
-    column may be absent, and is a missing value (rule-29).
+    ``calendar`` is that of windows that follow one. ``generation`` is that of the query that has
+    these columns. In rows of earlier generations a column may be absent, and is a missing value
+    (rule-29).
     """
 
     query: str
@@ -60,6 +62,7 @@ class ResultStream:
     aggregate: tuple[str, ...]
     slide_us: int | None
     generation: int = 0
+    calendar: Calendar | None = None
 
     @property
     def name(self) -> str:
@@ -201,6 +204,9 @@ class Assembler:
         rows = LazyRows(stream, self._rows, end - 1, where) if self._rows else None
         if stream.slide_us is None:
             prev_watermark, boundary = start, end
+        elif stream.calendar is not None:
+            prev_watermark = stream.calendar.after(start) - 1
+            boundary = stream.calendar.after(end) - 1
         else:
             # The rows of a window have the time end - 1. A run covers the times of all its windows;
             # ``end`` is that of the last one.

@@ -5,7 +5,8 @@ Users and their tools read these, so names, order and spelling are fixed. Every 
 by:
 
 - a row (kind ``stable`` or ``tentative``): ``window_start, window_end, key, fields, missing``,
-  ``lost: {stream: n}`` (only if retention deleted readings), ``due_at, emitted_at``; for a query
+  ``lost: {stream: n}`` (only if retention deleted readings), ``overflow`` (only if figures of these
+  fields are null although they have values), ``due_at, emitted_at``; for a query
   without a window a row is a reading, with its ``stime`` after ``window_end`` and one number or
   null per field;
 - a ``boundary``: ``label, window_start, window_end, windows, keys, missing``, ``lost`` as above,
@@ -24,7 +25,7 @@ each row would cost about twice as much, most of it for the dict.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -34,7 +35,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import orjson
 
-from slackwater.codec.delta_records import FIGURES
+from slackwater.codec.aggregates import AggregateColumns, columns_of, overflowed
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import type_f64, type_i64
 
@@ -69,74 +70,11 @@ def parse_time(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class AggregateColumns:
-    """Figures of each field (first axis) and key (second axis); float64, as in a delta."""
-
-    count: type_f64
-    sum: type_f64
-    m2: type_f64
-    min: type_f64
-    max: type_f64
-
-    def cut(self, start: int, stop: int) -> AggregateColumns:
-        """Return the keys ``start`` to ``stop`` (exclusive)."""
-        columns = (self.count, self.sum, self.m2, self.min, self.max)
-        return AggregateColumns(*(column[:, start:stop] for column in columns))
-
-
-@dataclass(frozen=True, slots=True)
 class ReadingColumns:
     """Rows of a query without a window: ``stimes`` (n,) and ``values`` (fields, n)."""
 
     stimes: type_i64
     values: type_f64
-
-
-_Aggregate = Callable[[AggregateColumns], np.ndarray[Any, Any]]
-
-
-def _null_below(count_min: int, aggregate: _Aggregate) -> _Aggregate:
-    return lambda figures: np.where(figures.count >= count_min, aggregate(figures), np.nan)
-
-
-def _variance(figures: AggregateColumns) -> type_f64:
-    variance: type_f64 = figures.m2 / (figures.count - 1)
-    return variance
-
-
-AGGREGATES: Final[Mapping[str, _Aggregate]] = {
-    "count": lambda figures: figures.count.astype(np.int64),
-    "sum": _null_below(1, lambda figures: figures.sum),
-    "avg": _null_below(1, lambda figures: figures.sum / figures.count),
-    "min": _null_below(1, lambda figures: figures.min),
-    "max": _null_below(1, lambda figures: figures.max),
-    "range": _null_below(1, lambda figures: figures.max - figures.min),
-    "var": _null_below(2, _variance),
-    "stddev": _null_below(2, lambda figures: np.sqrt(_variance(figures))),
-}
-"""Aggregates computed from the figures; ``var`` and ``stddev`` are the sample's (n - 1)."""
-
-_MADE_OF: Final[Mapping[str, frozenset[str]]] = {
-    "count": frozenset(),
-    "sum": frozenset(),
-    "avg": frozenset(),
-    "min": frozenset({"min"}),
-    "max": frozenset({"max"}),
-    "range": frozenset({"min", "max"}),
-    "var": frozenset({"m2"}),
-    "stddev": frozenset({"m2"}),
-}
-"""The figures that each aggregate needs in addition to count and sum."""
-
-
-def figures_of(aggregates: Iterable[str]) -> tuple[str, ...]:
-    """Return the figures that these aggregates are computed from, in order.
-
-    Count and sum are always included: a null is derived from the count, and missing values are
-    detected by the sum.
-    """
-    needed = {"count", "sum"}.union(*(_MADE_OF[aggregate] for aggregate in aggregates))
-    return tuple(figure for figure in FIGURES if figure in needed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,11 +116,13 @@ def encode_rows(
     if start >= stop:
         return []
     kafka_keys, key_texts = _key_texts(answer.keys[start:stop])
-    columns = [key_texts, *_number_texts(answer, start, stop)]
+    numbers, overflow = _number_texts(answer, start, stop)
+    columns = [key_texts, *numbers, *overflow]
     if isinstance(answer.figures, ReadingColumns):
         columns.insert(0, _time_texts(answer.figures.stimes[start:stop]))
     seqs = range(answer.first_seq + start, answer.first_seq + stop)
-    values = map(_row_template(answer).__mod__, zip(seqs, *columns, strict=True))
+    template = _row_template(answer, overflow=bool(overflow))
+    values = map(template.__mod__, zip(seqs, *columns, strict=True))
     return list(zip(kafka_keys, values, strict=True))
 
 
@@ -204,25 +144,46 @@ def _key_texts(keys: Sequence[str]) -> tuple[list[bytes], list[bytes]]:
     return [key.encode() for key in keys], [orjson.dumps(key)[1:-1] for key in keys]
 
 
-def _number_texts(answer: ResultRows, start: int, stop: int) -> list[list[bytes]]:
-    """Return a list of JSON numbers for each field and aggregate."""
+def _number_texts(
+    answer: ResultRows, start: int, stop: int
+) -> tuple[list[list[bytes]], list[list[bytes]]]:
+    """Return a list of JSON numbers for each field and aggregate, and ``overflow`` (none or one).
+
+    ``overflow`` is there if one of the rows has it, and empty in the others.
+    """
+    overflow: list[list[bytes]] = []
     if isinstance(answer.figures, ReadingColumns):
-        columns = [answer.figures.values[:, start:stop]]
-    else:
-        figures = answer.figures.cut(start, stop)
-        with np.errstate(all="ignore"):  # overflow and undefined values become null
-            columns = [AGGREGATES[name](figures) for name in answer.aggregate]
+        return _texts([answer.figures.values[:, start:stop]], len(answer.fields)), overflow
+    figures = answer.figures.cut(start, stop)
+    with np.errstate(all="ignore"):  # overflow and undefined values become null
+        columns = columns_of(figures, answer.aggregate)
+    texts = _texts(columns, len(answer.fields))
+    if any(b"null" in text for text in texts):
+        found = overflowed(figures.count, answer.aggregate, columns)
+        if found.any():
+            overflow.append([_overflow_text(answer.fields, row) for row in found.T])
+    return texts, overflow
+
+
+def _texts(columns: Sequence[np.ndarray[Any, Any]], fields: int) -> list[list[bytes]]:
+    """Return the columns of each field in turn as lists of JSON numbers."""
     return [
         orjson.dumps(np.ascontiguousarray(column[field]), option=orjson.OPT_SERIALIZE_NUMPY)[
             1:-1
         ].split(b",")
-        for field in range(len(answer.fields))
+        for field in range(fields)
         for column in columns
     ]
 
 
-def _row_template(answer: ResultRows) -> bytes:
-    """Return a row template with placeholders for seq, key and each figure."""
+def _overflow_text(fields: Sequence[str], found: Iterable[bool]) -> bytes:
+    """Return the member ``overflow`` of a row, empty if no field has overflowed."""
+    names = [name for name, here in zip(fields, found, strict=True) if here]
+    return b',"overflow":' + orjson.dumps(names) if names else b""
+
+
+def _row_template(answer: ResultRows, *, overflow: bool) -> bytes:
+    """Return a row template with placeholders for seq, key, each figure and ``overflow``."""
     blank = "\0"
     rows = isinstance(answer.figures, ReadingColumns)
     numbers = blank if rows else dict(zip(answer.aggregate, repeat(blank)))
@@ -242,11 +203,17 @@ def _row_template(answer: ResultRows) -> bytes:
     }
     if answer.lost:
         row["lost"] = dict(answer.lost)
+    if overflow:
+        row["overflow"] = blank
     row["due_at"] = format_time(answer.due_at)
     row["emitted_at"] = format_time(answer.emitted_at)
     text = orjson.dumps(row).replace(b"%", b"%%")
     for name in (b"stime", b"key"):
         text = text.replace(b'"%b":"\\u0000"' % name, b'"%b":"%%b"' % name, 1)
+    if overflow:
+        # The last one: a field may have this name.
+        head, _, tail = text.rpartition(b',"overflow":"\\u0000"')
+        text = head + b"%b" + tail
     text = text.replace(b'"\\u0000"', b"%b")
     return text.replace(b'"seq":1,', b'"seq":%d,', 1)
 

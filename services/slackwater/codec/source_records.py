@@ -68,6 +68,7 @@ def encode_source(record: SourceRecord) -> bytes:
         index,
         fields,
         values,
+        record.partitions,
     )
 
 
@@ -96,7 +97,7 @@ class _StoredColumns:
     The decoded columns are kept, since several fragments of a host read the same record.
     """
 
-    __slots__ = ("_buf", "_loaded", "_pos", "_readings", "_span", "_where")
+    __slots__ = ("_buf", "_loaded", "_pos", "_readings", "_span", "_where", "partitions")
 
     def __init__(
         self, buf: bytes, pos: int, readings: int, span: tuple[int, int], where: object
@@ -107,6 +108,7 @@ class _StoredColumns:
         self._span = span
         self._where = where
         self._loaded: SourceColumns | None = None
+        self.partitions = 0
 
     def load(self) -> SourceColumns:
         """Return the readings, read-only; raises ``MalformedRecordError`` for damaged bytes."""
@@ -122,7 +124,7 @@ class _StoredColumns:
         values, pos = source.read_fields(self._buf, self._pos, _HEADER_FIELDS, len(source.fields))
         if pos != len(self._buf):
             raise DamageError(f"{len(self._buf) - pos} bytes too many")
-        base, times, times64, keys, index, fields, columns = values
+        base, times, times64, keys, index, fields, columns, self.partitions = values
         n = self._readings
         low, high = self._span
         offsets = one_of(times, times64)
@@ -155,7 +157,7 @@ def decode_source(buf: Bytes, where: object = "", offset: int | None = None) -> 
         MalformedRecordError: the header is damaged, or the incarnation is impossible.
     """
     source = codec("source")
-    data = bytes(buf)
+    data = source.of_today(bytes(buf))
     try:
         values, pos = source.read_fields(data, source.check_header(data), 0, _HEADER_FIELDS)
         kind, stream, inc, first_id, last_id, boundary, low, high, position, spool, gap = values
@@ -185,4 +187,5 @@ def decode_source(buf: Bytes, where: object = "", offset: int | None = None) -> 
         spool,
         tuple(map(Gap._make, gap)) if gap else (),
         stored if readings else None,
+        stored.partitions,
     )

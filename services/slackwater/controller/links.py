@@ -188,6 +188,10 @@ Frame = (
 )  # fmt: skip
 
 
+CONNECTED_ALREADY: Final = "is connected already"
+"""In the reason with which a controller refuses a second node of a name."""
+
+
 class LinkError(Exception):
     """The connection failed or was refused, or the other end violated the protocol."""
 

@@ -13,7 +13,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from slackwater.controller.links import FrameLink, LinkError, NodeBeat, NodeReport, StateFrame
+from slackwater.controller.links import (
+    CONNECTED_ALREADY,
+    FrameLink,
+    LinkError,
+    NodeBeat,
+    NodeReport,
+    StateFrame,
+)
 from slackwater.protocols.iads.control_object import MoveFragment
 from slackwater.protocols.iads.control_state import ControlState
 from slackwater.protocols.iads.placing import Placing, Specs
@@ -85,9 +92,7 @@ class ConnectedNodes:
         other = self._links.get(beat.node)
         if other is not link:
             if other is not None and self._placing.is_connected(beat.node, self._now()):
-                raise LinkError(
-                    f"node {beat.node} is connected already: give this one another name"
-                )
+                raise LinkError(f"node {beat.node} {CONNECTED_ALREADY}: give this one another name")
             self._links[beat.node] = link
             link.send(self._frame())
         self._placing.heartbeat(beat.node, beat.ready, beat.fenced, self._now(), beat.ended)

@@ -13,6 +13,7 @@ no later effect may come before it. If it fails, the controller ends.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
@@ -340,7 +341,9 @@ class Controller:
             link.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._guard(self._serve_link(FrameLink(reader, writer)))
+        # At the end of the loop connections are cancelled, which asyncio's streams log as an error.
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._guard(self._serve_link(FrameLink(reader, writer)))
 
     async def _serve_link(self, link: FrameLink) -> None:
         config = self._config

@@ -22,7 +22,9 @@ def advise(deployment: Deployment, findings: Findings) -> None:
     """Add warnings, and an error where an orderer's input exceeds its capacity."""
     if deployment.clock == "wall":
         for name, stream in deployment.streams.items():
-            if stream.expect_every_us is None and stream.disorder_us < DISORDER_ADVISED_US:
+            # A time of arrival is never late.
+            by_clock = stream.expect_every_us is None and stream.time.from_ != "arrival"
+            if by_clock and stream.disorder_us < DISORDER_ADVISED_US:
                 findings.warn(
                     ("streams", name),
                     "has neither expect_every nor a disorder of at least "

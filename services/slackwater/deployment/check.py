@@ -33,12 +33,9 @@ def check_content(content: Any, findings: Findings, *, micro_batch: bool) -> Dep
     top = shaped(FileShape, content, (), findings)
     names = UNPREFIXED if top is None else Names(top.prefix)
     # An error at the top level, such as a wrong apiVersion, must not hide errors below it.
-    written = Written(
-        _section(content, "streams"),
-        _section(content, "queries"),
-        content.get("clock") if isinstance(content, dict) else None,
-    )
-    stream_checker = StreamChecker(names, findings)
+    written = Written(_section(content, "streams"), _section(content, "queries"))
+    clock = content.get("clock") if isinstance(content, dict) else None
+    stream_checker = StreamChecker(names, findings, clock)
     streams = {
         name: spec
         for name, value in written.streams.items()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
 from slackwater.deployment.bounds import ERRORS_SHOWN_MAX, shortened
 from slackwater.deployment.yaml_lines import Document
 from slackwater.deployment.yaml_lines import Path as Place
@@ -16,6 +19,14 @@ class Findings:
         self.where = where
         self._errors: list[tuple[int, str]] = []
         self._warnings: list[tuple[int, str]] = []
+        self._ignored: tuple[Place, ...] = ()
+
+    @contextmanager
+    def ignoring(self, places: Sequence[Place]) -> Iterator[None]:
+        """Add no findings at or below these places, in which errors were found before."""
+        before, self._ignored = self._ignored, (*self._ignored, *places)
+        yield
+        self._ignored = before
 
     def at_line(self, line: int, reason: str) -> None:
         """Add an error of which only the line is known."""
@@ -23,11 +34,16 @@ class Findings:
 
     def error(self, place: Place, reason: str) -> None:
         """Add an error."""
-        self._errors.append(self._reported(place, reason))
+        if not self._is_ignored(place):
+            self._errors.append(self._reported(place, reason))
 
     def warn(self, place: Place, reason: str) -> None:
         """Add a warning: valid, but perhaps unintended."""
-        self._warnings.append(self._reported(place, reason))
+        if not self._is_ignored(place):
+            self._warnings.append(self._reported(place, reason))
+
+    def _is_ignored(self, place: Place) -> bool:
+        return any(place[: len(each)] == each for each in self._ignored)
 
     def any(self) -> bool:
         """Return whether there are errors."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Final
 
@@ -48,7 +49,8 @@ class MqttChecker:
         except ValueError as error:
             self._findings.error((*place, "broker"), f"{given.broker!r}: {error}")
             return None
-        self._topics(given, shape.key.level, place)
+        levels = shape.key.levels or (() if shape.key.level is None else (shape.key.level,))
+        self._topics(given, levels, place)
         self._login(given, host, place)
         if given.qos == 2:
             self._findings.error((*place, "qos"), QOS_2)
@@ -70,12 +72,13 @@ class MqttChecker:
             sequence=None if given.sequence is None else given.sequence.field_,
         )
 
-    def _topics(self, given: MqttShape, level: int | None, place: Place) -> None:
+    def _topics(self, given: MqttShape, levels: Sequence[int], place: Place) -> None:
         sound = []
         for at, topic_filter in enumerate(given.topics):
             reason = why_no_filter(topic_filter)
-            if reason is None and level is not None and not has_level(topic_filter, level):
-                reason = f"matching topics have no level {level}, the level of the key"
+            lacks = [level for level in levels if not has_level(topic_filter, level)]
+            if reason is None and lacks:
+                reason = f"matching topics have no level {lacks[0]}, the level of the key"
             if reason is None:
                 sound.append(topic_filter)
             else:

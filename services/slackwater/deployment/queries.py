@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from slackwater.deployment.bounds import too_many_fields, too_many_windows
+from slackwater.deployment.bounds import too_many_fields
 from slackwater.deployment.findings import Findings
+from slackwater.deployment.mending import shaped_or_mended
 from slackwater.deployment.shapes import QueryShape
-from slackwater.deployment.shaping import check_name, did_you_mean, not_yet, shaped
+from slackwater.deployment.shaping import check_name, did_you_mean, not_yet
+from slackwater.deployment.windows import window_of
 from slackwater.deployment.yaml_lines import Path as Place
 from slackwater.model.deployment import (
     Deployment,
@@ -20,23 +23,25 @@ from slackwater.model.deployment import (
     joined_fields,
 )
 from slackwater.model.durations import format_duration_us
+from slackwater.model.text_codes import text_names
 from slackwater.primitives.expression_text import ExpressionError
+from slackwater.primitives.expression_texts import check_texts
 from slackwater.primitives.expressions import compile_predicate, compile_projection
 
 JOIN_WITHIN_US_MAX: Final = 86_400_000_000
 """Maximum of ``within``. An orderer keeps the readings of this period in memory, and reads them
 again at every start."""
 MARGIN_DEFAULT_US: Final = 50_000
+_IDENTIFIER: Final = re.compile(r'(?<=")[^"]+(?=")|\w+')
 MARGIN_MICRO_BATCH_US: Final = 150_000
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The file's streams and queries by name, not yet validated, and its clock."""
+    """The file's streams and queries by name, not yet validated."""
 
     streams: Mapping[str, Any]
     queries: Mapping[str, Any]
-    clock: object
 
 
 class QueryChecker:
@@ -66,24 +71,31 @@ class QueryChecker:
         check_name(name, place, self._findings)
         if name in self._written.streams:
             self._findings.error(place, f"a stream has the same name, {name!r}")
-        shape = shaped(QueryShape, value, place, self._findings)
+        shape, mended = shaped_or_mended(QueryShape, value, place, self._findings)
         if shape is None:
             return
+        with self._findings.ignoring(mended):
+            spec = self._spec(name, shape, place)
+        if spec is not None and not mended:
+            self.queries[name] = spec
+
+    def _spec(self, name: str, shape: QueryShape, place: Place) -> QuerySpec | None:
         known = self._sources(shape, place)
         sound, window = self._window(shape, place)
         self._not_yet(shape, place)
         self._policy(shape, place)
         margin = self._margin(name, shape, place)
         join = self._join(shape, place)
-        if known:
-            self._expressions(shape, join, place)
+        if not known:
+            self._expressions_of_unknown(shape, place)
+        selected = self._expressions(shape, join, place) if known else None
         if not known or not sound:
-            return
-        self.queries[name] = QuerySpec(
+            return None
+        return QuerySpec(
             name=name,
             sources=shape.from_,
             where=shape.where,
-            select=None if shape.select is None else tuple(shape.select.items()),
+            select=selected,
             window=window,
             aggregate=shape.aggregate or (),
             bound_us=shape.bound,
@@ -105,10 +117,7 @@ class QueryChecker:
             at = (*place, "from", i)
             if source in seen:
                 self._findings.error(at, f"{source!r} is listed twice")
-            elif source in queries and source not in streams:
-                if self._written.clock == "data":
-                    not_yet(at, f"chains with clock: data ({source!r} is a query)", self._findings)
-            elif source not in streams:
+            elif source not in streams and source not in queries:
                 meant = did_you_mean(source, [*streams, *queries])
                 self._findings.error(at, f"there is no stream or query {source!r}{meant}")
             seen.add(source)
@@ -150,17 +159,8 @@ class QueryChecker:
             self._findings.error((*place, "aggregate"), "is required with a window")
         elif len(set(shape.aggregate)) < len(shape.aggregate):
             self._findings.error((*place, "aggregate"), "lists an aggregate twice")
-        size = shape.window.size
-        slide = size if shape.window.slide is None else shape.window.slide
-        if slide > size:
-            reason = f"{format_duration_us(slide)} is larger than size, {format_duration_us(size)}"
-            self._findings.error((*place, "window", "slide"), reason)
-            return False, None
-        window = WindowSpec(size, slide)
-        if (too_many := too_many_windows(window)) is not None:
-            self._findings.error((*place, "window", "slide"), too_many)
-            return False, None
-        return True, window
+        window = window_of(shape.window, (*place, "window"), self._findings)
+        return window is not None, window
 
     def _not_yet(self, shape: QueryShape, place: Place) -> None:
         if shape.results.format != "json":
@@ -213,21 +213,74 @@ class QueryChecker:
             )
         return margin
 
-    def _expressions(self, shape: QueryShape, join: JoinSpec | None, place: Place) -> None:
+    def _expressions(
+        self, shape: QueryShape, join: JoinSpec | None, place: Place
+    ) -> tuple[tuple[str, str], ...] | None:
+        """Check the expressions; return those of ``select``.
+
+        Texts are for ``where`` only: without ``select``, that of all numbers is added if there are
+        texts.
+        """
         known = Deployment("wall", self._streams, self.queries)
-        sources = (known.fields_of(name) for name in shape.from_)
-        fields = tuple(dict.fromkeys(name for names in sources for name in names))
+        sources = {name: known.fields_of(name) for name in shape.from_}
+        of_texts = {name: text_names(s) for name, s in self._streams.items() if name in sources}
+        fields = tuple(dict.fromkeys(name for names in sources.values() for name in names))
+        texts = frozenset(name for names in of_texts.values() for name in names)
         if join is not None:
-            sides = (self._streams.get(name) for name in (join.left, join.right))
+            sides = [self._streams.get(name) for name in (join.left, join.right)]
             fields = joined_fields(*(side.field_names if side else () for side in sides))
+            texts = frozenset(joined_fields(*(text_names(side) if side else () for side in sides)))
+        else:
+            self._same_kind(sources, of_texts, texts, place)
         if (reason := too_many_fields(len(fields))) is not None:
             self._findings.error((*place, "from"), reason)
-            return
+            return None
+        checked = _Checks(fields, texts)
         if shape.where is not None:
-            self._expression(shape.where, (*place, "where"), lambda t: compile_predicate(t, fields))
+            self._expression(shape.where, (*place, "where"), checked.condition)
         for name, text in (shape.select or {}).items():
-            at = (*place, "select", name)
-            self._expression(text, at, lambda t: compile_projection([("", t)], fields))
+            self._expression(text, (*place, "select", name), checked.number)
+        if shape.select is None and texts:
+            return tuple((name, f'"{name}"') for name in fields if name not in texts)
+        return None if shape.select is None else tuple(shape.select.items())
+
+    def _expressions_of_unknown(self, shape: QueryShape, place: Place) -> None:
+        """Check the expressions of a query of which a source is invalid, without false errors.
+
+        Its fields may be those of any stream or query, and any of them may be a text. If others are
+        invalid too, each name may be a field, and only the form of an expression is checked.
+        """
+        known = Deployment("wall", self._streams, self.queries)
+        names = [known.fields_of(name) for name in (*self._streams, *self.queries)]
+        fields = tuple(dict.fromkeys(name for some in names for name in some))
+        if shape.join is not None:
+            fields = joined_fields(fields, fields)
+        written = self._written
+        others = {name for name in written.queries if name != place[-1]}
+        complete = written.streams.keys() <= self._streams.keys() and others <= self.queries.keys()
+
+        def checks(text: str) -> _Checks:
+            there = fields if complete else (*fields, *_IDENTIFIER.findall(text))
+            return _Checks(there, there)
+
+        if (where := shape.where) is not None:
+            self._expression(where, (*place, "where"), checks(where).any_condition)
+        for name, text in (shape.select or {}).items():
+            self._expression(text, (*place, "select", name), checks(text).any_number)
+
+    def _same_kind(
+        self,
+        sources: Mapping[str, Sequence[str]],
+        of_texts: Mapping[str, Sequence[str]],
+        texts: Collection[str],
+        place: Place,
+    ) -> None:
+        """Check that a field of several sources is a text in all of them or in none."""
+        for name, fields in sources.items():
+            for field in texts:
+                if field in fields and field not in of_texts.get(name, ()):
+                    reason = f"{field!r} is a number in {name}, and a text in another source"
+                    self._findings.error((*place, "from"), reason)
 
     def _expression(self, text: str, place: Place, compile_: Callable[[str], object]) -> None:
         try:
@@ -235,3 +288,29 @@ class QueryChecker:
         except ExpressionError as error:
             shown = text if len(text) <= 60 else text[:57] + "..."
             self._findings.error(place, f"{shown!r}: {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Checks:
+    """Compiles the expressions of a query; each raises ``ExpressionError``."""
+
+    fields: Sequence[str]
+    texts: Collection[str]
+
+    def condition(self, text: str) -> None:
+        """Check a condition, which may compare texts."""
+        check_texts(text, self.fields, self.texts)
+        compile_predicate(text, self.fields, self.texts)
+
+    def any_condition(self, text: str) -> None:
+        """Check a condition over fields of an unknown kind."""
+        compile_predicate(text, self.fields, self.texts)
+
+    def any_number(self, text: str) -> None:
+        """Check an expression of ``select`` over fields of an unknown kind."""
+        compile_projection([("", text)], self.fields)
+
+    def number(self, text: str) -> None:
+        """Check an expression of ``select``."""
+        check_texts(text, self.fields, self.texts)
+        compile_projection([("", text)], self.fields)

@@ -14,7 +14,16 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from slackwater.deployment.bounds import NAME_CHARS_MAX, too_many_fields
-from slackwater.model.deployment import KEY_CHARS_MAX, Clock, TopicFormat
+from slackwater.deployment.window_size import Weekday, WindowSize, window_size
+from slackwater.model.deployment import (
+    KEY_CHARS_MAX,
+    Clock,
+    Fold,
+    KeyFrom,
+    TimeFrom,
+    TimeUnit,
+    TopicFormat,
+)
 from slackwater.model.durations import parse_duration_us
 from slackwater.model.mqtt import IN_FLIGHT_DEFAULT, SESSION_DEFAULT_US, MqttFormat, MqttVersion
 from slackwater.model.names import why_no_prefix
@@ -23,8 +32,15 @@ from slackwater.primitives.expression_text import KEY
 AUTO: Final = "auto"
 MQTT_FILTERS_MAX: Final = 200
 """Maximum number of topic filters of a stream."""
+MEANINGS_MAX: Final = 100
+"""Maximum number of texts that a stream declares as missing, or as values."""
+SKIP_LINES_MAX: Final = 1_000
+"""Maximum number of lines before the header of a CSV file."""
 PROXIES_MAX: Final = 64
 """Maximum number of proxies of a stream."""
+PARTS_MAX: Final = 8
+"""Maximum number of columns, fields or levels that are joined to a key or a time."""
+JOIN_CHARS_MAX: Final = 16
 _FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -67,7 +83,27 @@ def _short(name: str) -> str:
     return name
 
 
+def _several(parts: Any) -> Any:
+    if not isinstance(parts, list):
+        raise ValueError("must be a list, [a, b]")
+    if not 2 <= len(parts) <= PARTS_MAX:
+        raise ValueError(f"has {len(parts)} parts: from 2 to {PARTS_MAX} are joined")
+    doubles = sorted(str(part) for part, times in Counter(map(str, parts)).items() if times > 1)
+    if doubles:
+        raise ValueError(f"{', '.join(doubles)} is listed twice")
+    return parts
+
+
+def _join(text: str) -> str:
+    if len(text) > JOIN_CHARS_MAX:
+        raise ValueError(f"has {len(text)} characters, at most {JOIN_CHARS_MAX}")
+    return text
+
+
 def _key_value(value: str) -> str:
+    value = value.strip()  # as keys of readings
+    if not value:
+        raise ValueError("is blank: a key has characters")
     if len(value) > KEY_CHARS_MAX:
         raise ValueError(f"has {len(value)} characters, a key has at most {KEY_CHARS_MAX}")
     return value
@@ -112,6 +148,9 @@ Every = Annotated[int | Literal["auto"], BeforeValidator(_every)]
 Flag = Annotated[bool, BeforeValidator(_true_or_false)]
 Text = Annotated[str, Field(min_length=1)]
 Column = Annotated[Text, AfterValidator(_short)]
+Level = Annotated[int, Field(ge=1, le=32_768)]
+Columns = Annotated[tuple[Column, ...], BeforeValidator(_several)]
+Levels = Annotated[tuple[Level, ...], BeforeValidator(_several)]
 FieldName = Annotated[str, BeforeValidator(_field_name)]
 FieldMap = Annotated[
     dict[FieldName, Column],
@@ -129,22 +168,32 @@ class Shape(BaseModel):
 
 
 class KeyShape(Shape):
-    """The source of a stream's key: a column, a field, a level of a topic, or a constant."""
+    """The source of a stream's key: columns, fields, levels of a topic, a record, a constant."""
 
     column: Column | None = None
     field: Column | None = None
     value: Annotated[Text, AfterValidator(_key_value)] | None = None
-    level: Annotated[int, Field(ge=1, le=32_768)] | None = None
+    level: Level | None = None
+    columns: Columns | None = None
+    fields_: Annotated[Columns | None, Field(alias="fields")] = None
+    levels: Levels | None = None
+    join: Annotated[Text, AfterValidator(_join)] | None = None
+    from_: Annotated[KeyFrom | None, Field(alias="from")] = None
 
 
 class TimeShape(Shape):
     """The source and the format of a reading's event time."""
 
     column: Column | None = None
-    columns: Annotated[tuple[Column, ...], Field(min_length=1)] | None = None
+    columns: Annotated[tuple[Column, ...], Field(min_length=1, max_length=PARTS_MAX)] | None = None
     field: Column | None = None
-    unit: Literal["s", "ms", "us", "iso"] | None = None
+    fields_: Annotated[Columns | None, Field(alias="fields")] = None
+    join: Annotated[str, AfterValidator(_join)] | None = None
+    unit: TimeUnit | None = None
     format: Text | None = None
+    zone: Text | None = None
+    fold: Fold | None = None
+    from_: Annotated[TimeFrom | None, Field(alias="from")] = None
 
 
 class CsvShape(Shape):
@@ -152,6 +201,7 @@ class CsvShape(Shape):
 
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
     decimal: Literal[".", ","] = "."
+    skip_lines: Annotated[int, Field(ge=0, le=SKIP_LINES_MAX)] = 0
 
 
 class RegistryShape(Shape):
@@ -229,21 +279,28 @@ class StreamShape(Shape):
     key: KeyShape
     time: TimeShape
     fields_: Annotated[FieldMap, Field(alias="fields")]
+    texts: Annotated[FieldMap, Field(default_factory=dict)]
     csv: CsvShape | None = None
     topic: TopicShape | None = None
     mqtt: MqttShape | None = None
     http: HttpInputShape | None = None
     disorder: Duration = 0
+    ahead: Duration | None = None
     expect_every: Every | None = None
     sporadic: Flag = False
     site: Text | None = None
+    missing: Annotated[tuple[Column, ...], Field(min_length=1, max_length=MEANINGS_MAX)] = ()
+    values: Annotated[dict[Column, Text], Field(min_length=1, max_length=MEANINGS_MAX)] = {}
 
 
 class WindowShape(Shape):
     """The windows of a query; tumbling without ``slide``."""
 
-    size: PositiveDuration
+    size: Annotated[WindowSize, BeforeValidator(window_size)]
     slide: PositiveDuration | None = None
+    offset: Duration | None = None
+    starts: Weekday | None = None
+    zone: Text | None = None
 
 
 class PolicyShape(Shape):

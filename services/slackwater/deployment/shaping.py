@@ -16,6 +16,8 @@ from slackwater.deployment.shapes import FileShape, Shape
 from slackwater.deployment.yaml_lines import Path as Place
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,62}", re.ASCII)
+_ATTRIBUTES: Final = {"from": "from_", "fields": "fields_"}
+"""Attributes of fields whose names are words of Python, or of Pydantic."""
 S = TypeVar("S", bound=Shape)
 
 
@@ -91,9 +93,19 @@ def shaped(shape: type[S], value: Any, place: Place, findings: Findings) -> S | 
     return None if empty else shaped
 
 
+def places_of(shape: type[S], value: Any) -> list[tuple[Place, str]]:
+    """Return the places of errors of form inside a value, each with Pydantic's kind of error."""
+    found: list[tuple[Place, str]] = [(path, "empty") for path in empty_fields(value)]
+    try:
+        shape.model_validate(value)
+    except ValidationError as error:
+        found += [(_explained(details, shape)[0], details["type"]) for details in error.errors()]
+    return found
+
+
 def exactly_one(shape: Shape, names: Sequence[str], place: Place, findings: Findings) -> bool:
     """Return whether exactly one of these fields is given; otherwise add an error."""
-    given = [name for name in names if getattr(shape, name) is not None]
+    given = [name for name in names if getattr(shape, _ATTRIBUTES.get(name, name)) is not None]
     if len(given) != 1:
         wanted = f"{', '.join(names[:-1])} or {names[-1]}"
         found = " and ".join(given) or "none"

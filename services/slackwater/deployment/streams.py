@@ -1,28 +1,32 @@
-"""Checks of one stream: its key, its event time, its source, and the meaning of silence."""
+"""Checks of one stream: its source, and the meaning of silence."""
 
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from slackwater.deployment.findings import Findings
+from slackwater.deployment.key_and_time import KeyAndTimeChecker
+from slackwater.deployment.meanings import check_meanings
+from slackwater.deployment.mending import shaped_or_mended
+from slackwater.deployment.message_paths import check_paths
 from slackwater.deployment.mqtt import MqttChecker
+from slackwater.deployment.number_format import check_number_format
 from slackwater.deployment.shapes import AUTO, StreamShape, TopicShape
-from slackwater.deployment.shaping import check_name, exactly_one, shaped
+from slackwater.deployment.shaping import check_name
 from slackwater.deployment.yaml_lines import Path as Place
 from slackwater.model.deployment import (
+    AHEAD_DEFAULT_US,
     CsvSpec,
     FieldSpec,
     HttpInputSpec,
-    KeySpec,
     RegistrySpec,
     StreamSpec,
-    TimeSpec,
     TopicSpec,
 )
+from slackwater.model.durations import format_duration_us
 from slackwater.model.names import OURS, Names
 from slackwater.primitives.lateness import LEARNING
 
@@ -39,10 +43,13 @@ _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 class StreamChecker:
     """Converts the streams of the file to specifications, one by one."""
 
-    def __init__(self, names: Names, findings: Findings) -> None:
+    def __init__(self, names: Names, findings: Findings, clock: object = "wall") -> None:
+        """``clock``: as written in the file."""
         self._names = names
         self._findings = findings
+        self._clock = clock
         self._mqtt = MqttChecker(names, findings)
+        self._declared = KeyAndTimeChecker(findings, clock)
 
     def stream(self, name: str, value: Any) -> StreamSpec | None:
         """Return the specification; None if key, time or the type of a field is invalid.
@@ -51,13 +58,25 @@ class StreamChecker:
         """
         place: Place = ("streams", name)
         check_name(name, place, self._findings)
-        shape = shaped(StreamShape, value, place, self._findings)
+        shape, mended = shaped_or_mended(StreamShape, value, place, self._findings)
         if shape is None:
             return None
-        key = self._key(shape, (*place, "key"))
-        times = self._time(shape, (*place, "time"))
+        with self._findings.ignoring(mended):
+            spec = self._spec(name, shape, place)
+        has_fields = not any(at[len(place)] in {"fields", "texts"} for at in mended)
+        return spec if has_fields else None
+
+    def _spec(self, name: str, shape: StreamShape, place: Place) -> StreamSpec | None:
+        key = self._declared.key(shape, (*place, "key"))
+        times = self._declared.time(shape, (*place, "time"))
         self._source(shape, place)
         self._silence(shape, place)
+        check_paths(shape, place, self._findings)
+        for text in shape.texts.keys() & shape.fields_.keys():
+            reason = "is declared as a number too, in fields"
+            self._findings.error((*place, "texts", text), reason)
+        check_number_format(shape, place, self._findings)
+        missing, values = check_meanings(shape, place, self._findings)
         mqtt = self._mqtt.spec(name, shape)
         if key is None or times is None:
             return None
@@ -65,71 +84,22 @@ class StreamChecker:
             name=name,
             key=key,
             time=times,
-            fields=tuple(FieldSpec(n, source) for n, source in shape.fields_.items()),
-            csv=CsvSpec() if shape.csv is None else CsvSpec(shape.csv.delimiter, shape.csv.decimal),
+            fields=(
+                *(FieldSpec(n, source) for n, source in shape.fields_.items()),
+                *(FieldSpec(n, source, is_text=True) for n, source in shape.texts.items()),
+            ),
+            csv=CsvSpec() if shape.csv is None else CsvSpec(**shape.csv.model_dump()),
             topic=self._topic_spec(shape.topic),
             mqtt=mqtt,
             http=None if shape.http is None else HttpInputSpec(shape.http.token_file),
             disorder_us=shape.disorder,
+            ahead_us=self._ahead(shape, (*place, "ahead")),
             expect_every_us=LEARNING.first_us if shape.expect_every == AUTO else shape.expect_every,
             learns_gaps=shape.expect_every == AUTO,
             site=shape.site or "",
+            missing=missing,
+            values=values,
         )
-
-    def _key(self, shape: StreamShape, place: Place) -> KeySpec | None:
-        key = shape.key
-        of_message = ("field", "level", "value")
-        wanted = ("column", "field", "value") if shape.mqtt is None else of_message
-        if shape.mqtt is None and key.level is not None:
-            reason = "level is for a stream with mqtt: it counts the levels of a message's topic"
-            self._findings.error((*place, "level"), reason)
-        if not exactly_one(key, wanted, place, self._findings):
-            return None
-        self._fits(shape, key.column, key.field, place)
-        if shape.http is not None:
-            # JSON has fields and CSV has columns; a stream that accepts both uses one name.
-            return KeySpec(column=key.column or key.field, value=key.value)
-        return KeySpec(key.column, key.field, key.value, key.level)
-
-    def _time(self, shape: StreamShape, place: Place) -> TimeSpec | None:
-        given = shape.time
-        sound = exactly_one(given, ("column", "columns", "field"), place, self._findings)
-        sound = exactly_one(given, ("unit", "format"), place, self._findings) and sound
-        if not sound:
-            return None
-        columns = given.columns or ((given.column,) if given.column else ())
-        self._fits(shape, columns, given.field, place)
-        if len(columns) > 1 and given.unit in ("s", "ms", "us"):
-            reason = "several joined columns are not a number: use unit: iso or a format"
-            self._findings.error((*place, "unit"), reason)
-        if given.format is not None:
-            self._format(given.format, (*place, "format"))
-        if shape.http is not None and given.field:
-            return TimeSpec((given.field,), None, given.unit, given.format)
-        return TimeSpec(columns, given.field, given.unit, given.format)
-
-    def _format(self, written: str, place: Place) -> None:
-        try:
-            time.strptime("", written)
-        except ValueError as error:
-            if "does not match format" not in str(error):
-                self._findings.error(place, f"{written!r} is not a strptime format: {error}")
-        except re.error:
-            self._findings.error(place, f"{written!r} is not a strptime format: repeated directive")
-        if not re.search(r"%[YyGcx]", written.replace("%%", "")):
-            self._findings.error(place, f"{written!r} has no year (%Y)")
-
-    def _fits(self, shape: StreamShape, columns: object, field: object, place: Place) -> None:
-        """Check that messages are read by field, and files by column; HTTP accepts both."""
-        if shape.http is not None:
-            return
-        of_messages = shape.topic is not None or shape.mqtt is not None
-        if of_messages and columns:
-            reason = "messages have no columns: use field"
-            self._findings.error(place, reason)
-        if not of_messages and field:
-            reason = "field is for a stream with a topic, mqtt or http: use column for a file"
-            self._findings.error(place, reason)
 
     def _source(self, shape: StreamShape, place: Place) -> None:
         if shape.csv is not None:
@@ -202,6 +172,24 @@ class StreamChecker:
     def _file(self, name: str | None) -> str | None:
         """Return the path of a file that is named relative to the deployment file."""
         return None if name is None else str(Path(self._findings.where).parent / name)
+
+    def _ahead(self, shape: StreamShape, place: Place) -> int:
+        """Return how far a reading may be ahead of the clock; at least its disorder, or 0."""
+        disorder = shape.disorder
+        if shape.ahead is None:
+            return max(AHEAD_DEFAULT_US, disorder)
+        if self._clock == "data":
+            reason = "is compared with the clock of the proxy: it needs clock: wall"
+            self._findings.error(place, reason)
+        elif 0 < shape.ahead < disorder:
+            least = format_duration_us(disorder)
+            reason = (
+                f"is below disorder ({least}): readings in the order that disorder permits "
+                f"would go to quarantine; use ahead: {least} or more, or ahead: 0s if no reading "
+                "may be ahead of the clock"
+            )
+            self._findings.error(place, reason)
+        return shape.ahead
 
     def _silence(self, shape: StreamShape, place: Place) -> None:
         """Check that the meaning of silence is declared if it cannot be derived (rule-9)."""

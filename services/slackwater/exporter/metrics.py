@@ -20,15 +20,24 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from slackwater.codec.results import parse_time
-from slackwater.model.deployment import Deployment
+from slackwater.model.deployment import Deployment, WindowSpec
 from slackwater.model.names import ProxyName, kind_of, own_name
 from slackwater.model.records import Heartbeat
-from slackwater.proxy.quarantine import REASONS
+from slackwater.primitives.windows import Grid
+from slackwater.proxy.quarantine import NOT_FINITE, REASONS
 from slackwater.runtime.local.layout import as_on_nodes, node_aggregators
 from slackwater.runtime.service.beat import CPU_MS, CPU_WAIT_MS
 from slackwater.runtime.service.heartbeat_view import STALE_S
 from slackwater.runtime.service.heartbeats import (
     HeartbeatListener,
+)
+from slackwater.runtime.service.parts import (
+    AWAY_SINCE,
+    HAS,
+    MADE_AGAIN,
+    OFFERED,
+    OFFSET_MS,
+    TRUNCATED,
 )
 
 LATENCY_S: Final = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 4, 6, 10, 30, 60)
@@ -51,6 +60,8 @@ GAUGES: Final = {
     ),
 }
 """Heartbeat counters in ms that become gauges in seconds."""
+TOPIC_CHANGES: Final = {MADE_AGAIN: "made_again", TRUNCATED: "truncated", AWAY_SINCE: "away"}
+"""Heartbeat details of a proxy whose topic has changed, and their label."""
 
 
 class ResultMetrics:
@@ -94,10 +105,10 @@ class ResultMetrics:
                 self._remove(query)
             for query, spec in deployment.queries.items():
                 bound_us = deployment.bound_us(spec)
-                slide_us = spec.units(spec.bucket_us()).slide_us
-                due_spacing_us = slide_us if deployment.clock == "wall" else 0
+                units = spec.units(spec.bucket_us())
+                due_spacing_us = units.slide_us if deployment.clock == "wall" else 0
                 self._bound.labels(query).set(bound_us / 1e6)
-                first = _FirstAnswers(spec.parts, slide_us, due_spacing_us, bound_us)
+                first = _FirstAnswers(spec.parts, units, due_spacing_us, bound_us)
                 known = self._first.get(query)
                 if known is not None and known.counts_like(first):
                     known.bound_us = bound_us
@@ -162,27 +173,31 @@ class _FirstAnswers:
     """Finds the windows that a boundary completes over all parts, for one query.
 
     An answer is a window's first if it is tentative, or stable with epoch 0. The normal times of a
-    run are ``due_spacing_us`` apart: one slide. Where the clock follows the data they are unknown,
-    and that of the last window is used for all.
+    run are ``due_spacing_us`` apart: one slide, in a calendar the usual length. Where the clock
+    follows the data they are unknown, and that of the last window is used for all.
     """
 
-    def __init__(self, parts: int, slide_us: int, due_spacing_us: int, bound_us: int) -> None:
+    def __init__(self, parts: int, units: WindowSpec, due_spacing_us: int, bound_us: int) -> None:
         self.bound_us = bound_us
-        self._parts, self._slide_us, self._due_spacing_us = parts, slide_us, due_spacing_us
+        self._parts, self._units, self._due_spacing_us = parts, units, due_spacing_us
+        self._grid = Grid(units.slide_us, units)
         self._answered: dict[int, int] = {}
         self._counted = 0
 
     def counts_like(self, other: _FirstAnswers) -> bool:
         """Return whether both count windows in the same way; their bounds may differ."""
-        mine = (self._parts, self._slide_us, self._due_spacing_us)
-        return mine == (other._parts, other._slide_us, other._due_spacing_us)
+        mine = (self._parts, self._units, self._due_spacing_us)
+        return mine == (other._parts, other._units, other._due_spacing_us)
 
     def take(self, record: Mapping[str, Any]) -> AnsweredWindows | None:
         """Return the windows whose first answer is complete in every part with this boundary."""
         if record["label"] == "stable" and record["epoch"] != 0:
             return None
         part, start = record["part"], parse_time(record["window_start"])
-        end = start + record["windows"] * self._slide_us
+        grid = self._grid
+        if not grid.is_start(start):
+            return None  # no root can have written it
+        end = grid.later(start, record["windows"])
         if start != self._answered.get(part):
             # The part's first record, or the first after a loss: earlier windows are unknown.
             self._counted = max(self._counted, start) if self._answered else start
@@ -190,8 +205,8 @@ class _FirstAnswers:
         complete = min(self._answered.values())
         if len(self._answered) < self._parts or complete <= self._counted:
             return None
-        windows = (complete - self._counted) // self._slide_us
-        after_last = (end - self._counted) // self._slide_us - 1
+        windows = grid.windows_between(self._counted, complete)
+        after_last = grid.windows_between(self._counted, end) - 1
         first_due = parse_time(record["due_at"]) - after_last * self._due_spacing_us
         self._counted = complete
         return AnsweredWindows(
@@ -270,6 +285,26 @@ def heartbeat_metrics(
         "slackwater_quarantined_readings", "Readings that could not be used.",
         labels=["stream", "reason"],
     )  # fmt: skip
+    not_finite = GaugeMetricFamily(
+        "slackwater_not_finite_values",
+        "Values that were NaN or Infinity in JSON, since the start of the proxy: missing values.",
+        labels=["stream"],
+    )
+    changed = GaugeMetricFamily(
+        "slackwater_topic_changes",
+        "Partitions whose topic was made again or was truncated; 1 while the topic is away.",
+        labels=["stream", "change"],
+    )
+    shares = GaugeMetricFamily(
+        "slackwater_field_share",
+        "Share of the readings since the start of the proxy that have the field.",
+        labels=["stream", "field"],
+    )
+    offsets = GaugeMetricFamily(
+        "slackwater_device_offset_seconds",
+        "Time of a device's reading less the clock of its proxy: the ten largest of each proxy.",
+        labels=["process", "key"],
+    )
     gauges = {
         name: GaugeMetricFamily(metric, text, labels=["process"])
         for name, (metric, text) in GAUGES.items()
@@ -280,6 +315,9 @@ def heartbeat_metrics(
     for process in sorted(expected - beats.keys()):
         ready.add_metric([process], 0.0)
     quarantined: defaultdict[tuple[str, str], int] = defaultdict(int)
+    missing: defaultdict[str, int] = defaultdict(int)
+    changes: defaultdict[tuple[str, str], int] = defaultdict(int)
+    have: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for process, beat in beats.items():
         latest = ages_ms[process] <= STALE_S * 1000
         if not latest and process in may_end:
@@ -293,11 +331,29 @@ def heartbeat_metrics(
                 lag.add_metric([process, FRONTIERS[name]], (event_us - count) / 1e6)
             elif name in REASONS:
                 quarantined[ProxyName.parse(own_name(process)).stream, name] += count
+            elif name == NOT_FINITE:
+                missing[ProxyName.parse(own_name(process)).stream] += count
+            elif name in TOPIC_CHANGES:
+                stream = ProxyName.parse(own_name(process)).stream
+                changes[stream, TOPIC_CHANGES[name]] += 1 if name == AWAY_SINCE else count
+            elif name.startswith(HAS):
+                of = have[ProxyName.parse(own_name(process)).stream, name.removeprefix(HAS)]
+                of[0] += count
+                of[1] += beat.detail.get(OFFERED, 0)
+            elif name.startswith(OFFSET_MS) and latest:
+                offsets.add_metric([process, name.removeprefix(OFFSET_MS)], count / 1e3)
             elif name in gauges and latest:
                 gauges[name].add_metric([process], count / 1e3)
     for (stream, reason), count in quarantined.items():
         refused.add_metric([stream, reason], count)
-    return ready, state, lag, refused, *gauges.values()
+    for stream, count in missing.items():
+        not_finite.add_metric([stream], count)
+    for (stream, change), count in changes.items():
+        changed.add_metric([stream, change], count)
+    for (stream, field), (count, offered) in have.items():
+        if offered:
+            shares.add_metric([stream, field], min(1.0, count / offered))
+    return ready, state, lag, refused, not_finite, changed, shares, offsets, *gauges.values()
 
 
 class HeartbeatCollector(Collector):

@@ -9,6 +9,8 @@ from slackwater.codec.result_batches import ResultStream
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import UsageError
 from slackwater.model.names import Names, OrdererName, ResultKind, base_of, generation_of
+from slackwater.model.text_codes import text_fields
+from slackwater.primitives.calendars import Calendar
 from slackwater.primitives.deltas import KeyTable
 from slackwater.primitives.expressions import compile_predicate, compile_projection
 from slackwater.protocols.common.line import Policy, Schedule
@@ -19,7 +21,7 @@ from slackwater.protocols.dpc.sunion.shared_buckets import SharedBuckets
 from slackwater.runtime.host.fragment import Fragment
 from slackwater.runtime.host.known import RegistryView
 from slackwater.runtime.logs.kafka import KafkaTransport
-from slackwater.runtime.logs.topics import ordered_partition, partition_count, piece_bytes_max
+from slackwater.runtime.logs.topics import ordered_partition, piece_bytes_max
 from slackwater.runtime.service.normaltime import NormalTime
 from slackwater.runtime.service.registry import QueryDefinition
 from slackwater.sessions.orderer import OrdererSession
@@ -41,9 +43,10 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         )
     deployment = known.deployment_of(of.query)
     streams = deployment.child_streams(definition.spec, of.child)
-    logs = list(inputs(deployment, streams, known, transport, definition.deployment))
+    logs = list(inputs(deployment, streams, known, definition.deployment))
     same = bucket_contents_key(deployment, definition.spec, logs)
-    time, shared = known.normal_time(definition.spec), known.join_buckets(same)
+    time = known.normal_time(definition.spec, awaits_begin=definition.awaits_begin)
+    shared = known.join_buckets(same)
 
     def close() -> None:
         known.leave_buckets(same)
@@ -54,9 +57,12 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
     except BaseException:
         close()
         raise
+    names = transport.names
+    own = {names.ordered(of.query, of.child), names.state(of.query), names.registry}
     return Fragment(
         session,
         definition.spec.margin_us // 2,
+        frozenset(own.union(topic for topic, _ in session.inputs)),
         observe=time.observe if known.follows_data else None,
         close=close,
     )
@@ -131,6 +137,7 @@ def config_of(
     """Configuration of the orderer's core; ``readers`` are the queries that read its logs."""
     spec = definition.spec
     deadline_us = min(deployment.deadline_us(reader, 1) for reader in readers or (spec,))
+    results = {i: log.watermark for i, log in enumerate(logs) if log.watermark is not None}
     return OrdererConfig(
         fragment=of.process,
         child=of.child,
@@ -145,7 +152,8 @@ def config_of(
         disorders_us=tuple(log.disorder_us for log in logs),
         lateness=time.lateness_us,
         in_time_us=event_us(deadline_us, definition),
-        results={i: log.watermark for i, log in enumerate(logs) if log.watermark is not None},
+        results=results,
+        reached=time.reached_us if results and deployment.clock == "data" else None,
     )
 
 
@@ -169,7 +177,9 @@ def operators_of(
     fields = deployment.input_fields(spec)
     return Operators(
         fields,
-        compile_predicate(spec.where, fields) if spec.where else None,
+        compile_predicate(spec.where, fields, text_fields(deployment, spec))
+        if spec.where
+        else None,
         compile_projection(spec.select, fields) if spec.select else None,
         KeyTable(),
         join=sjoin(deployment, spec, names),
@@ -214,7 +224,6 @@ def inputs(
     deployment: Deployment,
     sources: Sequence[str],
     known: RegistryView,
-    transport: KafkaTransport,
     registered: Deployment | None = None,
 ) -> Iterator[SourceInput]:
     """Yield the input logs of streams and queries, in the same order in all replicas.
@@ -233,7 +242,7 @@ def inputs(
                 yield from result_logs(deployment, first)
             continue
         disorder_us = deployment.streams[source].disorder_us
-        for log in source_logs(deployment, source, transport):
+        for log in source_logs(deployment, source, known):
             yield SourceInput(log, source, disorder_us)
 
 
@@ -258,14 +267,18 @@ def result_logs(deployment: Deployment, definition: QueryDefinition) -> Iterator
             spec.aggregate,
             None if window is None else window.slide_us,
             generation_of(spec.name),
+            Calendar(window) if window is not None and window.is_calendar else None,
         )
         yield SourceInput(stream.name, query, results=stream, watermark=watermark)
         yield SourceInput(f"{stream.name}/tentative", query, results=stream)
 
 
-def source_logs(deployment: Deployment, stream: str, transport: KafkaTransport) -> list[str]:
-    """Return a stream's source logs: one, or one for each partition of an existing topic."""
-    topic = deployment.streams[stream].topic
-    if topic is None:
+def source_logs(deployment: Deployment, stream: str, known: RegistryView) -> list[str]:
+    """Return a stream's source logs: one, or one for each partition of an existing topic.
+
+    The number of partitions is the recorded one: orderers that counted them at their own starts
+    would disagree on what a bucket contains (rule-30).
+    """
+    if deployment.streams[stream].topic is None:
         return [stream]
-    return [f"{stream}.{p}" for p in range(partition_count(transport.cluster, topic.name))]
+    return [f"{stream}.{p}" for p in range(known.partitions(stream))]

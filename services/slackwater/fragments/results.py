@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from slackwater.codec.aggregates import AggregateColumns
 from slackwater.codec.results import (
-    AggregateColumns,
     Label,
     ReadingColumns,
     ResultRows,

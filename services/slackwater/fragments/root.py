@@ -12,7 +12,7 @@ from typing import Any, Final
 from slackwater.fragments.committer import PartCommitter
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import UsageError
-from slackwater.model.names import RootName
+from slackwater.model.names import RESULT_KINDS, RootName
 from slackwater.primitives.rows import RowContents
 from slackwater.protocols.common.line import Policy, Schedule
 from slackwater.protocols.dpc.soutput.config import RootConfig
@@ -49,7 +49,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         return -1 if answered is None else answered.placement
 
     placement = known.placement(of.process, answered_with)
-    time = known.normal_time(spec)
+    time = known.normal_time(spec, awaits_begin=definition.awaits_begin)
     config = RootConfig(
         fragment=of.process,
         query=of.query,
@@ -66,13 +66,19 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         start_time=definition.e0_us,
         bound_us=deployment.bound_us(spec),
         children_of=spec.children_of,
+        is_history=known.follows_data,
         is_recorded=known.has_recorded_placements,
         **({} if spec.window is not None else _of_rows(deployment, spec, of.part)),
     )
     session = RootSession(config, windowed=spec.window is not None)
+    names = transport.names
+    own = {names.state(of.query), names.registry}
+    own |= {names.results(of.query, kind) for kind in RESULT_KINDS}
+    own |= {names.ordered(spec.child_query, child) for child in range(spec.children)}
     return Fragment(
         session,
         spec.margin_us // 2,
+        frozenset(own.union(topic for topic, _ in session.inputs)),
         heartbeat_period_us=HEARTBEAT_PERIOD_US,
         observe=time.observe if known.follows_data else None,
         committer=PartCommitter(transport.cluster, transport.names, session, spec.aggregate),

@@ -35,6 +35,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -49,6 +50,7 @@ from slackwater.runtime.host.fragment import Fragment
 from slackwater.runtime.host.known import RegistryView
 from slackwater.runtime.host.placements import Placements
 from slackwater.runtime.host.wake_signal import WakeSignal
+from slackwater.runtime.logs.described import TopicObserver
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.service.entry import ProcessContext
 from slackwater.runtime.service.heartbeats import (
@@ -59,6 +61,7 @@ from slackwater.runtime.service.heartbeats import (
     HeartbeatListener,
     HeartbeatSender,
 )
+from slackwater.runtime.service.owntopics import OwnTopics
 from slackwater.runtime.service.parts import (
     ADD,
     OWN_HOST,
@@ -125,14 +128,26 @@ def _make(
     known: RegistryView,
     transport: KafkaTransport,
     sender: HeartbeatSender,
+    own: OwnTopics,
     full: str,
 ) -> Fragment:
     kind, _, name = full.partition("/")
+    own.use(full, {transport.names.registry})  # else a lost registry would be waited for
     fragment = make[kind](name, known, transport)
+
+    def close() -> None:
+        own.leave(full)
+        fragment.close()
+
+    try:
+        own.use(full, fragment.topics)
+    except BaseException:
+        close()
+        raise
     if known.query(NAMES[kind](name).query).spec.replicas > 1:
         # The query may have been applied after the start of this host.
         sender.shorten_interval(REPLICA_INTERVAL_S)
-    return fragment
+    return replace(fragment, close=close)
 
 
 def _beat(sender: HeartbeatSender, lasting: Mapping[str, int], name: str) -> PartBeat:
@@ -163,13 +178,20 @@ async def _run(
     )
     given = context.arguments.placements
     placements = None if given is None else Placements(given)
-    known = RegistryView(Registry(transport), deployment, placements)
+    registry = Registry(transport)
+    known = RegistryView(registry, deployment, placements)
+    own = OwnTopics(
+        registry,
+        transport.names,
+        partial(TopicObserver, context.cluster),
+        lambda name, error: _soon(loop, partial(host.lost, name, error)),
+    )
     shared = HostShared(
         transport=transport,
         producer=transport.producer(in_flight_bytes_max=IN_FLIGHT_BYTES_MAX),
         listener=listener,
         sender=partial(_beat, sender, {OWN_HOST: 1} if context.arguments.own else {}),
-        make=partial(_make, make, known, transport, sender),
+        make=partial(_make, make, known, transport, sender, own),
     )
     host = Host(shared, live, turns)
     live.on_gone = host.logs.gone

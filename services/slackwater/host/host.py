@@ -31,9 +31,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from slackwater.model.errors import HeldTooMuchError, SupersededError
+from slackwater.model.errors import HeldTooMuchError, SlackwaterError, SupersededError
 from slackwater.runtime.host.decoding import Decoded
-from slackwater.runtime.host.driven import Driven
+from slackwater.runtime.host.driven import Driven, SessionOutdatedError
 from slackwater.runtime.host.driver import Driver
 from slackwater.runtime.host.fragment import Fragment
 from slackwater.runtime.host.longturns import HELD_BACK_FACTOR, LONG_US, EndlessTurn, LongTurns
@@ -143,6 +143,12 @@ class Host:
     def kill(self, name: str) -> None:
         """End the life of this fragment as if its process had been killed."""
         self._hosted[name].drop()
+
+    def lost(self, name: str, error: SlackwaterError) -> None:
+        """End the life of a fragment, of which a topic has been lost (rule-32)."""
+        hosted = self._hosted.get(name)
+        if hosted is not None and hosted.driven is not None:
+            hosted.driven.fail(error)
 
     def pause(self, name: str) -> None:
         """Suspend a fragment, as SIGSTOP suspends a process."""
@@ -264,7 +270,8 @@ class Hosted:
         self._failures = 0
         self._long = LongTurns()
         """Long turns of all lives together."""
-        self._driven: Driven | None = None
+        self.driven: Driven | None = None
+        """The current session; None between two lives."""
         self._reads_later = False
         """Whether the fragment reads again when it is resumed."""
         self._ended: asyncio.Future[None] | None = None
@@ -297,11 +304,11 @@ class Hosted:
     def hold(self) -> None:
         """Suspend the fragment; no records are read for it until ``release``."""
         self._released.clear()
-        if self._driven is not None:
-            self._driven.hold()
-            if self._host.logs.reads(self._driven):
+        if self.driven is not None:
+            self.driven.hold()
+            if self._host.logs.reads(self.driven):
                 self._reads_later = True
-                self._host.stop_reading(self._driven)
+                self._host.stop_reading(self.driven)
         if self._beat is not None:
             self._beat.hold()
 
@@ -310,15 +317,15 @@ class Hosted:
         self._released.set()
         if self._beat is not None:
             self._beat.release()
-        if self._driven is not None:
-            self._driven.release()
+        if self.driven is not None:
+            self.driven.release()
             if self._reads_later:
                 self._reads_later = False
-                self._host.read_on(self._driven)
+                self._host.read_on(self.driven)
 
     def failed(self, driven: Driven, error: BaseException) -> None:
         """Record that the current life has ended."""
-        if driven is self._driven and self._ended is not None and not self._ended.done():
+        if driven is self.driven and self._ended is not None and not self._ended.done():
             self._ended.set_exception(error)
 
     def on_long_turn(self, driven: Driven, lasted_us: int) -> None:
@@ -341,7 +348,7 @@ class Hosted:
 
     def on_heartbeat(self) -> None:
         """Make a root due after a replica's reported state has changed; from any thread."""
-        driven = self._driven
+        driven = self.driven
         if driven is not None and driven.reads_heartbeats_at_once:
             driven.make_due_soon()
 
@@ -363,6 +370,10 @@ class Hosted:
             except DroppedFragment:
                 _log.warning("dropped, as if it had been killed")
                 beat.begin_again()
+            except SessionOutdatedError as change:
+                _log.info("built again: %s", change)
+                beat.begin_again()
+                continue
             except Exception as error:  # noqa: BLE001 -- the other fragments must continue
                 beat.begin_again(self._count_failure(error))
             wait_s = back_off.after_death(clock.monotonic_us() / 1e6)
@@ -398,7 +409,7 @@ class Hosted:
         finally:
             beginning.cancel()
             await asyncio.gather(beginning, return_exceptions=True)
-            self._driven = self._ended = None
+            self.driven = self._ended = None
             self._reads_later = False
             life.close()
 
@@ -413,7 +424,7 @@ class Hosted:
                 lambda: host.shared.make(self.name), lambda unused: unused.close()
             )
             life.callback(fragment.close)
-            driven = self._driven = self._drive(fragment, beat)
+            driven = self.driven = self._drive(fragment, beat)
             if (committer := fragment.committer) is not None:
                 life.callback(lambda: host.background(committer.close()))
             life.callback(driven.drop)

@@ -17,13 +17,17 @@ float parsing and null rules would have to be adapted.
 from __future__ import annotations
 
 import math
+import sys
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
+from slackwater.judge.calendars import JudgedWindows, judged_windows
 from slackwater.judge.oracle import evaluate
 from slackwater.judge.readings import StreamInput
+from slackwater.judge.rounding import may_overflow
 from slackwater.model.deployment import QuerySpec
 
 
@@ -31,6 +35,7 @@ from slackwater.model.deployment import QuerySpec
 class ExactAggregates:
     """The aggregate of one field in one window for one key.
 
+    ``sum`` is infinite, and ``var`` None, if the exact sum is beyond the range of doubles.
     ``scale`` is the largest magnitude, to which rounding is relative. ``by_stream`` has for each
     stream the number of values that depend on it (a joined row depends on two streams, a row of
     another query on all its streams); ``missing`` of tentative answers is checked against it.
@@ -45,22 +50,35 @@ class ExactAggregates:
     by_stream: Mapping[str, int]
 
     def get(self, name: str) -> float | None:
-        """Return the figure ``name`` of ``aggregate``."""
+        """Return the figure ``name`` of ``aggregate``; None if it is no finite double."""
+        if name == "count":
+            return self.count
+        if self.min is None or self.max is None:
+            return None
         match name:
-            case "count":
-                return self.count
             case "sum":
-                return self.sum if self.count else None
+                value = self.sum
             case "avg":
-                return self.sum / self.count if self.count else None
-            case "min" | "max" | "var":
-                value: float | None = getattr(self, name)
-                return value
+                value = _average(self.sum, self.count, self.min, self.max)
+            case "min":
+                value = self.min
+            case "max":
+                value = self.max
             case "range":
-                return None if self.max is None or self.min is None else self.max - self.min
-            case "stddev":
-                return None if self.var is None else math.sqrt(self.var)
-        raise AssertionError(f"unknown aggregate {name}")
+                value = self.max - self.min
+            case "var" | "stddev":
+                value = math.nan if self.var is None else self.var
+                value = value if name == "var" else math.sqrt(value)
+            case _:
+                raise AssertionError(f"unknown aggregate {name}")
+        return value if math.isfinite(value) else None
+
+    def may_overflow(self, name: str) -> bool:
+        """Whether a term or a partial sum of the figure can have been beyond the range of doubles.
+
+        Its order of additions decides, which is not known here. The figure may then be null.
+        """
+        return may_overflow(name, self.count, self.scale)
 
 
 Row = tuple[int, tuple[str, ...], str, tuple[float | None, ...]]
@@ -135,13 +153,15 @@ def windows_source(query: QuerySpec, result: BatchResult, fields: Sequence[str])
     """Return a query's exact results as input of another: a row at its window's last instant."""
     assert query.window is not None, "without a window the readings are the result"
     rows: list[Row] = []
+    windows = judged_windows(query.window)
     for (window, key), figures in sorted(result.items()):
         streams = dict.fromkeys(s for of in figures.values() for s in of.by_stream)
         values = tuple(figures[n].get(figure) for n in fields for figure in query.aggregate)
-        rows.append((window + query.window.size_us - 1, (*streams, query.name), key, values))
+        rows.append((windows.end(window) - 1, (*streams, query.name), key, values))
     of_all = [of for figures in result.values() for of in figures.values()]
     # A sum is the largest figure derived from them, and has the largest error.
     scale = max((of.scale * max(of.count, 1) for of in of_all), default=0.0)
+    scale = min(scale, sys.float_info.max)
     return BatchSource(
         tuple(f"{n}_{figure}" for n in fields for figure in query.aggregate), rows, scale
     )
@@ -247,12 +267,12 @@ def _stime(timed: tuple[int, int]) -> int:
     return timed[0]
 
 
-def windows_of(stime: int, size: int, slide: int) -> Iterator[int]:
+def windows_of(stime: int, windows: JudgedWindows) -> Iterator[int]:
     """Yield the starts of the windows that contain ``stime``, the last one first."""
-    start = stime // slide * slide
-    while start + size > stime:
+    start = windows.last_holding(stime)
+    while windows.end(start) > stime:
         yield start
-        start -= slide
+        start = windows.later(start, -1)
 
 
 def end_boundary(
@@ -265,14 +285,12 @@ def end_boundary(
     it in every query, since a query's answers up to a time are its readers' boundary up to it.
     """
     ends: list[int] = []
-    latest = {
-        name: max(r.stime for r in sent.readings) for name, sent in inputs.items() if sent.readings
-    }
+    latest = {name: sent.largest for name, sent in inputs.items() if sent.largest is not None}
     for query in queries:
         found = [latest[source] for source in query.sources if source in latest]
         if found:
-            window = query.units(query.bucket_us(speed))
-            end = max(found) // window.slide_us * window.slide_us + window.size_us
+            windows = judged_windows(query.units(query.bucket_us(speed)))
+            end = windows.end(windows.last_holding(max(found)))
             latest[query.name] = max(found) if query.window is None else end - 1
             ends.append(end)
     return max(ends, default=None)
@@ -286,26 +304,32 @@ def _windows(
     scale: float,
 ) -> BatchResult:
     assert query.window is not None, "without a window the readings are the result"
-    size, slide = query.window.size_us, query.window.slide_us
+    windows = judged_windows(query.window)
     # (window, key) -> one list of (streams, value) per field
     cells: dict[tuple[int, str], list[list[tuple[tuple[str, ...], float | None]]]] = {}
     for index, values in kept:
         stime, streams, key, _ = rows[index]
-        for start in windows_of(stime, size, slide):
+        for start in windows_of(stime, windows):
             lists = cells.get((start, key))
             if lists is None:
                 lists = cells[start, key] = [[] for _ in names]
             for column, value in zip(lists, values, strict=True):
                 column.append((streams, value))
     return {
-        cell: {name: _figures(column, scale) for name, column in zip(names, lists, strict=True)}
+        cell: {
+            name: exact_aggregates(column, scale) for name, column in zip(names, lists, strict=True)
+        }
         for cell, lists in cells.items()
     }
 
 
-def _figures(
+def exact_aggregates(
     column: Sequence[tuple[tuple[str, ...], float | None]], scale: float
 ) -> ExactAggregates:
+    """Compute the aggregates of (streams, value) of one field in one window for one key.
+
+    ``scale`` is that of the values' source (``BatchSource``).
+    """
     values = [value for _, value in column if value is not None]
     # Zero for streams with missing values only, since these produce rows as well.
     by_stream: Counter[str] = Counter()
@@ -314,10 +338,29 @@ def _figures(
             by_stream[stream] += value is not None
     if not values:
         return ExactAggregates(0, 0.0, None, None, None, 0.0, by_stream)
-    total, var = math.fsum(values), None
-    if len(values) > 1:
-        mean = total / len(values)
-        var = math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)
     low, high = min(values), max(values)
+    total, var = _sum(values), None
+    if len(values) > 1 and math.isfinite(total):
+        mean = _average(total, len(values), low, high)
+        var = _sum([(v - mean) * (v - mean) for v in values]) / (len(values) - 1)
     scale = max(abs(low), abs(high), scale)
     return ExactAggregates(len(values), total, low, high, var, scale, by_stream)
+
+
+def _sum(values: Sequence[float]) -> float:
+    """Return the exact sum, rounded once; infinite if it is beyond the range of doubles."""
+    try:
+        return math.fsum(values)
+    except OverflowError:  # a partial sum is beyond the range, or a value is infinite
+        if not all(map(math.isfinite, values)):
+            return math.inf
+    exact = sum(map(Fraction, values))
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
+
+
+def _average(total: float, count: int, low: float, high: float) -> float:
+    """Return the average; rounding does not take it beyond the extremes."""
+    return min(max(total / count, low), high) if math.isfinite(total) else total

@@ -76,7 +76,7 @@ def judge(checker: Checker, found: Latencies, down: Sequence[Span]) -> Judged:
     by_excess = excess[np.argsort(allowed[excess] - late[excess], kind="stable")]
     worst = tuple(
         Late(
-            expectations.first + i * expectations.slide,
+            expectations.each.later(expectations.first, i),
             int(due[i]),
             round(late[i]),
             round(allowed[i]),

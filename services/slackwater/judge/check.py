@@ -13,6 +13,7 @@ rules are stated in terms of observable records:
 * rows of a window precede its boundary, which counts them;
 * a tentative answer lacks at most the readings of the streams in ``missing``;
 * no tentative answer is emitted before its normal time;
+* no stable answer is emitted before its window has ended, unless all inputs have (guarantee-1);
 * a ``skipped`` run is tentative, has no rows, and each of its windows was overdue.
 
 Violations are counted in four classes: *lost* (no stable answer), *doubled* (more than one),
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -33,6 +34,9 @@ import numpy as np
 import numpy.typing as npt
 
 from slackwater.judge.batch import BatchResult, ExactAggregates
+from slackwater.judge.calendars import JudgedWindows, judged_windows
+from slackwater.judge.rounding import average_outside
+from slackwater.model.deployment import WindowSpec
 
 Record = Mapping[str, Any]
 FINDINGS_MAX: Final = 50
@@ -52,11 +56,14 @@ class Expectations:
     """Parameters of one query; times in us.
 
     ``anchor_wall`` is the wall time of ``anchor_event`` (E0), ``end`` the end of the last window.
+    ``last_reading`` is the event time of the last reading of all inputs: windows that end later may
+    be answered as soon as the inputs have ended (trace-24). ``early`` is how long before its end a
+    window may be stable: the inputs' ``disorder``, and in a chain a slide of each query below.
     """
 
     query: str
-    size: int
-    slide: int
+    window: WindowSpec
+    """Its windows, or for a query without any the buckets that it answers."""
     parts: int
     aggregate: tuple[str, ...]
     bound: int
@@ -65,6 +72,8 @@ class Expectations:
     anchor_wall: int
     anchor_event: int
     end: int
+    last_reading: int
+    early: int
     bound_of: str = ""
     """The query whose bound applies: in a chain the smallest."""
     steps: tuple[tuple[int, int], ...] = ()
@@ -75,12 +84,17 @@ class Expectations:
     @property
     def first(self) -> int:
         """Start of the first window that contains the anchor's event time."""
-        return (self.anchor_event - self.size) // self.slide * self.slide + self.slide
+        return self.each.first_holding(self.anchor_event)
 
     @property
     def windows(self) -> int:
         """Number of windows that end at or before ``end``."""
-        return max(0, (self.end - self.size - self.first) // self.slide + 1)
+        return self.each.ending_by(self.first, self.end)
+
+    @property
+    def each(self) -> JudgedWindows:
+        """The windows themselves."""
+        return judged_windows(self.window)
 
     def due(self, event: float) -> float:
         """Return the normal time of an event time (rule-15), as wall time."""
@@ -92,6 +106,11 @@ class Expectations:
         for from_, at_least in self.steps:
             lateness[events >= from_] = np.maximum(lateness[events >= from_], at_least)
         return self.anchor_wall + (events + lateness - self.anchor_event) / self.speed
+
+    def stable_from(self, end: int) -> float:
+        """Return the earliest wall time of a stable answer up to an end of a window."""
+        ended = min(end, self.last_reading) - self.early
+        return self.anchor_wall + (ended - self.anchor_event) / self.speed
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +135,8 @@ class Verdict:
     windows: int = 0
     n_tentative: int = 0
     undone: int = 0
+    rows: int = 0
+    """Stable rows: of keys in windows, or of readings."""
     findings: list[str] = field(default_factory=list)
 
     @property
@@ -197,13 +218,13 @@ class Checker:
         expectations, verdict = self.expectations, self.verdict
         for part in self.parts:
             if part.answered > part.stable:
-                n = (part.answered - part.stable) // expectations.slide
+                n = expectations.each.between(part.stable, part.answered)
                 verdict.add("uncorrected", f"{self.at(part, part.stable)} and {n - 1} more", n)
             if part.rec_done_due:
                 verdict.add("wrong", f"part {part.part}: REC_DONE({part.epoch}) is missing")
             if part.rows:
                 verdict.add("wrong", f"part {part.part}: rows without a boundary at the end")
-            lacking = (expectations.end - expectations.size - part.stable) // expectations.slide + 1
+            lacking = expectations.each.ending_by(part.stable, expectations.end)
             if lacking > 0:
                 verdict.add("lost", f"no stable answer from {self.at(part, part.stable)}", lacking)
         answered_to = min(part.stable for part in self.parts)
@@ -258,10 +279,20 @@ class Checker:
     def _run(self, part: Part, boundary: Record) -> tuple[int, int]:
         """Return the starts of the first window of a boundary and of the one after its last."""
         start = to_us(boundary["window_start"])
-        end = start + boundary["windows"] * self.expectations.slide
-        if to_us(boundary["window_end"]) != end - self.expectations.slide + self.expectations.size:
+        each = self.expectations.each
+        last = each.later(start, boundary["windows"] - 1)
+        end = each.later(last, 1)
+        if to_us(boundary["window_end"]) != each.end(last) or each.last_holding(start) != start:
             self.verdict.add("wrong", f"{self.at(part, start)}: window_end does not fit")
         return start, end
+
+    def _windows(self, start: int, end: int) -> list[int]:
+        """Return the starts of the windows in [start, end)."""
+        each, found = self.expectations.each, []
+        while start < end:
+            found.append(start)
+            start = each.later(start, 1)
+        return found
 
     def _tentative(self, part: Part, boundary: Record, offset: int | None) -> None:
         start, end = self._run(part, boundary)
@@ -281,7 +312,7 @@ class Checker:
         if boundary["epoch"] != expected:
             add("wrong", f"{self.at(part, start)}: epoch {boundary['epoch']}, not {expected}")
         part.epoch = boundary["epoch"]
-        windows = range(start, end, self.expectations.slide)
+        windows = self._windows(start, end)
         self._tentative_windows.update(windows)
         part.tentative.update(dict.fromkeys(windows, part.epoch))
         part.answered = end
@@ -289,19 +320,21 @@ class Checker:
         part.answers.append(AnsweredRun("tentative", start, end, seen, offset))
         self._early(part, boundary, start)
         if boundary.get("skipped"):
-            self._skipped(part, boundary, start, end - self.expectations.slide)
+            self._skipped(part, boundary, start, self.expectations.each.later(end, -1))
         else:
             self.check_missing(part, boundary, start)
 
     def _early(self, part: Part, boundary: Record, start: int) -> None:
         """Check that a tentative answer is not early (trace-36), and ``due_at``."""
-        due = self.expectations.due(start + self.expectations.size)
+        due = self.expectations.due(self.expectations.each.end(start))
         if to_us(boundary["emitted_at"]) < due - EARLY_US:
             self.verdict.add("wrong", f"{self.at(part, start)} is tentative before its time")
 
     def _skipped(self, part: Part, boundary: Record, start: int, last: int) -> None:
         """Check that all windows of a skipped run are overdue (rule-20)."""
-        late = to_us(boundary["emitted_at"]) - self.expectations.due(last + self.expectations.size)
+        late = to_us(boundary["emitted_at"]) - self.expectations.due(
+            self.expectations.each.end(last)
+        )
         if late < self.expectations.bound - EARLY_US:
             where = f"{self.at(part, last)} is skipped {late / 1e6:.3f} s after its normal time"
             self.verdict.add("wrong", f"{where}, which is in time")
@@ -347,7 +380,7 @@ class Checker:
         if start > part.stable:
             add("lost", f"windows before {self.at(part, start)} were skipped")
         if start < part.answered:
-            last = min(end, part.answered) - self.expectations.slide
+            last = self.expectations.each.later(min(end, part.answered), -1)
             if part.undo_to is None or last > part.undo_to:
                 add("uncorrected", f"{self.at(part, start)} is stable without an UNDO before it")
             if end > part.answered:
@@ -357,14 +390,18 @@ class Checker:
             add("wrong", f"{self.at(part, start)}: stable with missing or epoch not {replaced}")
         if boundary.get("skipped"):
             add("wrong", f"{self.at(part, start)} is stable and skipped")
-        for window in range(start, min(end, part.answered), self.expectations.slide):
+        for window in self._windows(start, min(end, part.answered)):
             part.tentative.pop(window, None)
+        ahead = self.expectations.stable_from(to_us(boundary["window_end"])) - EARLY_US
+        if (lead := ahead - to_us(boundary["emitted_at"])) > 0:
+            add("wrong", f"{self.at(part, start)} is stable {lead / 1e6:.3f} s before its end")
         part.stable, part.answered = end, max(end, part.answered)
         seen = to_us(boundary["seen_at"])
         part.answers.append(AnsweredRun("stable", start, end, seen, offset))
         if part.undo_to is not None and part.stable > part.undo_to:
             part.undo_to = None
             part.rec_done_due = part.stable == part.answered
+        self.verdict.rows += len(part.rows)
         self.exact(part)
 
     def exact(self, part: Part) -> None:
@@ -379,7 +416,9 @@ class Checker:
             if expected is None:
                 self.verdict.add("wrong", f"{self.at(part, cell[0])} key {row['key']!r} is unknown")
                 continue
-            found = compare(expected, row["fields"], self.expectations.aggregate)
+            found = compare(
+                expected, row["fields"], self.expectations.aggregate, row.get("overflow", ())
+            )
             if found is not None:
                 self.verdict.add("wrong", f"{self.at(part, cell[0])} key {row['key']!r}: {found}")
 
@@ -393,7 +432,7 @@ class Checker:
                 f"part {part.part}: UNDO {record['undo_from']} to {record['undo_to']} is not a "
                 "range of unrevoked tentative answers",
             )
-        self.verdict.undone += (last - first) // self.expectations.slide + 1
+        self.verdict.undone += self.expectations.each.between(first, last) + 1
         part.undo_to = last
 
     def _rec_done(self, part: Part, record: Record) -> None:
@@ -402,20 +441,38 @@ class Checker:
         part.rec_done_due = False
 
 
+_OF_TWO = frozenset({"var", "stddev"})
+"""Figures that need two values."""
+
+
 def compare(
-    expected: Mapping[str, ExactAggregates], fields: Mapping[str, Any], aggregate: Iterable[str]
+    expected: Mapping[str, ExactAggregates],
+    fields: Mapping[str, Any],
+    aggregate: Collection[str],
+    overflow: Collection[str] = (),
 ) -> str | None:
-    """Return the first figure that differs by more than rounding, as a phrase."""
+    """Return the first figure that differs by more than rounding, as a phrase.
+
+    ``overflow`` are the fields with figures that are null, although they have values.
+    """
+    if not set(overflow) <= set(expected):
+        return f"overflow of {sorted(overflow)}, fields {sorted(expected)}"
     if set(expected) != set(fields):
         return f"fields {sorted(fields)}, not {sorted(expected)}"
     for name, figures in expected.items():
         given = fields[name]
         for figure in aggregate:
             want, got = figures.get(figure), given.get(figure)
-            if (want is None) != (got is None):
-                return f"{name}.{figure} is {got}, not {want}"
-            if want is not None and not _close(figure, figures, got, want):
+            if want is None or got is None:
+                if want is not got and not (got is None and figures.may_overflow(figure)):
+                    return f"{name}.{figure} is {got}, not {want}"
+            elif not _close(figure, figures, got, want):
                 return f"{name}.{figure} is {got!r}, not {want!r}"
+        nulls = [f for f in aggregate if given.get(f) is None and figures.count > (f in _OF_TWO)]
+        if bool(nulls) != (name in overflow):
+            return f"{name} has nulls for values in {nulls}, overflow names {sorted(overflow)}"
+        if outside := average_outside(given):
+            return f"{name}.avg {outside}"
     return None
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from slackwater.judge.calendars import JudgedWindows
 from slackwater.judge.check import AnsweredRun, Checker, Disturbance
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.runtime.logs.transport import LogError, Marker, Transport
@@ -90,9 +91,7 @@ def latencies(
     n = expectations.windows
     first = _given(checker, n, commits)
     stable = _given(checker, n, commits, stable_only=True)
-    ends = (
-        expectations.first + np.arange(n, dtype=np.float64) * expectations.slide + expectations.size
-    )
+    ends = np.array(_ends(expectations.each, expectations.first, n), np.float64)
     due = expectations.dues(ends)
     touched = np.zeros(n, dtype=bool)
     for fault in faults:
@@ -101,6 +100,15 @@ def latencies(
             (due <= fault.end) & (np.nan_to_num(stable, nan=np.inf) >= fault.start)
         )
     return Latencies((first - due) / 1e3, due, touched)
+
+
+def _ends(each: JudgedWindows, first: int, windows: int) -> list[int]:
+    """Return the ends of the windows from ``first`` on."""
+    ends, start = [], first
+    for _ in range(windows):
+        ends.append(each.end(start))
+        start = each.later(start, 1)
+    return ends
 
 
 def _given(
@@ -113,8 +121,8 @@ def _given(
         mine = np.full(n, np.nan)
         for answer in part.answers:
             if answer.label == "stable" or not stable_only:
-                low = (answer.start - expectations.first) // expectations.slide
-                high = (answer.end - expectations.first) // expectations.slide
+                low = expectations.each.between(expectations.first, answer.start)
+                high = expectations.each.between(expectations.first, answer.end)
                 view = mine[max(0, low) : max(0, high)]
                 view[np.isnan(view)] = commits.at(part.part, answer)
         result = np.maximum(result, mine)  # NaN (unanswered) propagates

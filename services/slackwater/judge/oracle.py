@@ -131,9 +131,10 @@ def _statement(
 ) -> tuple[str, list[float | str]]:
     """Return the query over the table of readings, and its parameters."""
     writer = _Writer(names)
-    condition = (
-        "" if where is None else f" WHERE {writer.write(compile_predicate(where, names).root)}"
-    )
+    condition = ""
+    if where is not None:
+        # Which fields are texts has been checked: here any of them may be one.
+        condition = f" WHERE {writer.write(compile_predicate(where, names, names).root)}"
     if select is None:
         chosen = [f"c{i}" for i in range(len(names))]
     else:

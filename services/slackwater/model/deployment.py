@@ -6,8 +6,8 @@ file must agree on everything that enters the logs (the order of fields, the str
 the lateness of a query), so every derived value depends only on the file's order. A hash or an
 alphabetical order would also agree; readers of the results expect the file's order.
 
-All durations are whole microseconds. ``size``, ``slide``, ``disorder`` and ``expect_every`` are
-event time, ``bound`` and ``margin`` wall time.
+All durations are whole microseconds. ``size``, ``slide``, ``disorder``, ``ahead`` and
+``expect_every`` are event time, ``bound`` and ``margin`` wall time.
 """
 
 from __future__ import annotations
@@ -20,10 +20,14 @@ from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 from slackwater.model.mqtt import MqttSpec
 from slackwater.model.names import UNPREFIXED, Names, ProxyName, base_of, earliest_generation
+from slackwater.model.windows import WindowSpec as WindowSpec  # noqa: PLC0414 -- exported here too
 
 Clock = Literal["wall", "data"]
-TimeUnit = Literal["s", "ms", "us", "iso"]
-TopicFormat = Literal["json", "json-array", "json-columns", "avro"]
+TimeUnit = Literal["s", "ms", "us", "ns", "iso"]
+Fold = Literal["first", "second", "refuse"]
+TimeFrom = Literal["record", "arrival"]
+KeyFrom = Literal["record"]
+TopicFormat = Literal["json", "json-array", "json-columns", "avro", "number"]
 TopicFrom = Literal["beginning", "end"]
 FailurePolicy = Literal["delay", "process"]
 StabilizationPolicy = Literal["suspend", "delay", "process"]
@@ -31,9 +35,16 @@ ResultsFormat = Literal["json", "avro", "avro-registry", "columns"]
 
 KEY_CHARS_MAX: Final = 65_536
 """Maximum length of a key; a longer one is an error, such as an unclosed quote."""
+KEY_JOIN: Final = "/"
+TIME_JOIN: Final = " "
+"""The texts between the parts of a key and of a time, unless others are declared."""
 
+AHEAD_DEFAULT_US: Final = 60_000_000
+"""Default of ``ahead``, unless ``disorder`` is longer."""
 BOUND_TOLERANCE_US: Final = 250_000
 """A first answer counts as late from this long after X; the tolerance covers a consumer's delay."""
+CLOCK_SKEW_US_MAX: Final = 1_000_000
+"""Difference of two machines' clocks up to which a stable answer does not count as early."""
 BUCKET_OF_WINDOWS_US: Final = 250_000
 """Bucket width of windowed queries. Buckets end where windows end, so no answer waits for a bucket,
 and each bucket has a fixed cost. If wider, the last bucket would hold too much of a window."""
@@ -48,41 +59,76 @@ _SHARING: Final = frozenset({"children_of", "cut_windows", "shared_by"})
 
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """A numeric field ``name``, read from the column or JSON path ``source``."""
+    """A numeric field ``name``, read from the column or JSON path ``source``.
+
+    ``is_text``: a text, of which logs have the code (``model/text_codes.py``); for ``where`` only.
+    """
 
     name: str
     source: str
+    is_text: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class KeySpec:
-    """The source of a reading's key: exactly one is set. ``level``: of an MQTT topic, from 1."""
+    """The source of a reading's key: exactly one is set.
+
+    ``level``: of an MQTT topic, from 1. ``from_``: the key of the message's Kafka record. Several
+    ``columns``, ``fields`` or ``levels`` are joined by the text ``join``.
+    """
 
     column: str | None = None
     field: str | None = None
     value: str | None = None
     level: int | None = None
+    from_: KeyFrom | None = None
+    columns: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+    levels: tuple[int, ...] = ()
+    join: str = KEY_JOIN
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The columns or fields of a reading that have the key; none if it is elsewhere."""
+        one = self.column or self.field
+        return self.columns or self.fields or (() if one is None else (one,))
 
 
 @dataclass(frozen=True, slots=True)
 class TimeSpec:
-    """The source of the event time: ``columns`` (joined by one blank) or the JSON ``field``.
+    """The source of the event time: ``columns``, the JSON ``field`` or ``fields``.
 
-    Exactly one of ``unit`` and ``format`` (strptime) defines the format. Without an offset: UTC.
+    Several columns or fields are joined by the text ``join``.
+
+    Exactly one of ``unit`` and ``format`` (strptime) defines the format, unless ``from_`` is set:
+    the time is then that of the message's Kafka record, or of its arrival. A time without an offset
+    is a local time of ``zone`` (a name of the IANA database); None: UTC. ``fold`` defines which of
+    the two instants a local time means that occurs twice.
     """
 
     columns: tuple[str, ...] = ()
     field: str | None = None
     unit: TimeUnit | None = None
     format: str | None = None
+    zone: str | None = None
+    fold: Fold = "refuse"
+    from_: TimeFrom | None = None
+    fields: tuple[str, ...] = ()
+    join: str = TIME_JOIN
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The columns or fields of a reading that have the time; none if it is elsewhere."""
+        return self.columns or self.fields or (() if self.field is None else (self.field,))
 
 
 @dataclass(frozen=True, slots=True)
 class CsvSpec:
-    """The CSV dialect of a file."""
+    """The CSV dialect of a file; ``skip_lines``: the number of lines before its header."""
 
     delimiter: str = ","
     decimal: str = "."
+    skip_lines: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +196,15 @@ class StreamSpec:
     mqtt: MqttSpec | None = None
     http: HttpInputSpec | None = None
     disorder_us: int = 0
+    ahead_us: int = AHEAD_DEFAULT_US
+    """How far a reading may be ahead of its proxy's clock; of no effect with ``clock: data``."""
     expect_every_us: int | None = None
     learns_gaps: bool = False
     site: str = ""
+    missing: tuple[str, ...] = ()
+    """Texts and numbers that stand for a missing value; see ``model/meanings.py``."""
+    values: tuple[tuple[str, float], ...] = ()
+    """Texts that are values, with their numbers."""
 
     @property
     def proxy_names(self) -> tuple[ProxyName, ...]:
@@ -162,16 +214,8 @@ class StreamSpec:
 
     @property
     def field_names(self) -> tuple[str, ...]:
-        """Names of its fields, in the file's order."""
+        """Names of its fields, in the file's order; texts are the last."""
         return tuple(spec.name for spec in self.fields)
-
-
-@dataclass(frozen=True, slots=True)
-class WindowSpec:
-    """Windows [k * slide, k * slide + size) since the Unix epoch; 0 < slide <= size."""
-
-    size_us: int
-    slide_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +288,8 @@ class QuerySpec:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, for the registry; unset fields of sharing are omitted."""
         values = dataclasses.asdict(self)
+        values["window"] = None if self.window is None else self.window.to_json()
+        values["cut_windows"] = tuple(window.to_json() for window in self.cut_windows)
         return {k: v for k, v in values.items() if v or k not in _SHARING}
 
     @classmethod

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 MqttVersion = Literal["3.1.1", "5"]
-MqttFormat = Literal["json", "json-array", "json-columns"]
+MqttFormat = Literal["json", "json-array", "json-columns", "number"]
 
 FILTER_BYTES_MAX: Final = 65_535
 """MQTT's limit."""

@@ -92,6 +92,9 @@ class SourceRecord:
     stime of the readings (both = boundary without readings). ``gap`` counts readings known to be
     lost before the record. In START both stimes bound the event time that damage before it may
     affect (trace-15), and a ``gap`` of 0 marks that the ids restart (rule-28).
+
+    ``partitions``, in a record without readings, is the number of the stream's source logs that the
+    writer knows, one for each partition of the stream's topic; 0 for a stream of one log (rule-30).
     """
 
     kind: Kind
@@ -106,6 +109,7 @@ class SourceRecord:
     spool: str = ""
     gap: tuple[Gap, ...] = ()
     columns: Readings | None = None
+    partitions: int = 0
 
     @property
     def readings(self) -> int:

@@ -15,11 +15,18 @@ from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.names import base_of, generation_of
 from slackwater.node.applied import AppliedQuery, from_text
 from slackwater.node.generations import is_changing, why_no_change
-from slackwater.node.recorded import applied_queries, deployment_of, why_unreadable
+from slackwater.node.recorded import (
+    applied_queries,
+    deployment_of,
+    fragment_specs,
+    process_of,
+    why_unreadable,
+)
 from slackwater.protocols.iads.control_object import (
     AcknowledgeView,
     ApplyQuery,
     DeleteQuery,
+    MoveFragment,
     Operation,
     PauseQuery,
     ResumeQuery,
@@ -95,6 +102,29 @@ def why_refused_on_nodes(operation: Operation, state: ControlState) -> str:
         paused=state.queries_wanted(Wanted.PAUSED),
     )
     return why_refused(operation, known)
+
+
+def why_refused_of_client(operation: Operation, state: ControlState) -> str:
+    """As ``why_refused_on_nodes``, for requests of clients: also what nodes could never do."""
+    match operation:
+        case ApplyQuery(name, text) if not why_unreadable(operation):
+            declared = from_text(name, text).deployment
+            read = [declared.streams[s] for s in declared.source_streams(name)]
+            files = [s.name for s in read if s.topic is None and s.mqtt is None and s.http is None]
+            if files:
+                return (
+                    f"query {name} reads {', '.join(files)} from files, which `slackwater ingest`"
+                    " can send to `slackwater up` only: declare topic, mqtt or http"
+                )
+        case MoveFragment(query, fragment, node):
+            there = {s.fragment for s in fragment_specs(state) if s.query == query}
+            if there and fragment not in there:
+                names = ", ".join(sorted(process_of(query, each) for each in there))
+                return f"there is no {process_of(query, fragment)}; there are: {names}"
+            entry = state.nodes.get(node)
+            if entry is not None and entry.draining and not entry.left:
+                return f"node {node} is draining, and takes no fragments until it is started again"
+    return why_refused_on_nodes(operation, state)
 
 
 def _unknown(name: str, known: RunningQueries) -> str:

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from slackwater.controller.client import ControlClient, connect
-from slackwater.controller.links import LinkError, NodeBeat, StateFrame
+from slackwater.controller.links import CONNECTED_ALREADY, LinkError, NodeBeat, StateFrame
 from slackwater.controller.server import Address
 from slackwater.controller.tls import LinkTls
 from slackwater.model.errors import SlackwaterError, UsageError
@@ -58,6 +58,9 @@ CHANGING_S_MAX: Final = 1.0
 """The same while a query is being changed: nothing reports that its new generation is ready."""
 DIAL_S_MIN: Final = 0.1
 DIAL_S_MAX: Final = 2.0
+SAME_NAME_S_MAX: Final = 10.0
+"""How long a node that starts is refused for its name before it ends. The name may be that of this
+node's earlier process, whose connection controllers take for alive for some seconds."""
 PROBLEM_CHARS_MAX: Final = 500
 
 
@@ -129,6 +132,8 @@ class Node:
         self._assigned, self._settled = Assignment(), ControlState()
         """What this node is to run, and the record's state of which this is a part."""
         self._registering: Registering | None = None
+        self._refused_since_s: float | None = None
+        """Since when controllers refuse this node for its name."""
         self._registered: frozenset[str] = frozenset()
         self._deleted: frozenset[str] = frozenset()
         """Those of them that are registered as deleted."""
@@ -203,12 +208,25 @@ class Node:
                 if address in self._states or str(error) != reason:
                     reason = str(error)
                     _log.warning("%s", reason)
+                self._check_name(str(error))
             if self._states.pop(address, None) is not None:
                 pause_s = DIAL_S_MIN
                 if self._states:
                     self._join()
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, DIAL_S_MAX)
+
+    def _check_name(self, reason: str) -> None:
+        """Raise ``UsageError`` if controllers refuse this node since another one has its name."""
+        if self._is_joined or self._states or CONNECTED_ALREADY not in reason:
+            return
+        now_s = asyncio.get_running_loop().time()
+        self._refused_since_s = self._refused_since_s or now_s
+        if now_s - self._refused_since_s > SAME_NAME_S_MAX:
+            raise UsageError(
+                f"another node {self._config.name} is connected to the controllers: end it, or"
+                " start this one with another --name"
+            )
 
     async def _report_to(self, client: ControlClient, address: Address) -> None:
         """Send heartbeats until the connection breaks."""

@@ -12,7 +12,7 @@ from typing import Final, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from slackwater.model.deployment import Deployment
-from slackwater.runtime.service.registry import check_stands_alone
+from slackwater.runtime.service.registry_entries import check_stands_alone
 
 Start = int | Literal["now", "beginning"]
 

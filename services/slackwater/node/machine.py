@@ -24,6 +24,7 @@ from slackwater.node.recorded import Assignment
 from slackwater.node.registering import Registering
 from slackwater.runtime.host.placements import Placements
 from slackwater.runtime.local.background import Background
+from slackwater.runtime.local.begins import Begins
 from slackwater.runtime.local.changes import AGGREGATOR, Fragments, fragments_to_hosts
 from slackwater.runtime.local.datadir import DataDirectory, keep_prefix
 from slackwater.runtime.local.draining import Draining
@@ -36,6 +37,7 @@ from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.security.private import write_atomically
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.parts import LEARN
+from slackwater.runtime.service.registry import Registry
 from slackwater.runtime.service.settings import settings
 from slackwater.runtime.service.truncation import Truncation
 
@@ -136,7 +138,9 @@ class NodeMachine:
         truncation = Truncation(transport, ())
         every_s = settings().truncate_every_s
         self._background.run("truncation of logs", partial(truncation.run, every_s))
-        return Registering(transport, listener, self.file, truncation)
+        begins = Begins(Registry(transport), listener)
+        self._background.run("begins of queries", begins.run)
+        return Registering(transport, listener, self.file, truncation, begins)
 
     def numbers_seen(self) -> dict[str, int]:
         """See ``FragmentRunner``."""

@@ -21,6 +21,7 @@ from slackwater.model.names import some_of
 from slackwater.node.applied import AppliedQuery
 from slackwater.node.plan import SetState, State, changes
 from slackwater.protocols.iads.control_state import Wanted
+from slackwater.runtime.local.begins import Begins
 from slackwater.runtime.local.registration import Registration
 from slackwater.runtime.local.replacing import Replacing
 from slackwater.runtime.logs.kafka import KafkaTransport
@@ -55,6 +56,7 @@ class Registering:
         listener: for heartbeats of all processes.
         path: the name of the deployment file in error messages.
         truncation: truncates the logs of the queries that are registered here.
+        begins: records the begins of these queries; its ``run`` is the caller's.
         input_partitions: number of partitions with which missing input topics are created; None if
             they are created by others, and queries wait for them.
     """
@@ -65,12 +67,13 @@ class Registering:
         listener: HeartbeatListener,
         path: Path,
         truncation: Truncation,
+        begins: Begins,
         input_partitions: int | None = None,
     ) -> None:
         self._transport, self._path = transport, path
         self._input_partitions = input_partitions
         self._replacing = Replacing(transport, listener)
-        self._truncation = truncation
+        self._truncation, self._begins = truncation, begins
         self._retired = RetiredTopics(transport, listener)
         self._registered: Mapping[str, QueryDefinition] = {}
 
@@ -93,6 +96,7 @@ class Registering:
         """
         done, why = await asyncio.to_thread(self._carry_out, wanted, applied, all_)
         self._truncation.read_by(all_.queries[name] for name in done if name in all_.queries)
+        self._begins.register(done & all_.queries.keys())
         self._retired.read(self._registered)
         return done, why
 
@@ -189,7 +193,7 @@ class Registering:
                 some, do = ("topic", "does") if len(missing) == 1 else ("topics", "do")
                 raise _MissingTopics(
                     f"{some} {', '.join(missing)} {do} not exist on {self._transport.bootstrap}:"
-                    " create what is missing"
+                    " create what is missing, for example with `slackwater topics --inputs 1`"
                 )
         registration = Registration(self._transport, needed, self._path)
         registration.make_topics(input_partitions=self._input_partitions)

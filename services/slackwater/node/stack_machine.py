@@ -49,6 +49,7 @@ class StackMachine:
         stack = self._stack
         self._registering = Registering(
             *(stack.transport, stack.listener, stack.options.deployment_path, stack.truncation),
+            stack.begins,
             input_partitions=stack.options.input_partitions,
         )
         return self._registering

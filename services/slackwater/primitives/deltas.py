@@ -11,11 +11,8 @@ thus compute the same bits, whereas the bits of sums added on arrival would depe
 A root keeps the entries that it still needs, folded into panes (``panes.py``). This module defines
 the values and their fold.
 
-A ``Slice`` has five figures per key and field: count, sum, m2 (sum of squared deviations from the
-slice's own mean), min and max. m2 is merged by Chan's formula, because a sum of squares loses a
-small variance under a large mean. min and max start from "no value" (NaN). Fargo's Algorithms 5 to
-7 start from 0, which makes 0 the largest of negative readings. Every reading counts, also zeros,
-which Fargo's Algorithms 3 and 4 skip.
+A ``Slice`` has six figures per key and field: count, sum, m2, min, max and low
+(``slackwater.primitives.figures``).
 
 Keys are interned once in a ``KeyTable``, and a slice refers to them by number, so a fold is numpy
 arithmetic over columns without a loop over keys. It works element by element, without numpy's
@@ -38,17 +35,11 @@ import numpy.typing as npt
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.records import BucketRecord, DeltaRecord
 from slackwater.primitives.caches import evict
+from slackwater.primitives.figures import COUNT, FIGURES, LOW, M2, MAX, MIN, SUM, merge_into
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 _T = TypeVar("_T", bound=np.generic)
-
-COUNT: Final = 0
-SUM: Final = 1
-M2: Final = 2
-MIN: Final = 3
-MAX: Final = 4
-FIGURES: Final = 5
 
 
 class KeyTableFull(SlackwaterError):
@@ -237,11 +228,12 @@ class KeyTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slice:
-    """Five figures for each key and field; an immutable value.
+    """Six figures for each key and field; an immutable value.
 
     ``index``, shape (n,), has the keys' numbers in a ``KeyTable``, distinct and in any order.
-    ``figures``, shape (5, fields, n), has count, sum, m2, min and max. Both arrays are read-only. A
-    key whose values are all missing has a row with count, sum and m2 0 and min and max NaN.
+    ``figures``, shape (6, fields, n), has count, sum, m2, min, max and low. Both arrays are
+    read-only. A key whose values are all missing has a row with min and max NaN, and the rest 0.
+    Sum and low are NaN where a sum of several slices was beyond the range of doubles.
     """
 
     index: I64
@@ -274,7 +266,7 @@ class Slice:
     @classmethod
     def build(cls, index: I64, columns: Sequence[F64]) -> Slice:
         """Build a slice from count, sum, m2, min and max, each of shape (fields, n)."""
-        figures = np.stack(columns)
+        figures = np.stack([*columns, np.zeros_like(columns[SUM])])
         figures += 0.0  # removes negative zeros: see the module's docstring
         return cls(index, _frozen(figures))
 
@@ -292,6 +284,11 @@ class Slice:
     def sum(self) -> F64:
         """Sum of the values."""
         return self._column(SUM)
+
+    @property
+    def low(self) -> F64:
+        """Exact sum of the values, less ``sum``; at most half a unit in the last place of it."""
+        return self._column(LOW)
 
     @property
     def m2(self) -> F64:
@@ -361,7 +358,7 @@ class Fold:
         elif value.index is self._index:
             if not self._owned:
                 self._figures, self._owned = self._figures.copy(), True
-            _merge_into(self._figures, value.figures)
+            merge_into(self._figures, value.figures)
         else:
             self._spread()
             self._scatter(value.index, value.figures)
@@ -398,7 +395,7 @@ class Fold:
             self._dense = np.concatenate([self._dense, _nothing(self.fields, room)], axis=2)
             self._seen = np.concatenate([self._seen, np.zeros(room, np.bool_)])
         merged = self._dense.take(index, axis=2)
-        _merge_into(merged, figures)
+        merge_into(merged, figures)
         # Row by row: numpy scatters twice as fast into one dimension as into the last of three.
         rows = self._dense.reshape(-1, self._dense.shape[2])
         for row, values in zip(rows, merged.reshape(-1, len(index)), strict=True):
@@ -444,36 +441,13 @@ class Aggregates:
         return fold(shares, self._table, len(self._fields))
 
 
-def _merge_into(a: F64, b: F64) -> None:
-    """Set a to the merge of a and b by Chan, Golub and LeVeque's update.
-
-    Where one side has no value, the result is the other side, exactly.
-    """
-    na, nb = a[COUNT], b[COUNT]
-    # If a sum has overflowed, m2 is infinite or NaN, which is its value; no warning is needed.
-    with np.errstate(over="ignore", invalid="ignore"):
-        difference = b[SUM] / np.maximum(nb, 1.0)
-        difference -= a[SUM] / np.maximum(na, 1.0)
-        weight = na * nb
-        none = weight == 0.0
-        a[: M2 + 1] += b[: M2 + 1]  # from here on na is the count of both
-        weight /= np.maximum(na, 1.0)
-        # In this order: difference * difference may overflow where the whole product does not.
-        weight *= difference
-        weight *= difference
-        np.copyto(weight, 0.0, where=none)
-        a[M2] += weight
-    np.fmin(a[MIN], b[MIN], out=a[MIN])
-    np.fmax(a[MAX], b[MAX], out=a[MAX])
-
-
 def _text_bytes(keys: Iterable[str]) -> int:
     return sum(map(getsizeof, keys))
 
 
 def _nothing(fields: int, keys: int) -> F64:
     figures = np.zeros((FIGURES, fields, keys))
-    figures[MIN:] = np.nan
+    figures[MIN:LOW] = np.nan
     return figures
 
 

@@ -169,8 +169,19 @@ def clock_from_json(data: Mapping[str, Any]) -> EventClock:
     raise ValueError(f"not an event clock: {dict(data)}")
 
 
-def normal_time_us(clock: EventClock, e: int, lateness_us: int) -> int | None:
-    """Return the normal time of e (rule-15); None while unknown, and beyond the end of a replay."""
-    if isinstance(clock, AnchoredClock) and clock.end_event_us is not None:
-        return None if e > clock.end_event_us else clock.wall(e + lateness_us)
-    return clock.wall(e + lateness_us)
+def normal_time_us(
+    clock: EventClock, e: int, lateness_us: int, begin_us: int | None = None
+) -> int | None:
+    """Return the normal time of e (rule-15); None while unknown, and beyond the end of a replay.
+
+    ``begin_us`` is the recorded begin of the query (us of wall time, trace-49), and nothing is due
+    before it; None if it needs none.
+    """
+    if (
+        isinstance(clock, AnchoredClock)
+        and clock.end_event_us is not None
+        and e > clock.end_event_us
+    ):
+        return None
+    normal = clock.wall(e + lateness_us)
+    return normal if normal is None or begin_us is None else max(normal, begin_us)

@@ -14,7 +14,7 @@ single quotes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from sqlglot import expressions as exp
 
+from slackwater.model.text_codes import text_code
 from slackwater.primitives import expression_tree as tree
 from slackwater.primitives.expression_text import (
     KEY,
@@ -85,9 +86,12 @@ def _for_all(values: npt.NDArray[_Scalar] | _Scalar, readings: int) -> npt.NDArr
     return np.full(readings, values)
 
 
-def compile_predicate(text: str, fields: Sequence[str]) -> Predicate:
-    """Compile a condition over ``fields`` and ``key``; raises ``ExpressionError``."""
-    translator = _Translator(fields)
+def compile_predicate(text: str, fields: Sequence[str], texts: Collection[str] = ()) -> Predicate:
+    """Compile a condition over ``fields`` and ``key``; raises ``ExpressionError``.
+
+    ``texts``: the fields that may be compared with texts. Their columns have codes.
+    """
+    translator = _Translator(fields, texts)
     with quotes_advised(text, fields):
         root = translator.truth(parse(text, fields))
     return Predicate(text, root, frozenset(translator.reads))
@@ -149,8 +153,9 @@ _Any = Number | Truth | _Text | _Null
 class _Translator:
     """Translates sqlglot's tree; checks names, types, and that no other construct occurs."""
 
-    def __init__(self, fields: Sequence[str]) -> None:
+    def __init__(self, fields: Sequence[str], texts: Collection[str] = ()) -> None:
         self._fields = frozenset(fields)
+        self._texts = frozenset(texts)
         self._known = [*fields, KEY]
         self._depth = 0
         self._handlers = self._table()
@@ -267,9 +272,18 @@ class _Translator:
                 return tree.KeyCompare(_MIRRORED[op], literal)
             case _Text(a), _Text(b):
                 return tree.Known(tree.KEY_COMPARISONS[op](a or "", b or ""))
+        if op in ("=", "<>"):
+            left, right = self._coded(left, right), self._coded(right, left)
         if isinstance(left, Number) and isinstance(right, Number):
             return tree.Compare(op, left, right)
         raise _refusal(f"{_type_of(left)} cannot be compared with {_type_of(right)}", node)
+
+    def _coded(self, found: _Any, other: _Any) -> _Any:
+        """Return a literal that is compared with a field of texts as its code."""
+        of_texts = isinstance(other, tree.Column) and other.name in self._texts
+        if of_texts and isinstance(found, _Text) and found.literal is not None:
+            return tree.Constant(np.float64(text_code(found.literal)))
+        return found
 
     def _is_null(self, node: exp.Expr) -> _Any:
         _only(node, "this", "expression")
@@ -296,6 +310,7 @@ class _Translator:
         operand = self._any(node.this)
         choices = [self._any(choice) for choice in node.expressions]
         if isinstance(operand, Number):
+            choices = [self._coded(choice, operand) for choice in choices]
             numbers = zip(choices, node.expressions, strict=True)
             return tree.In(operand, tuple(_as_number(found, at) for found, at in numbers))
         literals = [c.literal for c in choices if isinstance(c, _Text) and c.literal is not None]

@@ -477,11 +477,10 @@ def empty_windows(stores: Sequence[PaneStore[V]], grid: Grid, first: int) -> int
     Empty means without rows and notes. The time taken does not depend on the number of windows: a
     jump of a month is one run (trace-24).
     """
-    assert grid.window is not None
     frontier = min(store.frontier.bucket_start for store in stores)
-    to = grid.last_window_ending_by(frontier) + grid.window.slide_us
+    to = grid.later(grid.last_window_ending_by(frontier))
     for store in stores:
         pane = store.eventful_from(first)
         if pane is not None:
             to = min(to, grid.first_window_holding(pane))
-    return max(0, to - first) // grid.window.slide_us
+    return max(0, grid.windows_between(first, to))

@@ -196,4 +196,17 @@ def _from_pandas(frame: Any) -> Any:
 def _plain(table: Any) -> Any:
     """Return the table without metadata and dictionaries; all-null columns become float64."""
     names = table.column_names
+    if len(set(names)) < len(names):
+        raise _repeated(names)
     return pa.table(list(map(plain, names, table.columns)), names=names)
+
+
+def _repeated(names: Sequence[str]) -> ProducerError:
+    """Return the error of a name that occurs several times: a message of JSON has each once."""
+    name = next(name for name in names if names.count(name) > 1)
+    numbers = [str(number) for number, one in enumerate(names, 1) if one == name]
+    listed = " and ".join(numbers)
+    return ProducerError(
+        f"the readings have {len(numbers)} columns {name!r}, numbers {listed}: rename one, or leave"
+        " it out"
+    )

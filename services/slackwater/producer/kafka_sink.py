@@ -9,12 +9,15 @@ the producer is idempotent: retries count once within one process.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import repeat
 from typing import Any, Final
 
+import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Producer as KafkaProducer
 
+from slackwater.producer.columns import is_text
 from slackwater.producer.json_messages import messages as encoded
 from slackwater.producer.sink import Delivery, Format, ProducerError, TryAgain
 
@@ -32,6 +35,8 @@ MESSAGE_BYTES_MAX_DEFAULT: Final = 1_000_000
 """Default of the client's ``message.max.bytes``."""
 FRAMING_BYTES_MAX: Final = 100
 """Bytes that the client counts beside the content of a message; it has 36 without a key."""
+Message = tuple[bytes, bytes | None]
+"""Value and key."""
 GROUP: Final = "slackwater-producer-{}"
 
 
@@ -39,9 +44,16 @@ class KafkaSink:
     """Writes to one topic. ``identity`` is the same for all runs of one sender."""
 
     def __init__(
-        self, topic: str, format_: Format, config: Mapping[str, Any], identity: str | None
+        self,
+        topic: str,
+        format_: Format,
+        config: Mapping[str, Any],
+        identity: str | None,
+        record_key: str | None = None,
     ) -> None:
+        """``record_key``: the column of which each message has its key, with format ``json``."""
         self._topic, self._format, self._identity = topic, format_, identity
+        self._record_key = record_key
         self._config = dict(config)
         self._bytes_max = message_bytes_max(config) - FRAMING_BYTES_MAX
         self._producer: Any = None
@@ -65,7 +77,10 @@ class KafkaSink:
         """Write a batch; return the number of its readings."""
         if batch.position is None:
             raise ProducerError("ids are for HTTP: for a topic use producer_id")
-        messages = encoded(batch.table, self._format, self._bytes_max)
+        keys = record_keys(batch.table, self._record_key)
+        values = encoded(batch.table, self._format, self._bytes_max)
+        # With keys there is one message for each row, in their order.
+        messages = zip(values, keys, strict=False)
         try:
             self._open()
             if self._identity is None:
@@ -119,7 +134,7 @@ class KafkaSink:
                 time.sleep(RETRY_S)
         return found
 
-    def _commit(self, messages: Iterator[bytes], position: int) -> None:
+    def _commit(self, messages: Iterable[Message], position: int) -> None:
         self._producer.begin_transaction()
         try:
             self._write(messages)
@@ -131,9 +146,9 @@ class KafkaSink:
         self._producer.commit_transaction(TIMEOUT_S)
         self._committed = position
 
-    def _write(self, messages: Iterator[bytes]) -> None:
-        for message in messages:
-            self._producer.produce(self._topic, message, on_delivery=self._report)
+    def _write(self, messages: Iterable[Message]) -> None:
+        for value, key in messages:
+            self._producer.produce(self._topic, value, key, on_delivery=self._report)
             self._producer.poll(0)
         left = self._producer.flush(TIMEOUT_S)
         if self._is_refused:
@@ -150,6 +165,21 @@ class KafkaSink:
         if error is not None:
             self._is_refused |= error.code() == KafkaError.MSG_SIZE_TOO_LARGE
             self._failed.append(str(error))
+
+
+def record_keys(table: Any, column: str | None) -> Iterator[bytes | None]:
+    """Return the key of each row, None without a column; raises ``ProducerError``.
+
+    A key is a text or a whole number: what the key of a reading may be.
+    """
+    if column is None:
+        return repeat(None)
+    if column not in table.column_names:
+        raise ProducerError(f"record_key: the readings have no column {column!r}")
+    values = table.column(column)
+    if not is_text(values.type) and not pa.types.is_integer(values.type):
+        raise ProducerError(f"record_key: column {column!r} is {values.type}, not text or integer")
+    return iter([None if key is None else str(key).encode() for key in values.to_pylist()])
 
 
 def message_bytes_max(config: Mapping[str, Any]) -> int:

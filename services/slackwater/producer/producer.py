@@ -74,6 +74,7 @@ class Producer:
         format: Format = "json",  # noqa: A002 - the deployment file's word
         config: Mapping[str, Any] | None = None,
         producer_id: str | None = None,
+        record_key: str | None = None,
         batch_readings: int = BATCH_READINGS_DEFAULT,
         linger_s: float = LINGER_S_DEFAULT,
     ) -> None:
@@ -92,6 +93,7 @@ class Producer:
                 ``json-columns``.
             config: more settings of confluent-kafka, such as those of TLS.
             producer_id: the sender's identity in a topic, for exactly-once across its restarts.
+            record_key: the column of which each message has its key, in a topic of ``json``.
             batch_readings: maximum readings of a batch; readings with an id are divided without it.
             linger_s: maximum wait for a batch to fill, in seconds.
         """
@@ -105,7 +107,10 @@ class Producer:
                     "a topic needs topic and bootstrap, and neither stream nor state"
                 )
             self._state = SenderState(None)
-            self._sink = self._to_topic(topic, bootstrap, format, config or {}, producer_id)
+            settings = {**(config or {}), "bootstrap.servers": bootstrap}
+            self._sink = self._to_topic(topic, format, settings, producer_id, record_key)
+        elif record_key is not None:
+            raise ProducerError("record_key is for a topic: requests have no keys of records")
         elif stream is None:
             raise ProducerError("name a stream, or a topic and bootstrap")
         else:
@@ -125,17 +130,20 @@ class Producer:
     def _to_topic(
         self,
         topic: str,
-        bootstrap: str,
         format_: Format,
         config: Mapping[str, Any],
         producer_id: str | None,
+        record_key: str | None,
     ) -> Sink:
         from slackwater.producer.kafka_sink import KafkaSink
 
         if format_ not in get_args(Format):
             raise ProducerError(f"format {format_!r} is not one of {', '.join(get_args(Format))}")
-        settings = {**config, "bootstrap.servers": bootstrap}
-        sink = KafkaSink(topic, format_, settings, producer_id)
+        if record_key is not None and format_ != "json":
+            raise ProducerError(
+                f"record_key is for format json: a message of {format_} has several readings"
+            )
+        sink = KafkaSink(topic, format_, config, producer_id, record_key)
         self._state.position = sink.position()
         return sink
 

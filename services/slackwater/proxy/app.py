@@ -29,12 +29,12 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from slackwater.model.deployment import StreamSpec
-from slackwater.model.errors import EnvironmentProblem, UsageError
+from slackwater.model.errors import EnvironmentProblem, SlackwaterError, UsageError
 from slackwater.model.names import ProxyName
 from slackwater.proxy.dead_letters import Faults
 from slackwater.proxy.inputs import StreamOptions, add_arguments, options_of, own_topics
@@ -46,6 +46,7 @@ from slackwater.proxy.serving import (
     Serving,
 )
 from slackwater.runtime.local.datadir import keep_prefix
+from slackwater.runtime.logs.described import TopicObserver
 from slackwater.runtime.logs.topics import ensure_topics
 from slackwater.runtime.service import entry
 from slackwater.runtime.service.clock import SystemClock
@@ -54,6 +55,7 @@ from slackwater.runtime.service.heartbeats import (
     HeartbeatListener,
     HeartbeatSender,
 )
+from slackwater.runtime.service.owntopics import OwnTopics
 from slackwater.runtime.service.parts import PartBeat, of_parts, start_following
 from slackwater.runtime.service.registry import Registry
 
@@ -75,12 +77,17 @@ def run(started: entry.ProcessContext) -> None:
     names = _names(started)
     specs = [started.deployment.streams[name.stream] for name in names]
     options = options_of(started.arguments, tuple(dict.fromkeys(name.stream for name in names)))
-    shared = _shared(started, specs)
 
     def look() -> None:
         if all(serving.is_over for serving in servings):
             started.stopping.set()
 
+    def lost(name: str, error: SlackwaterError) -> None:
+        for serving in servings:
+            if serving.name == name:
+                serving.lost(error)
+
+    shared = _shared(started, specs, lost)
     servings = [
         Serving(shared, spec, name, options[spec.name], look)
         for spec, name in zip(specs, names, strict=True)
@@ -154,7 +161,11 @@ def _names(started: entry.ProcessContext) -> list[ProxyName]:
     return names
 
 
-def _shared(started: entry.ProcessContext, specs: Sequence[StreamSpec]) -> ProxyShared:
+def _shared(
+    started: entry.ProcessContext,
+    specs: Sequence[StreamSpec],
+    lost: Callable[[str, SlackwaterError], None],
+) -> ProxyShared:
     deployment, transport, clock = started.deployment, started.transport(), SystemClock()
     names = deployment.names
     keep_prefix(started.data_dir, names)
@@ -187,6 +198,8 @@ def _shared(started: entry.ProcessContext, specs: Sequence[StreamSpec]) -> Proxy
         watch=RegistryWatch(registry),
         faults=faults,
         sender=partial(PartBeat, heartbeats),
+        topics=TopicObserver(started.cluster),
+        own_topics=OwnTopics(registry, names, partial(TopicObserver, started.cluster), lost),
         make_topics=make_topics,
         topics_made=made,
     )

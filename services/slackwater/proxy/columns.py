@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from typing import Any, Final, TypeVar
 
@@ -29,15 +29,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.model.deployment import KEY_CHARS_MAX, TimeSpec
+from slackwater.model.meanings import NO_MEANINGS, Meanings
 from slackwater.model.records import type_f64, type_i64
+from slackwater.proxy.localtimes import LocalTimeError, local_times
 
 Mask = npt.NDArray[np.bool_]
 Texts = Any
 """A pyarrow StringArray without nulls, cells trimmed."""
 
 MISSING: Final = ("", "nan", "null")
-UNIT_US: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
-_UNIT_DIGITS: Final = {"s": 6, "ms": 3, "us": 0}
+UNIT_DIGITS: Final = {"s": 6, "ms": 3, "us": 0, "ns": -3}
+"""By unit of numeric times, the power of ten that converts to microseconds."""
 CELLS_SLOW_MAX: Final = 24
 key_chars_max: Final = KEY_CHARS_MAX
 """Maximum key length. A longer key is an error, such as an unclosed quote. With a key of 1 MiB the
@@ -52,7 +54,13 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND_DAY_US: Final = -62_135_510_400_000_000
 """0001-01-02. Earlier times take the definition, which refuses year 0: pyarrow accepts it. The day
 is a margin for time zones."""
-_UNIX: Final = re.compile(r"([+-]?)(?=\.?[0-9])0*([0-9]{0,18})(?:\.([0-9]*))?", re.ASCII)
+_US: Final = timedelta(microseconds=1)
+KEY: Final = "key"
+TIME: Final = "time"
+"""Detail of a reading with a malformed time."""
+_UNIX: Final = re.compile(r"([+-]?)(?=\.?[0-9])0*([0-9]{0,21})(?:\.([0-9]*))?", re.ASCII)
+_COMPLETE_DIGITS_MAX: Final = 18
+"""Digits of a time before the point, leading zeros not counted; three more for nanoseconds."""
 _UNIX_DIGITS_MAX: Final = 38
 """Digits of a pyarrow decimal, leading zeros not counted."""
 _T = TypeVar("_T", bound=np.generic)
@@ -69,77 +77,130 @@ def _number_pattern(decimal: str) -> re.Pattern[str]:
     )
 
 
-def number_of(text: str, decimal: str = ".") -> float | None:
+def number_of(text: str, decimal: str = ".", meanings: Meanings = NO_MEANINGS) -> float | None:
     """Return a cell's number, NaN if missing, None if malformed."""
     if len(text) > NUMBER_CHARS_MAX:
         return None
     if text.lower() in MISSING:
         return math.nan
+    meaning = meanings.of_text(text)
+    if meaning is not None:
+        return meaning
     if not _number_pattern(decimal).fullmatch(text):
         return None
     value = float(text.replace(decimal, "."))
-    return value if math.isfinite(value) else None
+    return meanings.of_number(value) if math.isfinite(value) else None
 
 
 def time_of(text: str, spec: TimeSpec) -> int | None:
     """Return microseconds since the epoch, truncated; None if malformed."""
+    found = time_or_fault(text, spec)
+    return found if isinstance(found, int) else None
+
+
+def time_or_fault(text: str, spec: TimeSpec) -> int | str:
+    """Return microseconds since the epoch, truncated; if malformed, the detail for quarantine.
+
+    Beside a zone, a number is microseconds of local time: Avro has such timestamps.
+    """
     if len(text) > TIME_CHARS_MAX:
-        return None
+        return TIME
     try:
         if spec.format is not None:
-            us = _since_epoch(datetime.strptime(text, spec.format))  # noqa: DTZ007
+            us = _since_epoch(datetime.strptime(text, spec.format), spec)  # noqa: DTZ007
         elif spec.unit == "iso":
-            us = _since_epoch(datetime.fromisoformat(text))
+            us = _since_epoch(datetime.fromisoformat(text), spec)
         elif unix := _UNIX.fullmatch(text):
             sign, complete, fraction = unix[1], unix[2], unix[3] or ""
-            if len(complete) + len(fraction) > _UNIX_DIGITS_MAX:
-                return None
-            us = _unix_us(sign == "-", complete, fraction, spec.unit or "us")
+            unit = spec.unit or "us"
+            digits_max = _COMPLETE_DIGITS_MAX + max(0, -UNIT_DIGITS[unit])
+            if len(complete) > digits_max or len(complete) + len(fraction) > _UNIX_DIGITS_MAX:
+                return TIME
+            us = _instant_of(_unix_us(sign == "-", complete, fraction, unit), spec)
         else:
-            return None
+            return TIME
+    except LocalTimeError as why:
+        return f"{TIME}: {why}"
     except (ValueError, OverflowError):
-        return None
-    return us if abs(us) < STIME_US_MAX else None
+        return TIME
+    return us if abs(us) < STIME_US_MAX else TIME
+
+
+def time_fault(text: str, spec: TimeSpec) -> str:
+    """Return the detail for quarantine of a malformed time."""
+    found = time_or_fault(text, spec)
+    return found if isinstance(found, str) else TIME
 
 
 def _unix_us(negative: bool, complete: str, fraction: str, unit: str) -> int:
-    digits = _UNIT_DIGITS[unit]
-    us = int("0" + complete + fraction[:digits].ljust(digits, "0"))
-    return -us - bool(fraction[digits:].strip("0")) if negative else us
+    power = UNIT_DIGITS[unit]
+    if power < 0:
+        kept, rest = complete[:power], complete[power:] + fraction
+    else:
+        kept, rest = complete + fraction[:power].ljust(power, "0"), fraction[power:]
+    us = int("0" + kept)
+    return -us - bool(rest.strip("0")) if negative else us
 
 
-def _since_epoch(time: datetime) -> int:
+def _since_epoch(time: datetime, spec: TimeSpec) -> int:
     if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    delta = time - _EPOCH
-    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+        return _instant_of((time.replace(tzinfo=UTC) - _EPOCH) // _US, spec)
+    return (time - _EPOCH) // _US
+
+
+def _instant_of(us: int, spec: TimeSpec) -> int:
+    """Return the instant of a time without an offset: local in the zone, else UTC."""
+    return us if spec.zone is None else local_times(spec.zone, spec.fold).instant_of(us)
 
 
 # Whole columns.
 
 
-def numbers(texts: Texts, decimal: str = ".") -> tuple[type_f64, Mask]:
+def numbers(
+    texts: Texts, decimal: str = ".", meanings: Meanings = NO_MEANINGS
+) -> tuple[type_f64, Mask]:
     """Convert a column to numbers, NaN where missing; the mask marks malformed cells."""
-    return _convert(
+    if meanings.is_text:
+        return _codes(texts, meanings)
+    values, bad = _convert(
         texts,
-        lambda part: _quick_numbers(part, decimal),
-        lambda cell: number_of(cell, decimal),
+        lambda part: _quick_numbers(part, decimal, meanings),
+        lambda cell: number_of(cell, decimal, meanings),
         np.float64,
     )
+    return meanings.of_column(values), bad
+
+
+def _codes(texts: Texts, meanings: Meanings) -> tuple[type_f64, Mask]:
+    """Convert a column of a field that is a text; each different text once."""
+    encoded = pc.dictionary_encode(texts)
+    found = [number_of(text, ".", meanings) for text in encoded.dictionary.to_pylist()]
+    codes = np.array([math.nan if code is None else code for code in found], np.float64)
+    bad = np.array([code is None for code in found], np.bool_)
+    index = encoded.indices.to_numpy(zero_copy_only=False)
+    return codes[index], bad[index]
 
 
 def times(texts: Texts, spec: TimeSpec) -> tuple[type_i64, Mask]:
     """Convert a column to times; the mask marks malformed cells."""
     if spec.format is not None:
-        quick: Callable[[Texts], type_i64 | None] = fixed_width(spec.format)
+        parse = fixed_width(spec.format)
         cache = lru_cache(maxsize=65_536)(lambda text: time_of(text, spec))
-        return _convert(texts, quick, cache, np.int64)
+        return _convert(texts, lambda part: quick_instants(parse(part), spec), cache, np.int64)
     if spec.unit == "iso":
-        quick = _quick_iso
+        quick: Callable[[Texts], type_i64 | None] = partial(_quick_iso, spec=spec)
     else:
         unit = spec.unit or "us"
         quick = partial(_quick_unix, unit=unit)
     return _convert(texts, quick, lambda text: time_of(text, spec), np.int64)
+
+
+def quick_instants(us: type_i64 | None, spec: TimeSpec) -> type_i64 | None:
+    """Return the instants of times without an offset; None if the definition must decide."""
+    if us is None or spec.zone is None:
+        return us
+    instants, refused = local_times(spec.zone, spec.fold).instants_of(us)
+    return None if refused.any() else instants
 
 
 def trimmed(texts: Texts) -> Texts:
@@ -149,11 +210,20 @@ def trimmed(texts: Texts) -> Texts:
     return pc.utf8_trim_whitespace(texts)
 
 
-def keys_of(texts: Texts) -> tuple[npt.NDArray[np.int32], list[str], Mask, Mask]:
-    """Return the key index and keys of a column, and masks of empty and of too long keys."""
+def keys_of(texts: Any) -> tuple[npt.NDArray[np.int32], list[str], Mask, Mask]:
+    """Return the key index and keys of a column, and masks of empty and of too long keys.
+
+    Blanks round keys are cut off, in every format: a device that pads its name in a file, and does
+    not in its messages, is one device.
+    """
     encoded = pc.dictionary_encode(texts)
-    keys: list[str] = encoded.dictionary.to_pylist()
+    sent: list[str] = encoded.dictionary.to_pylist()
     index = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
+    keys = [key.strip() for key in sent]
+    if keys != sent:
+        places: dict[str, int] = {}
+        to = np.array([places.setdefault(key, len(places)) for key in keys], np.int32)
+        index, keys = to[index], list(places)
     empty = np.zeros(len(index), np.bool_)
     if "" in keys:
         empty = index == keys.index("")
@@ -191,9 +261,11 @@ def longest(texts: Texts) -> int:
     return int(pc.max(pc.binary_length(texts)).as_py() or 0)
 
 
-def _quick_numbers(texts: Texts, decimal: str) -> type_f64 | None:
+def _quick_numbers(texts: Texts, decimal: str, meanings: Meanings) -> type_f64 | None:
     if longest(texts) > NUMBER_CHARS_MAX:
         return None
+    if meanings.texts:
+        return _quick_with_texts(texts, decimal, meanings)
     if decimal != ".":
         if _any_has(texts, "."):
             return None
@@ -211,25 +283,52 @@ def _quick_numbers(texts: Texts, decimal: str) -> type_f64 | None:
     return values if finite == len(values) - cast.null_count else None
 
 
+def _quick_with_texts(texts: Texts, decimal: str, meanings: Meanings) -> type_f64 | None:
+    """Convert the declared texts by a look-up, and the others as numbers."""
+    places = pc.index_in(pc.ascii_lower(texts), value_set=pa.array(list(meanings.texts)))
+    known = pc.is_valid(places)
+    if places.null_count == len(texts):
+        return _quick_numbers(texts, decimal, NO_MEANINGS)
+    others = pc.if_else(known, pa.scalar("", pa.string()), texts)
+    values = _quick_numbers(others, decimal, NO_MEANINGS)
+    if values is None:
+        return None
+    chosen = known.to_numpy(zero_copy_only=False)
+    looked_up = np.array(list(meanings.texts.values()), np.float64)
+    at = pc.fill_null(places, 0).to_numpy(zero_copy_only=False)
+    found: type_f64 = np.where(chosen, looked_up[at], values)
+    return found
+
+
 def _quick_unix(texts: Texts, unit: str) -> type_i64 | None:
     if longest(texts) > _UNIX_DIGITS_MAX or _any_has(texts, "x"):
         return None
-    factor = UNIT_US[unit]
     complete = _cast(texts, pa.int64())
     if complete is not None:
-        values: type_i64 = complete.to_numpy(zero_copy_only=False)
-        if len(values) and np.abs(values).max() >= STIME_US_MAX // factor:
-            return None
-        return values * factor
+        us, excess = microseconds(complete.to_numpy(zero_copy_only=False), unit)
+        return None if excess.any() else us
     if _any_has(texts, "e"):
         return None
     exact = _cast(texts, exact_type(unit))
     return None if exact is None else exact_times(exact)
 
 
+def microseconds(counts: type_i64, unit: str) -> tuple[type_i64, Mask]:
+    """Convert counts of a unit to microseconds; the mask marks those outside the calendar.
+
+    Nanoseconds are truncated towards the past.
+    """
+    power = UNIT_DIGITS[unit]
+    if power < 0:
+        return counts // 10**-power, np.zeros(len(counts), np.bool_)
+    limit = (STIME_US_MAX - 1) // 10**power
+    excess = (counts > limit) | (counts < -limit)
+    return np.where(excess, 0, counts) * 10**power, excess
+
+
 def exact_type(unit: str) -> Any:
     """Return the decimal type whose last digit is a nanosecond."""
-    return pa.decimal128(38, {"s": 9, "ms": 6, "us": 3}[unit])
+    return pa.decimal128(38, 3 + UNIT_DIGITS[unit])
 
 
 def exact_times(exact: Any) -> type_i64 | None:
@@ -242,7 +341,7 @@ def exact_times(exact: Any) -> type_i64 | None:
     return low // 1000
 
 
-def _quick_iso(texts: Texts) -> type_i64 | None:
+def _quick_iso(texts: Texts, spec: TimeSpec) -> type_i64 | None:
     for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
         cast = _cast(texts, kind)
         if cast is not None:
@@ -250,7 +349,9 @@ def _quick_iso(texts: Texts) -> type_i64 | None:
             is_inside = not len(values) or (
                 values.min() >= _SECOND_DAY_US and values.max() < STIME_US_MAX
             )
-            return values if is_inside else None
+            if not is_inside:
+                return None
+            return quick_instants(values, spec) if kind.tz is None else values
     return None
 
 

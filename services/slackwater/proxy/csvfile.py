@@ -6,8 +6,9 @@ rest (short or long lines, quotes, bytes that are not UTF-8) is parsed by the st
 reader, by line or by piece. A clean file is read at the speed of pyarrow, and each malformed line
 is reported by number. ``csvtext`` defines lines and rows.
 
-Cells missing from a short line are empty; cells beyond the header's are ignored. The position in a
-file is the number of the next line to read; the header's is 1.
+Cells missing from a short row are empty. A row with more cells than the header is malformed, unless
+the one cell too many is empty: its cells may belong to other columns than those above them. The
+position in a file is the number of the next line to read; the header's is 1.
 
 Rejected: pyarrow's reader alone. It drops blank lines silently, which shifts line numbers, and
 calls back into Python for each invalid row.
@@ -25,24 +26,27 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from slackwater.model.deployment import StreamSpec
+from slackwater.model.meanings import field_meanings
 from slackwater.model.records import type_i64
 from slackwater.protocols.dpc.source.core import Arrived, Reason
-from slackwater.proxy.columns import keys_of, numbers, times, trimmed
+from slackwater.proxy.columns import TIME, keys_of, numbers, time_fault, times, trimmed
 from slackwater.proxy.csvtext import (
     BOM,
     LINE_BYTES_MAX,
     LONG_LINE,
     CsvRow,
     CsvSource,
+    fitting,
     read_rows,
     rows_as_bytes,
 )
 from slackwater.proxy.dead_letters import DeadLetters
 from slackwater.proxy.isolated import CRASH, tried
+from slackwater.proxy.joined import ambiguous, joined_keys, joined_texts
+from slackwater.proxy.repeated import repeated_column
 
 PIECE_BYTES_DEFAULT: Final = 4 * 1024 * 1024
 
@@ -109,8 +113,12 @@ class CsvFile:
         guard: Guard | None = None,
         *,
         source: CsvSource | None = None,
+        may_lack_fields: bool = False,
     ) -> None:
-        """``source`` replaces the file at ``path``."""
+        """``source`` replaces the file at ``path``.
+
+        ``may_lack_fields``: a field without a column is missing in all rows, instead of an error.
+        """
         assert (path is None) != (source is None)
         self._guard = guard
         self.spec = spec
@@ -119,31 +127,58 @@ class CsvFile:
         self._piece_bytes = piece_bytes
         self._delimiter = spec.csv.delimiter.encode()
         self._header, self._header_lines = self._read_header()
-        self._needed = self._find_columns()
+        self._needed = self._find_columns(may_lack_fields)
 
     def _read_header(self) -> tuple[list[str], int]:
-        """Return the header's cells and its number of lines."""
-        first = next(self._source.blocks(LINE_BYTES_MAX + 2), b"")
+        """Return the header's cells, and the number of lines up to its end."""
+        skipped = self.spec.csv.skip_lines
+        first = self._below(skipped)
         line = first.splitlines(keepends=True)[:1]
         if line and b'"' not in line[0]:
             first = line[0]
-        rows = read_rows(first, 1, self.spec.csv.delimiter, last=True)
+        rows = read_rows(first, 1, self.spec.csv.delimiter, last=True, rows_max=1)
         if not rows.rows or rows.rows[0].line > 1:
-            return [], 1
+            return [], skipped + 1
         header = rows.rows[0]
         if header.fault:
-            raise self._source.error(f"has no header: its first line is a {header.fault}")
-        return [cell.strip() for cell in header.cells], header.after - 1
+            place = f"line {skipped + 1}" if skipped else "its first line"
+            raise self._source.error(f"has no header: {place} is a {header.fault}")
+        return [cell.strip() for cell in header.cells], skipped + header.after - 1
 
-    def _find_columns(self) -> list[int]:
-        """Return the column numbers of key (-1 if none), times and fields."""
-        key = self.spec.key.column
-        wanted = [*self.spec.time.columns, *(f.source for f in self.spec.fields)]
-        return [-1 if key is None else self._find(key), *map(self._find, wanted)]
+    def _below(self, skipped: int) -> bytes:
+        """Return the beginning of the file, without this many lines."""
+        left = skipped
+        for block in self._source.blocks(LINE_BYTES_MAX + 2):
+            lines = block.splitlines(keepends=True)
+            if len(lines) > left:
+                return b"".join(lines[left:])
+            left -= len(lines)
+        if skipped:
+            what = f"has no header: it has {skipped - left} lines, and csv.skip_lines is {skipped}"
+            raise self._source.error(what)
+        return b""
+
+    def _find_columns(self, may_lack_fields: bool) -> list[int]:
+        """Return the column numbers of the parts of the key and the time, and of fields.
+
+        The number of a field without a column, if it may be absent, is that after the last one: in
+        each row it is empty, as the cells that a short row lacks.
+        """
+        spec = self.spec
+        found = list(map(self._find, [*spec.key.parts, *spec.time.parts]))
+        for field in spec.fields:
+            absent = may_lack_fields and field.source not in self._header
+            found.append(len(self._header) if absent else self._find(field.source))
+        if min(found) == len(self._header):
+            raise self._source.error("has no column that the stream declares")
+        return found
 
     def _find(self, column: str) -> int:
-        if column in self._header:
-            return self._header.index(column)
+        numbers = [number for number, name in enumerate(self._header, 1) if name == column]
+        if len(numbers) > 1:
+            raise self._source.error(repeated_column(column, numbers))
+        if numbers:
+            return numbers[0] - 1
         known = ", ".join(name for name in self._header if name) or "nothing"
         hint = ""
         if _REPLACED in known:
@@ -280,7 +315,8 @@ class CsvFile:
         self, data: bytes, starts: type_i64, ends: type_i64, usual: npt.NDArray[np.bool_]
     ) -> dict[int, Any] | None:
         """Parse lines of the header's width with pyarrow; None if pyarrow refuses them."""
-        wanted = sorted(set(self._needed) - {-1})
+        absent = len(self._header)
+        wanted = sorted(set(self._needed) - {absent})
         if not usual.any() or len(self._header) == 1:
             return None
         if not usual.all():
@@ -303,7 +339,9 @@ class CsvFile:
             return None
         if len(table) != int(np.count_nonzero(usual)):
             return None
-        return {i: trimmed(table.column(names[i])) for i in wanted}
+        texts = {i: trimmed(table.column(names[i])) for i in wanted}
+        texts[absent] = pa.repeat("", len(table))
+        return texts
 
     # Readings.
 
@@ -316,6 +354,7 @@ class CsvFile:
         end: int,
         raw: Lines,
     ) -> CsvPiece:
+        rows = [fitting(row, len(self._header), self.spec.csv.delimiter) for row in rows]
         faults = [row for row in rows if row.fault]
         if faults:
             rows = [row for row in rows if not row.fault]
@@ -325,7 +364,7 @@ class CsvFile:
         if rows and len(usual_lines):
             order = np.argsort(lines, kind="stable")
             lines, after = lines[order], after[order]
-            columns = [None if c is None else c.take(pa.array(order)) for c in columns]
+            columns = [column.take(pa.array(order)) for column in columns]
         piece = self._convert(columns, lines, after, blank, end, raw)
         if not faults:
             return piece
@@ -334,8 +373,6 @@ class CsvFile:
         return replace(piece, malformed=tuple(merged))
 
     def _column(self, i: int, texts: dict[int, Any] | None, rows: Sequence[CsvRow]) -> Any:
-        if i < 0:
-            return None
         odd = pa.array(
             [row.cells[i].strip() if i < len(row.cells) else "" for row in rows], pa.string()
         )
@@ -353,30 +390,39 @@ class CsvFile:
         raw: Lines,
     ) -> CsvPiece:
         spec, n = self.spec, len(lines)
-        n_times = len(spec.time.columns)
+        after_key = len(spec.key.parts)
+        after_time = after_key + len(spec.time.parts)
         reasons: dict[str, npt.NDArray[np.bool_]] = {}
-        if columns[0] is None:
+        if not after_key:
             key_index, keys = np.zeros(n, np.int32), [spec.key.value or ""]
         else:
-            key_index, keys, reasons["empty key"], reasons["long key"] = keys_of(columns[0])
+            join = spec.key.join
+            parts, reasons[ambiguous(join)] = joined_keys(columns[:after_key], join)
+            key_index, keys, reasons["empty key"], reasons["long key"] = keys_of(parts)
             damaged = [i for i, key in enumerate(keys) if _REPLACED in key]
             if damaged:
                 reasons["key is not UTF-8"] = np.isin(key_index, damaged)
-        texts = columns[1]
-        if n_times > 1:
-            texts = pc.binary_join_element_wise(*columns[1 : 1 + n_times], " ")
-        stimes, no_time = times(texts, spec.time)
-        reasons["time"] = no_time
+        stimes, no_time = np.zeros(n, np.int64), np.zeros(n, np.bool_)
+        texts: Any = None
+        if after_time > after_key:
+            texts = joined_texts(columns[after_key:after_time], spec.time.join)
+            stimes, no_time = times(texts, spec.time)
+        reasons[TIME] = no_time
         values = []
-        for field, column in zip(spec.fields, columns[1 + n_times :], strict=True):
-            value, reasons[f"field {field.name}"] = numbers(column, spec.csv.decimal)
+        meant = field_meanings(spec)
+        for field, meanings, column in zip(spec.fields, meant, columns[after_time:], strict=True):
+            value, reasons[f"field {field.name}"] = numbers(column, spec.csv.decimal, meanings)
             values.append(value)
         bad = np.logical_or.reduce(list(reasons.values()))
         malformed = tuple(
             Malformed(
                 line=int(lines[i]),
                 text=raw.text(int(lines[i])),
-                detail=", ".join(name for name, mask in reasons.items() if mask[i]),
+                detail=", ".join(
+                    time_fault(texts[i].as_py(), spec.time) if name == TIME else name
+                    for name, mask in reasons.items()
+                    if mask[i]
+                ),
                 stime=None if no_time[i] else int(stimes[i]),
             )
             for i in np.flatnonzero(bad).tolist()

@@ -134,14 +134,19 @@ class CsvRows:
     """Bytes from the beginning of a row with an open quote."""
 
 
-def read_rows(data: bytes, first_line: int, delimiter: str, *, last: bool) -> CsvRows:
-    """Parse whole lines with the standard library's reader; ``last`` marks the end of the file."""
+def read_rows(
+    data: bytes, first_line: int, delimiter: str, *, last: bool, rows_max: int | None = None
+) -> CsvRows:
+    """Parse whole lines with the standard library's reader; ``last`` marks the end of the file.
+
+    After ``rows_max`` rows the others are left out.
+    """
     csv.field_size_limit(LINE_BYTES_MAX + QUOTED_BYTES_MAX)
     found = CsvRows()
     lines = data.splitlines(keepends=True)
     feed = _Feed(lines)
     reader = csv.reader(feed, delimiter=delimiter)
-    while feed.at < len(lines):
+    while feed.at < len(lines) and len(found.rows) != rows_max:
         start = feed.begin()
         fault = LONG_LINE if is_long(lines[start]) else ""
         cells: Sequence[str] = ()
@@ -162,7 +167,7 @@ def read_rows(data: bytes, first_line: int, delimiter: str, *, last: bool) -> Cs
             found.rows.append(CsvRow(first_line + start, first_line + feed.at, cells, fault))
         else:
             found.blank += 1
-    found.end = first_line + len(lines)
+    found.end = first_line + feed.at
     return found
 
 
@@ -184,6 +189,21 @@ def rows_as_bytes(
 def is_long(line: bytes) -> bool:
     """Whether a line exceeds the maximum, its line end not counted."""
     return len(line) > LINE_BYTES_MAX and len(line.rstrip(b"\r\n")) > LINE_BYTES_MAX
+
+
+def fitting(row: CsvRow, columns: int, delimiter: str) -> CsvRow:
+    """Return the row; with a fault if it has more cells than the header has columns.
+
+    One empty cell more is allowed: some writers end each row with a delimiter, but not the header.
+    """
+    cells = row.cells
+    if row.fault or len(cells) <= columns or (len(cells) == columns + 1 and not cells[-1].strip()):
+        return row
+    why = (
+        f"cell {columns + 1} of {len(cells)} belongs to no column: the header has {columns};"
+        f" quote a cell that contains {delimiter!r}"
+    )
+    return CsvRow(row.line, row.after, (), why)
 
 
 class _OpenQuote(Exception):

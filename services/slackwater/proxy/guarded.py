@@ -15,6 +15,7 @@ from slackwater.proxy.formats.avro.sources import FixedBook
 from slackwater.proxy.formats.elements import slices
 from slackwater.proxy.formats.json_array import JsonArrayReader
 from slackwater.proxy.formats.json_columns import JsonColumnsReader
+from slackwater.proxy.formats.number import NumberReader
 from slackwater.proxy.isolated import CRASH, tried
 from slackwater.proxy.json_input import JsonReader
 from slackwater.proxy.messages import (
@@ -34,6 +35,7 @@ _READERS: Final[Mapping[TopicFormat, Callable[[StreamSpec], MessageReader]]] = {
     "json": JsonReader,
     "json-array": JsonArrayReader,
     "json-columns": JsonColumnsReader,
+    "number": NumberReader,
 }
 
 
@@ -123,7 +125,7 @@ class GuardedReader:
         """
         if isinstance(self._reader, AvroReader):
             return self._cautious(len(messages))
-        if isinstance(self._reader, JsonReader):
+        if isinstance(self._reader, JsonReader | NumberReader):
             return ((0, len(messages)),)
         return slices(messages, len(self._spec.fields))
 

@@ -15,6 +15,7 @@ from typing import Final
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import UsageError
 from slackwater.model.names import Names
+from slackwater.proxy.localtimes import local_times
 from slackwater.proxy.mqtt.client import BrokerClient
 from slackwater.proxy.mqtt.input import MqttInput
 from slackwater.proxy.mqtt.link import Link
@@ -125,11 +126,16 @@ def options_of(
 def make_input(context: InputContext, options: StreamOptions) -> Input:
     """Create the input for the declaration and the options."""
     spec = context.spec
+    if spec.time.zone is not None:
+        local_times(spec.time.zone, spec.time.fold)  # a missing zone is an error of the start
     if options.input is not None:
         if spec.topic is not None:
             raise UsageError(f"stream {spec.name} is fed by topic {spec.topic.name}, not by a file")
         if spec.mqtt is not None:
             raise UsageError(f"stream {spec.name} is fed by {spec.mqtt.address}, not by a file")
+        if spec.time.from_ is not None:
+            reason = f"stream {spec.name} has times of {spec.time.from_}, which a file has not"
+            raise UsageError(reason)
         return ReplayInput(
             context,
             options.input,

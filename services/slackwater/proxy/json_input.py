@@ -38,33 +38,47 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as pjson
 
 from slackwater.model.deployment import StreamSpec
-from slackwater.model.records import type_f64, type_i64
+from slackwater.model.meanings import Meanings, field_meanings, meanings_of
+from slackwater.model.message_paths import Step, steps_of
+from slackwater.model.records import type_i64
 from slackwater.proxy.columns import (
+    KEY,
     NUMBER_CHARS_MAX,
-    STIME_US_MAX,
-    TIME_CHARS_MAX,
-    UNIT_US,
+    TIME,
+    UNIT_DIGITS,
     exact_times,
     exact_type,
     key_chars_max,
     keys_of,
+    microseconds,
     number_of,
-    numbers,
-    time_of,
+    quick_instants,
+    time_or_fault,
     times,
+)
+from slackwater.proxy.joined import joined_keys, joined_texts, key_of_parts
+from slackwater.proxy.json_tables import (
+    INTEGER,
+    column_of,
+    fields_of,
+    grow,
+    is_no_decimal,
+    key_type,
+    quick_values,
+    read_table,
+    texts_of,
 )
 from slackwater.proxy.json_text import (
     JsonNumber,
+    NotFinite,
     Unreadable,
     are_objects,
-    has_large_exponent,
-    has_long_number,
     load,
 )
 from slackwater.proxy.messages import Bad, Messages, Parsed, joined, moved
+from slackwater.proxy.repeated import RepeatedMember
 from slackwater.proxy.scan import scanner_of
 
 if TYPE_CHECKING:
@@ -73,7 +87,6 @@ if TYPE_CHECKING:
 MESSAGES_SLOW_MAX: Final = 8
 BOUNDARY: Final = "boundary"
 
-_INTEGER: Final = re.compile(r"-?[0-9]+", re.ASCII)
 _TIME: Final = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,2})?", re.ASCII)
 
 
@@ -84,6 +97,8 @@ class MessageReading:
     stime: int
     key: str
     values: tuple[float, ...]
+    not_finite: int = 0
+    """Number of values that were NaN or Infinity, and are missing."""
 
 
 class JsonReader:
@@ -91,11 +106,14 @@ class JsonReader:
 
     def __init__(self, spec: StreamSpec) -> None:
         self.spec = spec
-        names = spec.time.columns
-        self._time = (spec.time.field or (names[0] if names else "")).split(".")
-        key = spec.key.field or spec.key.column
-        self._key = None if key is None else key.split(".")
-        self._fields = [f.source.split(".") for f in spec.fields]
+        self.key_paths = [steps_of(part) for part in spec.key.parts]
+        """Where a message has the parts of the key; empty if it is elsewhere."""
+        self.time_paths = [steps_of(part) for part in spec.time.parts]
+        """The same of the time. A time that is elsewhere is 0 in the readings."""
+        self._fields = [steps_of(f.source) for f in spec.fields]
+        self._has_indexes = any(isinstance(step, int) for path in self.paths for step in path)
+        self.meanings = meanings_of(spec)
+        self.field_meanings = field_meanings(spec)
         self._constant_key = [spec.key.value or ""]
         self._scanner = scanner_of(spec)
 
@@ -106,8 +124,10 @@ class JsonReader:
         scanned = self._scanner.scan(Messages.of(messages))
         indices = np.arange(len(messages), dtype=np.int64)
         if not len(scanned.left):
-            columns = tuple(scanned.values)
-            return Parsed(indices, scanned.stimes, scanned.key_index, self._keys, columns)
+            columns = tuple(map(self.meanings.of_column, scanned.values))
+            stimes, codes = scanned.stimes, scanned.key_index
+            not_finite = scanned.not_finite
+            return Parsed(indices, stimes, codes, self._keys, columns, not_finite=not_finite)
         left = scanned.left.tolist()
         rest = moved(self.parse_without_scanner([messages[i] for i in left]), left)
         if len(left) == len(messages):
@@ -117,7 +137,7 @@ class JsonReader:
     @property
     def _keys(self) -> Sequence[str]:
         """The list to which the scanner's indices refer; batches share it."""
-        if self._key is None or self._scanner is None:
+        if not self.key_paths or self._scanner is None:
             return self._constant_key
         return self._scanner.texts
 
@@ -125,7 +145,7 @@ class JsonReader:
         """Return scanned and parsed readings in the order of the messages."""
         assert self._scanner is not None
         stimes, codes, values = scanned.stimes, scanned.key_index, scanned.values
-        if self._key is not None:
+        if self.key_paths:
             places = np.array([self._scanner.code(key) for key in rest.keys], np.int32)
             codes[rest.indices] = places[rest.key_index] if len(places) else 0
         else:
@@ -137,11 +157,25 @@ class JsonReader:
         is_reading[scanned.left] = False
         is_reading[rest.indices] = True
         at = np.flatnonzero(is_reading)
-        columns = tuple(column[at] for column in values)
-        return Parsed(at, stimes[at], codes[at], self._keys, columns, rest.bad, rest.boundaries)
+        columns = tuple(self.meanings.of_column(column[at]) for column in values)
+        return Parsed(
+            at,
+            stimes[at],
+            codes[at],
+            self._keys,
+            columns,
+            rest.bad,
+            rest.boundaries,
+            not_finite=scanned.not_finite + rest.not_finite,
+        )
 
     def parse_without_scanner(self, messages: Sequence[bytes]) -> Parsed:
-        """Parse a batch by pyarrow, and the messages that it refuses by the definition."""
+        """Parse a batch by pyarrow, and the messages that it refuses by the definition.
+
+        pyarrow has no column for an element of an array: such paths are for the definition.
+        """
+        if self._has_indexes:
+            return self._slow(messages, 0)
         parts: list[Parsed] = []
         waiting = [(0, len(messages))]
         while waiting:
@@ -172,38 +206,59 @@ class JsonReader:
 
     def reading_in(self, data: dict[str, Any]) -> MessageReading | int | Bad:
         """As ``reading_of``, for an object of ``json_text.load``."""
-        if BOUNDARY in data and len(data) == 1:
-            watermark = self._stime(data[BOUNDARY])
-            return Bad(0, BOUNDARY, None) if watermark is None else watermark
+        if is_boundary(data, self.spec):
+            watermark = self._stime([data[BOUNDARY]])
+            return watermark if isinstance(watermark, int) else Bad(0, BOUNDARY, None)
         return self.reading_from(*(step_into(data, path) for path in self.paths))
 
     @property
-    def paths(self) -> Sequence[Sequence[str]]:
-        """Paths of the key, the time and each field; the key's is empty if it is a constant."""
-        return [self._key or (), self._time, *self._fields]
+    def paths(self) -> Sequence[Sequence[Step]]:
+        """Paths of the parts of the key, of the time, and of each field."""
+        return [*self.key_paths, *self.time_paths, *self._fields]
 
-    def reading_from(self, key_value: Any, time_value: Any, *given: Any) -> MessageReading | Bad:
+    def divided(self, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
+        """Divide what belongs to ``paths`` into that of the key, the time and the fields."""
+        after_key = len(self.key_paths)
+        after_time = after_key + len(self.time_paths)
+        return values[:after_key], values[after_key:after_time], values[after_time:]
+
+    def reading_from(self, *values_of_paths: Any) -> MessageReading | Bad:
         """Return the reading of these values, one for each of ``paths``."""
-        key = self.spec.key.value if self._key is None else _key(key_value)
-        stime = self._stime(time_value)
-        values = [_number(value) for value in given]
-        wrong = [] if key else ["key"]
-        wrong += [] if stime is not None else ["time"]
+        of_key, of_time, given = self.divided(values_of_paths)
+        key, fault = self.spec.key.value, KEY
+        if of_key:
+            key, fault = key_of_parts([_key(value) for value in of_key], self.spec.key.join)
+        stime = self._stime(of_time)
+        meant = zip(given, self.field_meanings, strict=True)
+        values = [_number(value, meanings) for value, meanings in meant]
+        wrong = [] if key else [f"{fault}{_hint(of_key)}"]
+        wrong += [f"{stime}{_hint(of_time)}"] if isinstance(stime, str) else []
         wrong += [
-            f"field {field.name}{' is an array' if isinstance(was, list) else ''}"
+            f"field {field.name}{_hint([was])}"
             for field, was, value in zip(self.spec.fields, given, values, strict=True)
             if value is None
         ]
-        if wrong or stime is None or not key:
-            return Bad(0, ", ".join(wrong), stime)
-        return MessageReading(stime, key, tuple(v for v in values if v is not None))
+        if wrong or isinstance(stime, str) or not key:
+            return Bad(0, ", ".join(wrong), stime if isinstance(stime, int) else None)
+        not_finite = sum(isinstance(value, NotFinite) for value in given)
+        return MessageReading(stime, key, tuple(v for v in values if v is not None), not_finite)
 
-    def _stime(self, value: Any) -> int | None:
+    def _stime(self, parts: Sequence[Any]) -> int | str:
+        """Return the time of its parts, or the detail of a malformed one."""
+        if len(parts) != 1:
+            texts = [_key(part) for part in parts]  # text or a whole number, as in a key
+            known = [text for text in texts if text is not None]
+            if not parts:
+                return 0
+            if len(known) < len(texts):
+                return TIME
+            return time_or_fault(self.spec.time.join.join(known), self.spec.time)
+        (value,) = parts
         if isinstance(value, JsonNumber):
             if not _TIME.fullmatch(value):
-                return None
-            return time_of(f"{Decimal(value):f}", self.spec.time)
-        return time_of(value.strip(), self.spec.time) if isinstance(value, str) else None
+                return TIME
+            return time_or_fault(f"{Decimal(value):f}", self.spec.time)
+        return time_or_fault(value.strip(), self.spec.time) if isinstance(value, str) else TIME
 
     def _slow(self, messages: Sequence[bytes], first: int) -> Parsed:
         return parsed_of(map(self.reading_of, messages), len(self._fields), first)
@@ -223,14 +278,15 @@ class JsonReader:
         except Unreadable:
             return None
         tree: dict[str, Any] = {}
-        key = self._key
-        if key is not None and not grow(tree, key, key_type(step_into(data, key))):
-            return None
-        time = self.time_type(step_into(data, self._time))
-        if time is None or (pa.types.is_decimal(time) and is_no_decimal(complete)):
-            return None
-        if not grow(tree, self._time, time):
-            return None
+        for path in self.key_paths:
+            if not grow(tree, path, key_type(step_into(data, path))):
+                return None
+        for path in self.time_paths:
+            time = self.time_type(step_into(data, path))
+            if time is None or (pa.types.is_decimal(time) and is_no_decimal(complete)):
+                return None
+            if not grow(tree, path, time):
+                return None
         for path in self._fields:
             value = step_into(data, path)
             text = isinstance(value, str) and not isinstance(value, JsonNumber)
@@ -240,45 +296,57 @@ class JsonReader:
 
     def time_type(self, value: Any) -> Any | None:
         """Return the type of a column that begins with this time; None if it has none."""
-        if isinstance(value, JsonNumber) and not _INTEGER.fullmatch(value):
+        if isinstance(value, JsonNumber) and not INTEGER.fullmatch(value):
             unit = self.spec.time.unit
             return None if unit in (None, "iso") else exact_type(unit)
         return key_type(value)
 
     def _columns(self, table: Any, first: int) -> Parsed | None:
         n = len(table)
-        if self._key is None:
-            key_index, keys = np.zeros(n, np.int32), self._constant_key
-        else:
-            column = column_of(table, self._key)
-            if column.null_count:
-                return None
-            if not pa.types.is_string(column.type):
-                column = pc.cast(column, pa.string())
-            key_index, keys, empty, too_long = keys_of(column)
-            if empty.any() or too_long.any():
-                return None
-        stimes = self.quick_times(column_of(table, self._time))
-        if stimes is None:
+        of_key, of_time, _ = self.divided([column_of(table, path) for path in self.paths])
+        found = self.quick_keys(of_key, n)
+        stimes = None if found is None else self.quick_times(of_time, n)
+        if found is None or stimes is None:
             return None
+        key_index, keys = found
         values = []
-        for path in self._fields:
-            value = quick_values(column_of(table, path))
+        for path, meanings in zip(self._fields, self.field_meanings, strict=True):
+            value = quick_values(column_of(table, path), meanings)
             if value is None:
                 return None
             values.append(value)
         indices = np.arange(first, first + n, dtype=np.int64)
         return Parsed(indices, stimes, key_index, keys, tuple(values))
 
-    def quick_times(self, column: Any) -> type_i64 | None:
-        """Convert a column of ``time_type``; None if the definition might refuse one of them."""
+    def quick_keys(self, parts: Sequence[Any], n: int) -> tuple[Any, Sequence[str]] | None:
+        """Convert columns of ``key_type``, of n rows; None if the definition might refuse one."""
+        if not parts:
+            return np.zeros(n, np.int32), self._constant_key
+        texts = texts_of(parts)
+        if texts is None:
+            return None
+        joined_parts, unclear = joined_keys(texts, self.spec.key.join)
+        key_index, keys, empty, too_long = keys_of(joined_parts)
+        return None if (empty | too_long | unclear).any() else (key_index, keys)
+
+    def quick_times(self, parts: Sequence[Any], n: int) -> type_i64 | None:
+        """Convert columns of ``time_type``, of n rows; None if the definition might refuse one."""
+        if not parts:
+            return np.zeros(n, np.int64)
+        column = parts[0]
+        if len(parts) > 1:
+            texts = texts_of(parts)
+            if texts is None:
+                return None
+            column = joined_texts(texts, self.spec.time.join)
         if column.null_count:
             return None
         unit = self.spec.time.unit
         if pa.types.is_decimal(column.type):
-            return exact_times(column)
-        if pa.types.is_integer(column.type) and unit in UNIT_US:
-            return _unix(column, UNIT_US[unit])
+            return quick_instants(exact_times(column), self.spec.time)
+        if pa.types.is_integer(column.type) and unit in UNIT_DIGITS:
+            us, excess = microseconds(column.to_numpy(zero_copy_only=False), unit)
+            return quick_instants(None if excess.any() else us, self.spec.time)
         texts = pc.utf8_trim_whitespace(pc.cast(column, pa.string()))
         stimes, bad = times(texts, self.spec.time)
         return None if bad.any() else stimes
@@ -310,96 +378,41 @@ def parsed_of(
         tuple(np.array(column, np.float64) for column in columns),
         tuple(bad),
         tuple(boundaries),
+        not_finite=sum(r.not_finite for _, r in readings),
     )
 
 
-def read_table(text: bytes, schema: Any) -> Any | None:
-    """Return pyarrow's table of objects that are separated by line ends; None if it refuses."""
-    try:
-        return pjson.read_json(
-            pa.BufferReader(text),
-            pjson.ReadOptions(use_threads=False, block_size=len(text) + 1),
-            pjson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
-        )
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return None
+def is_boundary(data: dict[str, Any], spec: StreamSpec) -> bool:
+    """Whether an object is the watermark of a partition. Without times in messages none is."""
+    return BOUNDARY in data and len(data) == 1 and spec.time.from_ is None
 
 
-def is_no_decimal(text: bytes) -> bool:
-    """Whether pyarrow might parse a decimal that the definition refuses; string values count too.
+def step_into(data: Any, path: Sequence[Step]) -> Any:
+    """Return the value at a path; None if there is none.
 
-    For example, pyarrow reads a string of three hundred zeros as 0; the definition refuses it.
+    It is a ``RepeatedMember`` if one of the names is repeated in its object.
     """
-    return has_large_exponent(text) or has_long_number(text, TIME_CHARS_MAX)
-
-
-def _unix(column: Any, factor: int) -> type_i64 | None:
-    values: type_i64 = column.to_numpy(zero_copy_only=False)
-    limit = STIME_US_MAX // factor
-    if len(values) and (values.max() >= limit or values.min() <= -limit):
-        return None
-    return values * factor
-
-
-def quick_values(column: Any) -> type_f64 | None:
-    """Convert a column of numbers or texts; None if the definition might refuse one of them."""
-    if pa.types.is_string(column.type):
-        texts = pc.utf8_trim_whitespace(pc.fill_null(column, ""))
-        values, bad = numbers(texts)
-        return None if bad.any() else values
-    numbers_: type_f64 = column.to_numpy(zero_copy_only=False)
-    finite = int(np.count_nonzero(np.isfinite(numbers_)))
-    return numbers_ if finite == len(numbers_) - column.null_count else None
-
-
-def column_of(table: Any, path: Sequence[str]) -> Any:
-    """Return the column at a path of names, in one array."""
-    column = table.column(path[0]).combine_chunks()
-    for name in path[1:]:
-        column = pc.struct_field(column, name)
-    return column
-
-
-def grow(tree: dict[str, Any], path: Sequence[str], kind: Any) -> bool:
-    """Insert a type at a path; False if another type is there or the value has none."""
-    if kind is None:
-        return False
-    *outer, name = path
-    for step in outer:
-        inner: Any = tree.setdefault(step, {})
-        if not isinstance(inner, dict):
-            return False
-        tree = inner
-    return bool(tree.setdefault(name, kind) == kind)
-
-
-def fields_of(tree: dict[str, Any]) -> list[Any]:
-    """Return the fields of a tree that ``grow`` made."""
-    return [
-        pa.field(name, pa.struct(fields_of(kind)) if isinstance(kind, dict) else kind)
-        for name, kind in tree.items()
-    ]
-
-
-def key_type(value: Any) -> Any | None:
-    """Return the type of a column that begins with this key; None if it has none."""
-    if isinstance(value, JsonNumber):
-        return pa.int64() if _INTEGER.fullmatch(value) else None
-    return pa.string() if isinstance(value, str) else None
-
-
-def step_into(data: Any, path: Sequence[str]) -> Any:
-    """Return the value at a path of names; None if there is none."""
-    for name in path:
-        if not isinstance(data, dict):
-            return None
-        data = data.get(name)
+    for step in path:
+        if isinstance(data, RepeatedMember):
+            return data
+        if isinstance(step, str):
+            data = data.get(step) if isinstance(data, dict) else None
+        else:
+            data = data[step] if isinstance(data, list) and step < len(data) else None
     return data
+
+
+def _hint(parts: Sequence[Any]) -> str:
+    """Return what is unusual about unusable values, to be appended to their name."""
+    repeated = next((part for part in parts if isinstance(part, RepeatedMember)), None)
+    if repeated is not None:
+        return f": {repeated}"
+    return " is an array" if any(isinstance(part, list) for part in parts) else ""
 
 
 def _key(value: Any) -> str | None:
     if isinstance(value, JsonNumber):
-        short = len(value) <= NUMBER_CHARS_MAX and _INTEGER.fullmatch(value)
+        short = len(value) <= NUMBER_CHARS_MAX and INTEGER.fullmatch(value)
         return str(int(value)) if short else None
     if not isinstance(value, str):
         return None
@@ -407,11 +420,14 @@ def _key(value: Any) -> str | None:
         value.encode()
     except UnicodeEncodeError:
         return None  # JSON escapes can encode a lone surrogate
-    return value if len(value) <= key_chars_max else None
+    key = value.strip()
+    return key if len(key) <= key_chars_max else None
 
 
-def _number(value: Any) -> float | None:
+def _number(value: Any, meanings: Meanings) -> float | None:
     """Return the number, NaN if missing, None if malformed."""
-    if value is None:
+    if value is None or isinstance(value, NotFinite):
         return math.nan
-    return number_of(value.strip()) if isinstance(value, str) else None
+    if isinstance(value, bool):
+        return meanings.of_boolean(value)
+    return number_of(value.strip(), ".", meanings) if isinstance(value, str) else None

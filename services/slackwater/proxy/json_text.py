@@ -13,18 +13,27 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final, NoReturn
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from slackwater.proxy.columns import NUMBER_CHARS_MAX
+from slackwater.proxy.repeated import RepeatedMember, object_of
 
 MESSAGE_BYTES_MAX: Final = 1024 * 1024
 NESTING_DEPTH_MAX: Final = 64
 """Maximum depth; the message itself is level one. Python's parser is bounded by its stack only."""
 
+REGISTRY_HEADER_BYTES: Final = 5
+"""Size of Confluent's wire format: a zero byte, and the schema's id."""
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+
+_STRING_OR_CONSTANT: Final = re.compile(
+    r'"(?:[^"\\]|\\.)*+"|(?<![\w.+-])(?P<sign>-?)(?P<word>nan|inf(?:inity)?)(?![\w.+-])',
+    re.DOTALL | re.IGNORECASE | re.ASCII,
+)
 
 _SHALLOW_BYTES_MAX: Final = 5 * NESTING_DEPTH_MAX
 """An object level takes five bytes: a brace, an empty name, a colon, a brace."""
@@ -56,6 +65,13 @@ class JsonNumber(str):
     __slots__ = ()
 
 
+@dataclass(frozen=True, slots=True)
+class NotFinite:
+    """``NaN`` or ``Infinity``: no JSON, but written by many encoders. A missing value."""
+
+    text: str
+
+
 class Unreadable(Exception):
     """Why a message is not a JSON object."""
 
@@ -71,30 +87,67 @@ def load(message: bytes) -> dict[str, Any]:
 
 
 def load_value(message: bytes, depth_max: int = NESTING_DEPTH_MAX) -> Any:
-    """Parse a message into any value with numbers as text; ``Unreadable`` if it is not JSON."""
+    """Parse a message into any value with numbers as text; ``Unreadable`` if it is not JSON.
+
+    The value of a repeated member is a ``RepeatedMember``.
+    """
     if len(message) > MESSAGE_BYTES_MAX:
         raise Unreadable(f"longer than {MESSAGE_BYTES_MAX} bytes")
+    message = without_header(message)
     if _is_deeper(message, depth_max):
         raise Unreadable(f"nested deeper than {NESTING_DEPTH_MAX}")
     try:
-        return json.loads(
-            message.decode(),
-            parse_float=JsonNumber,
-            parse_int=JsonNumber,
-            parse_constant=_no_constant,
-        )
+        text = message.decode()
     except UnicodeDecodeError:
         raise Unreadable("not UTF-8") from None
-    except ValueError:
-        raise Unreadable("not JSON") from None
+    for written in (text, with_usual_constants(text)):
+        try:
+            return json.loads(
+                written,
+                parse_float=JsonNumber,
+                parse_int=JsonNumber,
+                parse_constant=NotFinite,
+                object_pairs_hook=object_of,
+            )
+        except ValueError:
+            pass
+    raise Unreadable("not JSON")
+
+
+def without_header(message: bytes) -> bytes:
+    """Return the JSON of a message that begins with a schema registry's header.
+
+    The header is a zero byte and an id in four bytes. No JSON begins with a zero byte.
+    """
+    return message[REGISTRY_HEADER_BYTES:] if message[:1] == b"\0" else message
+
+
+def with_usual_constants(text: str) -> str:
+    """Return the text with ``nan``, ``-inf`` and the like as Python's ``json`` writes them.
+
+    Strings are not changed. Before it ``json`` reads ``NaN``, ``Infinity`` and ``-Infinity`` only.
+    """
+    return _STRING_OR_CONSTANT.sub(_usual_constant, text)
+
+
+def _usual_constant(found: re.Match[str]) -> str:
+    if found["word"] is None:
+        return found[0]
+    return f"{found['sign']}Infinity" if found["word"][0] in "iI" else "NaN"
 
 
 def dump_value(value: Any) -> str:
     """Return a value of ``load_value`` as JSON text, its numbers as they were written."""
     if isinstance(value, JsonNumber):
         return str(value)
+    if isinstance(value, NotFinite):
+        return value.text
     if isinstance(value, dict):
-        pairs = (f"{json.dumps(name)}: {dump_value(inner)}" for name, inner in value.items())
+        pairs = (
+            f"{json.dumps(name)}: {dump_value(one)}"
+            for name, inner in value.items()
+            for one in (inner.values if isinstance(inner, RepeatedMember) else (inner,))
+        )
         return "{" + ", ".join(pairs) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(dump_value, value)) + "]"
@@ -109,10 +162,6 @@ def _is_deeper(message: bytes, depth_max: int) -> bool:
     closes = (bare == ord("]")) | (bare == ord("}"))
     depth = np.cumsum(opens.astype(np.int64) - closes)
     return int(depth.max(initial=0)) > depth_max
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 # Many messages at once.
@@ -161,7 +210,7 @@ def _places(raw: Bytes, letter: int, bits: int = 0) -> npt.NDArray[np.intp]:
 
 
 def _has_constant(joined: bytes) -> bool:
-    """Whether NaN or Infinity occurs: invalid JSON that pyarrow skips in unused fields."""
+    """Whether NaN or Infinity occurs, which pyarrow reads as numbers and does not count."""
     candidate = (b"N" in joined and b"NaN" in joined) or (b"I" in joined and b"Inf" in joined)
     return candidate and _CONSTANT.search(joined) is not None
 

@@ -118,6 +118,8 @@ class Parsed:
     bad: tuple[Bad, ...] = ()
     boundaries: tuple[tuple[int, int], ...] = ()
     elements: Elements | None = None
+    not_finite: int = 0
+    """Number of values of the readings that were NaN or Infinity in JSON, and are missing."""
 
 
 class NotYetReadableError(SlackwaterError):
@@ -173,6 +175,7 @@ def joined(parts: Sequence[Parsed], fields: int) -> Parsed:
         tuple(bad for p in parts for bad in p.bad),
         tuple(b for p in parts for b in p.boundaries),
         _joined_elements(elements) if elements else None,
+        sum(p.not_finite for p in parts),
     )
 
 

@@ -24,10 +24,11 @@ from typing import Final
 
 import numpy as np
 
-from slackwater.protocols.dpc.source.core import Arrived, Reason, SourceCore, SourceRules
+from slackwater.protocols.dpc.source.core import Arrived, Reason, SourceCore
+from slackwater.proxy.carried import times_of_arrival
 from slackwater.proxy.isolated import CRASH, tried
 from slackwater.proxy.messages import Bad, Parsed
-from slackwater.proxy.quarantine import QuarantineEntry, to_json
+from slackwater.proxy.quarantine import NOT_FINITE, QuarantineEntry, to_json, why
 from slackwater.proxy.remembered import Brought, RequestKey
 from slackwater.proxy.requests import (
     BUSY_RETRY_S,
@@ -38,6 +39,7 @@ from slackwater.proxy.requests import (
     RequestQueue,
     UnusableBody,
 )
+from slackwater.proxy.rules import live_rules
 from slackwater.proxy.shell import InputContext
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.spool import PushBackError
@@ -67,7 +69,7 @@ class PushedInput:
     def __init__(self, context: InputContext, queue: RequestQueue) -> None:
         self._context = context
         self._queue = queue
-        self._spooled = SpooledLog(context, _rules(context))
+        self._spooled = SpooledLog(context, live_rules(context, context.spec.name))
         self._flush_at_us: int | None = None
         self._taken = context.spool.position(REQUESTS)
         self._refused_sent = self._refused_settled = self._refused_delivered = 0
@@ -156,6 +158,7 @@ class PushedInput:
         else:
             self._taken = batch.taken
             self._context.quarantine.counts.update(batch.refused_counts)
+            self._context.not_finite += batch.not_finite
         is_stored = batch.is_stored
         for request, answer in batch.answers:
             request.answer.set_result(answer)
@@ -228,7 +231,7 @@ class PushedInput:
             "readings": self._core.next_id,
             "requests": self._taken,
             "spool_bytes": self._context.spool.bytes_held,
-            **self._context.quarantine.all_counts(),
+            **self._context.counts(),
         }
 
     def leave(self) -> None:
@@ -245,20 +248,6 @@ class PushedInput:
         self._context.spool.close()
 
 
-def _rules(context: InputContext) -> SourceRules:
-    """Return the rules; boundaries follow the clock if silence means no readings (rule-9)."""
-    spec = context.spec
-    by_clock = spec.expect_every_us is None and context.deployment.clock == "wall"
-    return SourceRules(
-        log=spec.name,
-        fields=spec.field_names,
-        disorder_us=spec.disorder_us,
-        late="promise" if by_clock else "input",
-        clock_boundaries=by_clock,
-        learning=context.learning,
-    )
-
-
 class _Batch:
     """The requests of one transaction."""
 
@@ -268,6 +257,7 @@ class _Batch:
         self.answers: list[tuple[Pushed, Outcome]] = []
         self.refused_counts: dict[str, int] = {}
         self.refused_bytes = 0
+        self.not_finite = 0
         self._keys: dict[str, RequestKey] = {}
         self._before: set[str | None] = set()
         """Keys that were stored by earlier transactions."""
@@ -324,16 +314,19 @@ class _Batch:
 
     def _take_in(self, request: Pushed, content: BodyContent) -> Outcome:
         self.taken += 1
-        parsed, now_us = content.parsed, self._now_us
+        parsed, now_us = self._timed(request, content.parsed), self._now_us
         entries = [self._entry(content, b.index, b.reason, b.stime, b.detail) for b in parsed.bad]
         errors = [content.error(b.index, b.reason, b.detail) for b in parsed.bad]
-        for refused in self._core.offer(
-            _arrived(parsed, self.taken), self._context.future_from_us(now_us)
-        ):
+        arrived = _arrived(parsed, self.taken)
+        # With ``ignored`` the names are those of records of SenML, not of the fields.
+        message = b"" if content.ignored else request.body
+        for refused in self._context.offer(self._core, arrived, now_us, lambda: message):
             for i in refused.indices.tolist():
                 index, stime = int(parsed.indices[i]), int(parsed.stimes[i])
-                entries.append(self._entry(content, index, refused.reason, stime, ""))
-                errors.append(content.error(index, refused.reason, ""))
+                detail, key = why(refused, stime), parsed.keys[int(parsed.key_index[i])]
+                entry = self._entry(content, index, refused.reason, stime, detail)
+                entries.append(replace(entry, key=key))
+                errors.append(content.error(index, refused.reason, detail))
         counts: dict[str, int] = {}
         for entry in entries:
             counts[entry.reason] = counts.get(entry.reason, 0) + 1
@@ -343,14 +336,31 @@ class _Batch:
             self.refused_bytes += len(value)
         # A reading before the start of a query is stored nevertheless.
         stored = len(parsed.indices) - sum(
-            n for reason, n in counts.items() if reason in ("late", "future")
+            n for reason, n in counts.items() if reason in ("late", "ahead")
         )
         counts = {"accepted": stored, **counts}
         if content.ignored:
             counts["ignored"] = content.ignored
+        if parsed.not_finite:
+            counts[NOT_FINITE] = parsed.not_finite
+            self.not_finite += parsed.not_finite
         if request.key is not None:
             self._keys[request.key] = RequestKey(request.key, request.digest, counts)
         return Outcome(200, counts, tuple(errors[:ERRORS_MAX]))
+
+    def _timed(self, request: Pushed, parsed: Parsed) -> Parsed:
+        """Give all readings the time of the request's arrival, if the stream has such times.
+
+        A repeated request is recognised before, by its key, and keeps the time of the first.
+        """
+        context = self._context
+        if context.spec.time.from_ != "arrival":
+            return parsed
+        shown = np.array([context.event_us(request.arrived_us) or 0], np.int64)
+        (time,) = times_of_arrival(shown, self._core).tolist()
+        stimes = np.full(len(parsed.stimes), time)
+        bad = tuple(replace(one, stime=time) for one in parsed.bad)
+        return replace(parsed, stimes=stimes, bad=bad)
 
     def _entry(
         self, content: BodyContent, index: int, reason: Reason, stime: int | None, detail: str

@@ -1,8 +1,8 @@
 """Quarantine: unusable readings are stored and counted (guarantee-6).
 
-Readings that are malformed, late, too far in the future or before a query's start are written to
-``sw.quarantine.<stream>`` as JSON, with input position and text. An entry is identified by (stream,
-position). A proxy writes entries before the record whose input position passes them, and a
+Readings that are malformed, late, too far ahead of the clock or before a query's start are written
+to ``sw.quarantine.<stream>`` as JSON, with input position and text. An entry is identified by
+(stream, position). A proxy writes entries before the record whose input position passes them, and a
 restarted proxy resumes at that position. So only entries after the last record can be written
 twice, and a count must be of distinct entries (trace-23).
 
@@ -21,7 +21,7 @@ from typing import Final
 import orjson
 
 from slackwater.model.names import Names
-from slackwater.protocols.dpc.source.core import Reason
+from slackwater.protocols.dpc.source.core import Reason, Refused
 from slackwater.runtime.logs.transport import NoAnswerError, Writer
 
 REASONS: Final[tuple[Reason, ...]] = (
@@ -29,24 +29,35 @@ REASONS: Final[tuple[Reason, ...]] = (
     "crash",
     "late",
     "before_start",
-    "future",
+    "ahead",
     "superseded",
     "duplicate",
 )
+NOT_FINITE: Final = "not_finite"
+"""The heartbeat's counter of values that were NaN or Infinity in JSON; their readings are used."""
 PAYLOAD_CHARS_MAX: Final = 4096
 DETAIL_CHARS_MAX: Final = 1024
+KEY_SHOWN_CHARS_MAX: Final = 1024
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class QuarantineEntry:
-    """One unusable reading. ``stime`` is None if no time could be parsed."""
+    """One unusable reading. ``stime`` and ``key`` are None where they could not be parsed."""
 
     position: str
     reason: Reason
     stime: int | None
     detail: str
     payload: str
+    key: str | None = None
+
+
+def why(refused: Refused, stime: int) -> str:
+    """Return the detail of a reading that the source core has refused."""
+    if refused.clock_us is None:
+        return ""
+    return f"{(stime - refused.clock_us) / 1e6:.3f} s ahead of the proxy's clock"
 
 
 def iso(us: int) -> str:
@@ -58,14 +69,18 @@ def iso(us: int) -> str:
     return text.replace("+00:00", "Z")
 
 
-def to_json(stream: str, entry: QuarantineEntry, now_us: int) -> bytes:
-    """Encode the entry as written to the topic."""
+def to_json(
+    stream: str, entry: QuarantineEntry, now_us: int, incarnation: int | None = None
+) -> bytes:
+    """Encode the entry as written to the topic; ``incarnation`` is that of its source log."""
     return orjson.dumps(
         {
             "stream": stream,
             "position": entry.position,
+            **({} if incarnation is None else {"incarnation": incarnation}),
             "reason": entry.reason,
             "stime": None if entry.stime is None else iso(entry.stime),
+            "key": None if entry.key is None else _text(entry.key, KEY_SHOWN_CHARS_MAX),
             "detail": _text(entry.detail, DETAIL_CHARS_MAX),
             "payload": _text(entry.payload, PAYLOAD_CHARS_MAX),
             "quarantined_at": iso(now_us),
@@ -88,11 +103,16 @@ class Quarantine:
         self._waiting = False
         self.counts: Counter[str] = Counter()
 
-    def put(self, entries: Iterable[QuarantineEntry], now_us: int) -> None:
-        """Write entries; records that pass them must wait for ``settle``."""
+    def put(
+        self, entries: Iterable[QuarantineEntry], now_us: int, incarnation: int | None = None
+    ) -> None:
+        """Write entries; records that pass them must wait for ``settle``.
+
+        ``incarnation``: of the writer, where another may write at the same time (a topic's).
+        """
         for entry in entries:
             self.counts[entry.reason] += 1
-            self.send(entry.position, to_json(self._stream, entry, now_us))
+            self.send(entry.position, to_json(self._stream, entry, now_us, incarnation))
             self._waiting = True
 
     def send(

@@ -8,8 +8,8 @@ readings are the same, whatever was flushed when.
 
 Where a file is ingested into a live stream, one wrong year must not hold back the rest of the file
 (``pause_us_max``). A *leap* is a reading more than a day ahead of most readings that follow it, or
-after a pause beyond the maximum; it is due together with its neighbours. A reading more than a day
-ahead of the clock goes to quarantine in any case. A gap of days in the data is not a leap, since
+after a pause beyond the maximum; it is due together with its neighbours. It is then ahead of the
+clock, and goes to quarantine. A gap of days in the data is not a leap, since
 most later readings lie beyond it too.
 """
 
@@ -27,10 +27,11 @@ from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.limits import FOREVER, NEVER
 from slackwater.model.records import type_i64
-from slackwater.protocols.dpc.source.core import DAY_US, Arrived, Refused
+from slackwater.protocols.dpc.source.core import Arrived, Refused
 from slackwater.proxy.csvfile import CsvFile, CsvPiece, Guard
-from slackwater.proxy.quarantine import QuarantineEntry
+from slackwater.proxy.quarantine import QuarantineEntry, why
 
+DAY_US: Final = 86_400_000_000
 PIECE_BYTES_PACED: Final = 512 * 1024
 """Piece size when paced. A piece is parsed in one go, which delays boundaries by about 10 ms."""
 
@@ -52,8 +53,9 @@ class Due:
                 position=str(int(self.lines[i])),
                 reason=refused.reason,
                 stime=int(self.arrived.stimes[i]),
-                detail="",
+                detail=why(refused, int(self.arrived.stimes[i])),
                 payload=self.piece.text(int(self.lines[i])),
+                key=self.arrived.keys[int(self.arrived.key_index[i])],
             )
             for i in refused.indices.tolist()
         ]

@@ -13,7 +13,6 @@ from typing import Final
 
 from slackwater.model.errors import DeploymentError
 from slackwater.model.limits import FOREVER, NEVER
-from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.source.core import SourceRules
 from slackwater.proxy.csvfile import PIECE_BYTES_DEFAULT
 from slackwater.proxy.quarantine import QuarantineEntry
@@ -101,7 +100,7 @@ class ReplayInput:
         return self._wake_us()
 
     def _offer(self, due: Due, now_us: int) -> None:
-        refused = self._log.core.offer(due.arrived)
+        refused = self._context.offer(self._log.core, due.arrived, now_us, str)
         entries: list[QuarantineEntry] = list(due.entries)
         for some in refused:
             entries += due.refused(some)
@@ -114,8 +113,7 @@ class ReplayInput:
         core = self._log.core
         end = self._end_boundary_us
         if end is None and self._context.deployment.clock == "data" and core.position:
-            ends = [_end_of(grid, core.largest) for grid in core.grids if grid.window is not None]
-            end = max(ends, default=None)
+            end = self._context.end_of_history(core.largest)
         core.end(end)
 
     def _wake_us(self) -> int:
@@ -135,7 +133,7 @@ class ReplayInput:
             "blank": self._blank,
             "spool_bytes": context.spool.bytes_held,
             "ended": int(self._ended),
-            **context.quarantine.all_counts(),
+            **context.counts(),
         }
 
     def leave(self) -> None:
@@ -143,10 +141,6 @@ class ReplayInput:
 
     def close(self) -> None:
         """Do nothing: no resource is held."""
-
-
-def _end_of(grid: Grid, e: int) -> int:
-    return grid.window_end(grid.last_window_holding(e))
 
 
 def _identity(path: Path) -> str:

@@ -79,6 +79,8 @@ class Pushed:
     body: bytes
     reader: BodyReader
     key: str | None = None
+    arrived_us: int = 0
+    """Wall time at which the body was complete."""
     answer: Future[Outcome] = field(default_factory=Future)
     number: int = 0
     """Counts requests in the order of their arrival at the queue."""

@@ -25,9 +25,9 @@ from typing import Any, Final
 
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.limits import FOREVER, NEVER
-from slackwater.protocols.dpc.source.core import SourceRules
 from slackwater.proxy.csvfile import PIECE_BYTES_DEFAULT
 from slackwater.proxy.replay import PIECE_BYTES_PACED, Due, Replay
+from slackwater.proxy.rules import live_rules
 from slackwater.proxy.shell import InputContext
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.spool import PushBackError
@@ -44,10 +44,19 @@ PAUSE_US_MAX: Final = 366 * 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
+class SharedStart:
+    """The start of several jobs: ``event_us``, a time in the files, is ``wall_us``."""
+
+    event_us: int
+    wall_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class IngestJob:
     """A file to ingest. ``name`` identifies the job and its progress.
 
-    With ``as_now`` all times are shifted so that the first reading is now. A reading is due once
+    With ``as_now`` all times are shifted so that the first reading is now, or with ``shared`` so
+    that several files keep their distances. A reading is due once
     its distance from the first, divided by ``speed``, has passed; without a speed (and not
     ``as_now``) all readings are due at once.
     """
@@ -56,6 +65,7 @@ class IngestJob:
     file: Path
     speed: float | None = None
     as_now: bool = False
+    shared: SharedStart | None = None
 
     @property
     def pace(self) -> float | None:
@@ -76,14 +86,34 @@ def hand_over(
     *,
     speed: float | None = 1.0,
     as_now: bool = True,
+    shared: SharedStart | None = None,
 ) -> None:
     """Put a job into a stream's inbox, unless a job of this name exists."""
     inbox = inbox_of(data_dir, stream)
     make_private(inbox)
     if any(inbox.glob(f"{name}.*")):
         return
-    job = {"file": str(file.resolve()), "speed": speed, "as_now": as_now}
+    job: dict[str, Any] = {"file": str(file.resolve()), "speed": speed, "as_now": as_now}
+    if shared is not None:
+        job |= {"event_us": shared.event_us, "wall_us": shared.wall_us}
     write_atomically(inbox / f"{name}.json", json.dumps(job))
+
+
+def hand_over_end(data_dir: Path, stream: str, name: str, end_us: int) -> None:
+    """Put the end of a stream's history (us) into its inbox, for after the files that are there."""
+    inbox = inbox_of(data_dir, stream)
+    make_private(inbox)
+    write_atomically(inbox / f"{name}.json", json.dumps({"end_us": end_us}))
+
+
+def end_from(path: Path) -> int | None:
+    """Return the end in a job that is none of a file; None for other jobs."""
+    try:
+        data: Any = json.loads(path.read_text())
+    except (ValueError, RecursionError):
+        return None
+    end_us = data.get("end_us") if isinstance(data, dict) and "file" not in data else None
+    return end_us if isinstance(end_us, int) and NEVER < end_us < FOREVER else None
 
 
 def job_from(path: Path) -> IngestJob:
@@ -97,11 +127,20 @@ def job_from(path: Path) -> IngestJob:
     speed = data.get("speed")
     if speed is not None and (not isinstance(speed, int | float) or not 0 < speed < SPEED_MAX):
         raise ValueError(f"speed {speed!r} is not between 0 and {SPEED_MAX:g}")
+    start = data.get("event_us"), data.get("wall_us")
+    match start:
+        case None, None:
+            shared = None
+        case int(event_us), int(wall_us):
+            shared = SharedStart(event_us, wall_us)
+        case _:
+            raise ValueError(f"event_us and wall_us {start} are not two whole numbers")
     return IngestJob(
         name=path.stem,
         file=Path(data["file"]),
         speed=None if speed is None else float(speed),
         as_now=bool(data.get("as_now")),
+        shared=shared,
     )
 
 
@@ -126,16 +165,7 @@ class SensorInput:
         self._context = context
         spec = context.spec
         self._from_readings = context.deployment.clock == "data"
-        by_readings = spec.expect_every_us is not None or self._from_readings
-        rules = SourceRules(
-            log=spec.name,
-            fields=spec.field_names,
-            disorder_us=spec.disorder_us,
-            late="input" if by_readings else "promise",
-            clock_boundaries=not by_readings,
-            learning=context.learning,
-        )
-        self._spooled = SpooledLog(context, rules)
+        self._spooled = SpooledLog(context, live_rules(context, spec.name))
         self._inbox = inbox_of(context.spool.path.parent.parent, spec.name)
         make_private(self._inbox)
         self._running: _Running | None = None
@@ -185,6 +215,8 @@ class SensorInput:
             self._flush_at_us = core.next_flush_us(event_us, context.default_grid)
         if job is not None:
             return min(now_us + RETRY_US, job.wake_us(now_us))
+        if self._from_readings and core.next_id:
+            self._end_history()
         if self._flush_at_us is None or not paced:
             return now_us + LOOK_EVERY_US
         return min(now_us + LOOK_EVERY_US, context.wall_us(self._flush_at_us))
@@ -203,6 +235,11 @@ class SensorInput:
             self._look_at_us = now_us + LOOK_EVERY_US
             for path in sorted(self._inbox.glob("*.json")):
                 try:
+                    if self._from_readings and (end_us := end_from(path)) is not None:
+                        self._spooled.core.advance_watermark(end_us)
+                        self._flush(None)
+                        path.replace(path.with_suffix(".done"))
+                        continue
                     job = job_from(path)
                     self._running = _Running(self._context, job, path, now_us)
                 except (SlackwaterError, OSError, ValueError) as error:
@@ -222,7 +259,7 @@ class SensorInput:
             return False
         shifted = running.shift(due)
         entries = list(due.entries)
-        for refused in core.offer(shifted.arrived, context.future_from_us(now_us)):
+        for refused in context.offer(core, shifted.arrived, now_us, str):
             entries += shifted.refused(refused)
         self._blank += due.blank
         running.position = due.arrived.position
@@ -234,16 +271,18 @@ class SensorInput:
             self._flush(None)
         return True
 
-    def _finish(self, running: _Running) -> None:
+    def _end_history(self) -> None:
+        """Raise the watermark to the end of the last window (trace-24).
+
+        The queries may be registered, and their windows known, only after a short file has ended.
+        """
         core = self._spooled.core
-        if self._from_readings and core.next_id:
-            ends = [
-                grid.window_end(grid.last_window_holding(core.largest))
-                for grid in core.grids
-                if grid.window is not None
-            ]
-            core.advance_watermark(max(ends, default=NEVER))
+        end_us = self._context.end_of_history(core.largest)
+        if end_us is not None:
+            core.advance_watermark(end_us)
             self._flush(None)
+
+    def _finish(self, running: _Running) -> None:
         damage = running.replay.damage
         if damage is None:
             running.path.replace(running.path.with_suffix(".done"))
@@ -251,6 +290,7 @@ class SensorInput:
         else:
             refuse(running.path, f"{damage}; {_taken_in(running.position)}")
         self._running = None
+        self._look_at_us = 0  # the history goes on if another job waits
 
     def detail(self) -> dict[str, int]:
         """Return counters for the heartbeat."""
@@ -259,7 +299,7 @@ class SensorInput:
             "blank": self._blank,
             "spool_bytes": self._context.spool.bytes_held,
             "ingesting": int(self._running is not None),
-            **self._context.quarantine.all_counts(),
+            **self._context.counts(),
         }
 
     def leave(self) -> None:
@@ -290,10 +330,12 @@ class _Running:
         first = self.replay.due_us(1)
         began = spool.position(f"{job.name}/began")
         if not began:
-            began = now_us
+            began = now_us if job.shared is None else job.shared.wall_us
             spool.append((), spool.spooled().largest, {f"{job.name}/began": began})
         self._began_us = began
         self._first_us = began if first is None else first
+        if job.shared is not None:
+            self._first_us = job.shared.event_us
         self.position = spool.position(job.name)
         """The next line to be read."""
         for due in self.replay.skip(self.position):

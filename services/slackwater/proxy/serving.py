@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,20 +30,25 @@ from slackwater.model.deployment import Deployment, StreamSpec
 from slackwater.model.errors import DeploymentError, EnvironmentProblem, SlackwaterError, UsageError
 from slackwater.model.names import ProxyName
 from slackwater.proxy.dead_letters import DeadLetters, Faults
-from slackwater.proxy.inputs import StreamOptions, make_input
+from slackwater.proxy.inputs import StreamOptions, make_input, own_topics
 from slackwater.proxy.quarantine import Quarantine
 from slackwater.proxy.registered import RegistryWatch
 from slackwater.proxy.requests import RequestQueue
 from slackwater.proxy.shell import HeartbeatTarget, InputContext, Shell, SupersededWriter
 from slackwater.proxy.spool import Spool
+from slackwater.proxy.topic.watched import TopicAwayError, TopicChangedError
+from slackwater.proxy.topicmemory import TopicMemory
 from slackwater.runtime.local.placement import BackOff
 from slackwater.runtime.logs.cluster import Where
+from slackwater.runtime.logs.described import Topics
 from slackwater.runtime.logs.transport import SharedProducer, Transport, Writer
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.entry import exit_code_of
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.log import named
+from slackwater.runtime.service.owntopics import OwnTopics
 from slackwater.runtime.service.parts import (
+    AWAY_SINCE,
     FAILED_AT,
     FAILED_CODE,
     FAILURES,
@@ -63,6 +68,8 @@ STANDBY_S: Final = 10.0
 """Silence of the other writer before a superseded stream is served again. The longest back-off of a
 restart is 8 s, so a restarted writer precedes the standby."""
 STANDBY_LOOK_S: Final = 0.5
+AWAY_LOOK_S: Final = 1.0
+"""How often a topic that does not exist is looked for."""
 HOPELESS: Final = (UsageError, DeploymentError, EnvironmentProblem)
 """Errors that a restart cannot resolve without a change to a file or topic."""
 
@@ -145,6 +152,8 @@ class ProxyShared:
     faults: Faults
     sender: Callable[[str], HeartbeatTarget]
     """Returns the started heartbeat of a part of the process."""
+    topics: Topics
+    own_topics: OwnTopics
     make_topics: Callable[[Sequence[StreamSpec]], None]
     """Creates the topics that the streams need at the start, if missing."""
     topics_made: bool = True
@@ -175,6 +184,9 @@ class Serving:
         self._failures = 0
         self._ever_ready = False
         self._input_context: InputContext | None = None
+        self._topic_memory = TopicMemory()
+        self._log_topics: frozenset[str] = frozenset()
+        self._away_since_us: int | None = None
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
 
     @property
@@ -197,6 +209,12 @@ class Serving:
         if self._input_context is not None:
             self._shared.watch.notify(self._input_context)
 
+    def lost(self, error: SlackwaterError) -> None:
+        """End the serving, since a topic of the stream's logs has been lost; from any thread."""
+        if self._input_context is not None:
+            self._input_context.lost = error
+            self.control.wake()
+
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
@@ -211,6 +229,7 @@ class Serving:
             try:
                 self._serve_on(sender)
             finally:
+                self._shared.own_topics.leave(self.name)
                 sender.stop()
                 self._has_ended = True
                 self._on_change()
@@ -229,6 +248,17 @@ class Serving:
             except DroppedStream:
                 _log.warning("dropped by a command, as if its process had been killed")
                 sender.begin_again()
+            except TopicChangedError as change:
+                _log.warning("%s: stream %s is served anew", change, self.stream)
+                sender.begin_again()
+                continue
+            except TopicAwayError as away:
+                if not self._ever_ready:
+                    sender.begin_again(self._failed(away))
+                elif self._await_topic(sender, away):
+                    continue
+                else:
+                    return
             except Exception as error:  # noqa: BLE001 -- whatever it is, other streams go on
                 sender.begin_again(self._failed(error))
             if not self._rest(back_off.after_death(self._shared.clock.monotonic_us() / 1e6)):
@@ -256,6 +286,21 @@ class Serving:
         sender.begin_again()
         return True
 
+    def _await_topic(self, sender: HeartbeatTarget, away: TopicAwayError) -> bool:
+        """Wait before the topic is looked for again; False if the stream was stopped.
+
+        Meanwhile the stream is silent, which is no failure of the proxy.
+        """
+        if self._away_since_us is None:
+            self._away_since_us = self._shared.clock.now_us()
+            _log.warning("%s: stream %s is silent until it is there again", away, self.stream)
+        sender.begin_again()
+        sender.update(detail={AWAY_SINCE: self._away_since_us})
+        try:
+            return not self.control.wait(AWAY_LOOK_S)
+        except DroppedStream:
+            return True
+
     def _failed(self, error: Exception) -> dict[str, int]:
         """Log the error and return the details for the heartbeat."""
         code = exit_code_of(error)
@@ -282,6 +327,7 @@ class Serving:
         shared = self._shared
         if self._failures or not shared.topics_made:
             shared.make_topics([self._spec])
+        self._use_topics(topic.name for topic in own_topics(self._spec, shared.transport.names))
         failures: list[str] = []
         writer = shared.producer.writer(
             failures.append, in_flight_bytes_max=shared.in_flight_bytes_max
@@ -302,8 +348,13 @@ class Serving:
             writer.close(LEAVE_S_MAX)
             source.leave()
 
+    def _use_topics(self, topics: Iterable[str]) -> None:
+        """Check topics of the stream, and watch them beside those that are watched already."""
+        self._log_topics |= {self._shared.transport.names.registry, *topics}
+        self._shared.own_topics.use(self.name, self._log_topics)
+
     def _ready(self) -> None:
-        self._ever_ready, self.error = True, None
+        self._ever_ready, self.error, self._away_since_us = True, None, None
 
     def _context(self, writer: Writer, failures: list[str], held: ExitStack) -> InputContext:
         shared, spec = self._shared, self._spec
@@ -327,6 +378,9 @@ class Serving:
             silences=self._options.silences,
             failures=failures,
             requests=self.requests,
+            topics=shared.topics,
+            topic_memory=self._topic_memory,
+            use_topics=self._use_topics,
             watermark_elsewhere=self._watermark_elsewhere,
         )
         return self._input_context

@@ -16,28 +16,30 @@ from typing import Final, Protocol, Unpack
 from slackwater.codec.state_records import encode_registry
 from slackwater.model.deployment import BUCKET_OF_WINDOWS_US, Deployment, StreamSpec
 from slackwater.model.errors import SlackwaterError
+from slackwater.model.limits import NEVER
 from slackwater.model.names import ProxyName
 from slackwater.primitives.eventclock import AnchoredClock, DataClock, EventClock, WallClock
 from slackwater.primitives.lateness import LEARNING, Learning, Step
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.source.core import SourceCore
+from slackwater.protocols.dpc.source.core import Arrived, Refused, SourceCore
 from slackwater.proxy.dead_letters import DeadLetters
 from slackwater.proxy.expecting import AHEAD_US, Expecting
-from slackwater.proxy.quarantine import Quarantine
+from slackwater.proxy.histories import end_of_history
+from slackwater.proxy.observed import Observed
+from slackwater.proxy.quarantine import NOT_FINITE, Quarantine
 from slackwater.proxy.requests import RequestQueue
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.spool import Spool
+from slackwater.proxy.topicmemory import TopicMemory
 from slackwater.runtime.logs.cluster import Where
+from slackwater.runtime.logs.described import Topics
 from slackwater.runtime.logs.transport import LogError, Transport, Writer
 from slackwater.runtime.service.beat import HeartbeatChanges
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.heartbeats import HeartbeatListener
-from slackwater.runtime.service.registry import (
-    Learned,
-    QueryDefinition,
-    Registry,
-    expectation_record,
-)
+from slackwater.runtime.service.parts import COMPLETE_TO, LAST_READING
+from slackwater.runtime.service.registry import QueryDefinition, Registry
+from slackwater.runtime.service.registry_entries import Learned, expectation_record
 
 _log = logging.getLogger(__name__)
 WAKE_S_MAX: Final = 0.5
@@ -90,18 +92,32 @@ class InputContext:
     dead_letters: DeadLetters | None = None
     requests: RequestQueue | None = None
     """The request queue of a stream with ``http``."""
+    topics: Topics | None = None
+    """Describes the topic of a stream with ``topic``."""
+    topic_memory: TopicMemory = field(default_factory=TopicMemory)
+    """What is remembered of the topic while the process runs."""
+    use_topics: Callable[[Iterable[str]], None] = lambda _: None
+    """Checks topics of the stream's logs, and watches them (rule-32)."""
+    lost: SlackwaterError | None = None
+    """The loss of one of these topics; ends the loop."""
     watermark_elsewhere: Callable[[], int | None] = lambda: None
     """Returns the smallest watermark that the stream's other proxies report; None if none does."""
     event_clock: EventClock | None = None
     failures: list[str] = field(default_factory=list)
     """Errors of the writer or the registry that end the loop."""
+    not_finite: int = 0
+    """Number of values since the start that were NaN or Infinity in JSON, and are missing."""
     found: dict[str, tuple[Grid, int]] = field(default_factory=dict)
     """The registered queries that read the stream."""
+    readers: dict[str, tuple[Sequence[str], Grid]] = field(default_factory=dict)
+    """All registered queries: what they read, and their grids."""
     expecting: Expecting = field(init=False)
+    observed: Observed = field(init=False)
     default_grid: Grid = field(default_factory=lambda: Grid(GRID_WALL_US, None))
 
     def __post_init__(self) -> None:
         self.expecting = Expecting(self.spec.name, self._record)
+        self.observed = Observed(self.spec)
 
     def _record(self, step: Step) -> None:
         entry = expectation_record(self.spec.name, step)
@@ -112,6 +128,24 @@ class InputContext:
     def learning(self) -> Learning | None:
         """How the stream's ``expect_every`` is learned; None where it is declared."""
         return LEARNING if self.spec.learns_gaps else None
+
+    def counts(self) -> dict[str, int]:
+        """Return counters for the heartbeat: of quarantined readings, values, and devices."""
+        counts = {NOT_FINITE: self.not_finite, **self.quarantine.all_counts()}
+        return counts | self.observed.detail()
+
+    def offer(
+        self, core: SourceCore, arrived: Arrived, now_us: int, message: Callable[[], bytes | str]
+    ) -> tuple[Refused, ...]:
+        """Offer readings to the core, and note what they show.
+
+        ``message``: returns one of the messages that they come from, or empty text.
+        """
+        compared_us = self.compared_us(now_us)
+        self.observed.note(arrived, compared_us)
+        if self.observed.asks:
+            self.observed.tell(message())
+        return core.offer(arrived, compared_us)
 
     def guard(self, where: str) -> tuple[DeadLetters, str] | None:
         """Return the dead letters and the input's name in them."""
@@ -129,6 +163,11 @@ class InputContext:
         Deleted queries are among them. They give no cut points, and are not waited for.
         """
         name = self.spec.name
+        self.readers |= {
+            query.name: (query.spec.sources, query.grid)
+            for query in queries.values()
+            if query.state != "deleted"
+        }
         self.found |= {
             query.name: (query.grid, query.e0_us)
             for query in queries.values()
@@ -140,6 +179,10 @@ class InputContext:
         wanted = {q for q, spec in self.deployment.queries.items() if name in spec.sources}
         return restored and wanted <= queries.keys()
 
+    def end_of_history(self, largest: int) -> int | None:
+        """Return the watermark after a history's last reading, at ``largest`` (us)."""
+        return end_of_history(self.spec.name, largest, dict(self.readers))
+
     def event_us(self, now_us: int) -> int | None:
         """Return the event clock's time; None for ``clock: data``, which is unpaced."""
         assert self.event_clock is not None
@@ -147,8 +190,11 @@ class InputContext:
             return None
         return self.event_clock.event(now_us)
 
-    def future_from_us(self, now_us: int) -> int | None:
-        """Return the clock for refusing readings a day ahead of it; None in a rehearsal."""
+    def compared_us(self, now_us: int) -> int | None:
+        """Return the clock that readings are compared with; None in a rehearsal.
+
+        There the clock follows the file, so nothing in it is ahead.
+        """
         return now_us if isinstance(self.event_clock, WallClock) else None
 
     def wall_us(self, event_us: int) -> int:
@@ -233,6 +279,17 @@ def turn(context: InputContext, source: Input, now_us: int) -> int:
     return wake_us
 
 
+def _detail(source: Input) -> dict[str, int]:
+    """Return the input's counters, and how far its source logs are in event time."""
+    cores = [log.core for log in source.logs]
+    begun = [core for core in cores if core.next_id] or cores
+    extent = {
+        LAST_READING: max((core.largest for core in begun), default=NEVER),
+        COMPLETE_TO: min((core.watermark for core in begun), default=NEVER),
+    }
+    return {name: at for name, at in extent.items() if at != NEVER} | source.detail()
+
+
 class Shell:
     """Runs one input until stopped."""
 
@@ -263,7 +320,7 @@ class Shell:
         self._input.begin()
         inc = self._input.logs[0].inc
         states = {log.topic: "STABLE" for log in self._input.logs}
-        self._sender.update(inc=inc, ready=True, states=states, detail=self._input.detail())
+        self._sender.update(inc=inc, ready=True, states=states, detail=_detail(self._input))
         on_ready()
         _log.info("ready; incarnation %d, next id %d", inc, self._input.logs[0].core.next_id)
         while context.event_clock is None:
@@ -278,13 +335,15 @@ class Shell:
             self._check(inc)
             now_us = context.clock.now_us()
             wake_us = turn(context, self._input, now_us)
-            self._sender.update(detail=self._input.detail())
+            self._sender.update(detail=_detail(self._input))
             self._keep_hints(now_us)
             context.stop.wait(min(WAKE_S_MAX, context.clock.seconds_until(wake_us)))
         self._keep_hints(context.clock.now_us(), now=True)
 
     def _check(self, inc: int) -> None:
         context = self._context
+        if context.lost is not None:
+            raise context.lost
         if context.failures:
             raise SlackwaterError(f"the source log cannot be written: {context.failures[0]}")
         self._look_at_claim(inc)

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from slackwater.codec import decode_source, encode_source
 from slackwater.model.errors import MalformedRecordError
+from slackwater.model.limits import NEVER
 from slackwater.model.records import Kind, SourceRecord
 from slackwater.primitives.ids import ANY, Contiguous
 from slackwater.protocols.dpc.source.core import SourceCore, SourceRules
@@ -65,6 +66,7 @@ class SourceLog:
         self._transport = transport
         self._writer = writer
         self._given_up: Spooled | None = None
+        self._first_watermark = NEVER
         self._next_offset = 0
         self._lock = threading.Lock()
         self._foreign: list[tuple[int, int]] = []
@@ -75,14 +77,19 @@ class SourceLog:
     # Taking over.
 
     def begin(
-        self, hint: Hint | None = None, given_up: Spooled | None = None, timeout_s: float = 60.0
+        self,
+        hint: Hint | None = None,
+        given_up: Spooled | None = None,
+        *,
+        first_watermark: int = NEVER,
+        timeout_s: float = 60.0,
     ) -> None:
         """Take over the log (rule-6); afterwards ``core`` continues at its end.
 
         ``given_up``: progress up to which the spool has deleted its readings. Only the log has
-        them.
+        them. ``first_watermark`` (us): that of a log which is written for the first time (rule-30).
         """
-        self._given_up = given_up
+        self._given_up, self._first_watermark = given_up, first_watermark
         read_from = self._read_from(hint)
         self.inc = start_incarnation(
             self._transport,
@@ -110,7 +117,9 @@ class SourceLog:
     def _resumed(self) -> SourceCore:
         if self._given_up is not None:
             self.scan.give_up(self.identity, self._given_up.next_id, self._given_up.watermark)
-        return SourceCore(self.rules, self.scan.resume(self.identity))
+        core = SourceCore(self.rules, self.scan.resume(self.identity))
+        core.begin_at(self._first_watermark)
+        return core
 
     def _visit(self, raw: RawRecord) -> None:
         try:

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Sequence
 
 from slackwater.model.errors import DeploymentError, SlackwaterError, UsageError
+from slackwater.runtime.local.begins import Begins
 from slackwater.runtime.local.registration import Registration
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.entry import ProcessContext
@@ -23,6 +24,7 @@ from slackwater.runtime.service.heartbeats import (
     HeartbeatListener,
     HeartbeatSender,
 )
+from slackwater.runtime.service.registry import Registry
 from slackwater.runtime.service.truncation import Truncation
 
 _log = logging.getLogger(__name__)
@@ -40,14 +42,16 @@ async def main(context: ProcessContext, stopping: asyncio.Event) -> None:
     registration = Registration(transport, deployment, context.deployment_path, clock=clock)
     sender = HeartbeatSender(context.cluster, context.process, names=transport.names).start()
     listener = HeartbeatListener(transport).start()
+    begins = Begins(Registry(transport), listener, clock)
     streams = deployment.streams.values()
     proxies = [name.process for stream in streams for name in stream.proxy_names]
     try:
         async with asyncio.TaskGroup() as group:
-            registering = group.create_task(register(registration, listener, proxies))
+            registering = group.create_task(register(registration, listener, proxies, begins))
             tasks = (
                 registering,
                 group.create_task(_truncate(registration, registering, context)),
+                group.create_task(begins.run()),
                 group.create_task(_emit(sender, registering)),
             )
             await stopping.wait()
@@ -59,9 +63,15 @@ async def main(context: ProcessContext, stopping: asyncio.Event) -> None:
 
 
 async def register(
-    registration: Registration, listener: HeartbeatListener, proxies: Sequence[str]
+    registration: Registration,
+    listener: HeartbeatListener,
+    proxies: Sequence[str],
+    begins: Begins,
 ) -> None:
-    """Publish the clock, wait for the proxies, register missing queries; retry on failure."""
+    """Publish the clock, wait for the proxies, register missing queries; retry on failure.
+
+    ``begins`` records the begins of those that are registered.
+    """
     while True:
         try:
             event_clock = await asyncio.to_thread(registration.publish_clock)
@@ -70,6 +80,7 @@ async def register(
                 # E0 depends on the readings, so proxies must first read their inputs to the end.
                 await asyncio.to_thread(_wait_ready, listener, proxies)
                 missing = await asyncio.to_thread(registration.register, missing, event_clock)
+            begins.register((await asyncio.to_thread(registration.as_registered)).queries)
             if not missing:
                 return
         except (UsageError, DeploymentError):

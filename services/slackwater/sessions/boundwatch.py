@@ -13,6 +13,7 @@ Pure: transactions and times are arguments, log lines are results. Times are us 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,6 +24,10 @@ from slackwater.protocols.dpc.soutput.answers import EmptyRun, StableWindow, Ten
 QUIET_US: Final = 5_000_000
 """A spell of late answers ends after so long without one. Each spell logs two lines, however many
 windows it has."""
+LATENCIES_MAX: Final = 1_000
+"""The percentile is that of so many first answers, the last ones."""
+PERCENTILE_PERIOD_US: Final = 1_000_000
+"""The percentile is computed once in this time."""
 COMMIT_PERIOD_US: Final = 1_000_000
 """``commit_ms`` is the longest transaction of about this time."""
 
@@ -54,6 +59,11 @@ class BoundWatch:
         self._overdue_us = 0
         self._committing_since: int | None = None
         self._commit_us, self._commit_at = 0, 0
+        self._watched_from: int | None = None
+        """The first look. Answers that were due before it waited for the start of this process."""
+        self._latencies_us: deque[int] = deque(maxlen=LATENCIES_MAX)
+        self._p99: dict[str, int] = {}
+        self._p99_at = 0
 
     def began(self, now: int) -> None:
         """Record the first start of the part, which has no answer yet."""
@@ -80,6 +90,8 @@ class BoundWatch:
 
         ``next_window`` is the start of the first window without an answer.
         """
+        if self._watched_from is None:
+            self._watched_from = now
         due = self._normal_time(self._grid.window_end(next_window))
         if due is None or not self._counts(due):
             self._overdue_us = 0
@@ -106,14 +118,20 @@ class BoundWatch:
         """Return counters for the heartbeat.
 
         ``beyond_bound`` is the number of late windows since the start, ``beyond_bound_at`` the time
-        of the last one; ``overdue_ms`` and ``commit_ms`` are current values.
+        of the last one; ``overdue_ms`` and ``commit_ms`` are current values. ``p99_ms`` is that of
+        the last first answers; a run of empty windows counts once, with its longest time.
         """
         self._measure_commit(now)
+        if self._latencies_us and now - self._p99_at >= PERCENTILE_PERIOD_US:
+            ranked = sorted(self._latencies_us)
+            p99_us = ranked[-1 - len(ranked) // 100]
+            self._p99, self._p99_at = {"p99_ms": -(-p99_us // 1000)}, now
         return {
             "beyond_bound": self._late_windows,
             "beyond_bound_at": self._late_at,
             "overdue_ms": self._overdue_us // 1000,
             "commit_ms": self._commit_us // 1000,
+            **self._p99,
         }
 
     def _answered(self, first_end: int, last_end: int, windows: int, now: int) -> None:
@@ -121,6 +139,8 @@ class BoundWatch:
         first, last = self._normal_time(first_end), self._normal_time(last_end)
         if first is None or last is None:
             return
+        if self._watched_from is not None and first >= self._watched_from:
+            self._latencies_us.append(max(0, now - first))
         excess = now - self._bound_us - first  # how much the first window is late
         if excess <= 0:
             return

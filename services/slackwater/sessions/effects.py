@@ -83,6 +83,13 @@ class Fail:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """End the session, which is no failure; the host builds the next one at once (rule-30)."""
+
+    reason: str
+
+
 Effect: TypeAlias = (
     Append
     | Commit
@@ -94,6 +101,7 @@ Effect: TypeAlias = (
     | Skipped
     | LogLine
     | Fail
+    | Rebuild
 )
 """``Commit`` is defined by the core: commit a transaction; then call ``committed`` or
 ``commit_failed``."""

@@ -7,11 +7,11 @@ replay after a hole (rule-11), and the assembly of windows from the result rows 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 from slackwater.codec.result_batches import Assembler, ResultStream
-from slackwater.model.errors import SlackwaterError
 from slackwater.model.names import OrdererName
 from slackwater.model.records import (
     Heartbeat,
@@ -36,22 +36,14 @@ from slackwater.sessions.effects import (
     FetchEnds,
     FetchPositions,
     Perform,
+    Rebuild,
     Refute,
     Skipped,
     WriteState,
 )
 from slackwater.sessions.orderer_start import Begun, OrdererStart, start_record
-from slackwater.sessions.requests import (
-    PROBE_TIMEOUT_US,
-    Ends,
-    FindIncarnation,
-    Isolation,
-    Log,
-    Ordered,
-    Procedure,
-    ReadOrdered,
-    StoreState,
-)
+from slackwater.sessions.other_writers import ALONE, look_at_claim, look_between
+from slackwater.sessions.requests import Ends, Isolation, Log, Procedure, StoreState
 from slackwater.sessions.session import Form, Record, Report
 
 SAVE_PERIOD_US: Final = 1_000_000
@@ -100,11 +92,8 @@ class OrdererSession:
         self._results = dict(results or {})
         self._save_period_us, self._lag_us = save_period_us, lag_us
         self._stream_of = {log: i for i, log in enumerate(self._sources)}
-        self._peers = {
-            OrdererName(query, config.child, replica).process: replica
-            for replica in range(config.replicas)
-            if replica != config.replica
-        }
+        self._logs_of = Counter(config.names)
+        self._peers = _peers(query, config)
         self._start = OrdererStart(
             config, query, tuple(readers) or (query,), parts, self._sources, own, start_time
         )
@@ -208,12 +197,22 @@ class OrdererSession:
         stream = self._stream_of[log]
         assembler = self._arriving.get(stream)
         if assembler is None:
-            self.core.logs.receive(stream, offset, _readable(record, self._names[stream]))
+            source = _readable(record, self._names[stream])
+            if not self._lacks_logs(stream, source):
+                self.core.logs.receive(stream, offset, source)
             return self._may_wait_us()
         batch = assembler.take(offset, cast(bytes, record))
         if batch is not None:
             self.core.logs.receive_results(stream, batch)
         return None if batch is None else 0
+
+    def _lacks_logs(self, stream: int, record: SourceRecord) -> bool:
+        """Whether the stream has more logs than are read: the session is then rebuilt (rule-30)."""
+        name = self._config.names[stream]
+        if record.partitions > self._logs_of[name] and not self._is_ending:
+            self._is_ending = True
+            self._queued.append(Rebuild(f"{name} has {record.partitions} source logs now"))
+        return self._is_ending
 
     def _may_wait_us(self) -> int:
         """Return how long a record may wait for a turn, us."""
@@ -238,7 +237,9 @@ class OrdererSession:
         stream = self._stream_of[log]
         assembler = self._replaying.get((line, stream))
         if assembler is None:
-            self.core.logs.catch_up(line, stream, offset, _readable(record, self._names[stream]))
+            source = _readable(record, self._names[stream])
+            if not self._lacks_logs(stream, source):
+                self.core.logs.catch_up(line, stream, offset, source)
             return
         batch = assembler.take(offset, cast(bytes, record))
         if batch is not None:
@@ -295,16 +296,11 @@ class OrdererSession:
             self._queued.append(Perform(self._look_at_claim(inc)))
 
     def _look_at_claim(self, inc: int) -> Procedure[None]:
-        try:
-            has_begun = yield FindIncarnation(self._own[LineName.STABLE], inc)
-        except SlackwaterError:
+        found = yield from look_at_claim(self.fragment, self._own[LineName.STABLE], inc)
+        if found is None:
             self._looks_at_claim = False
-            return  # no answer: the check is repeated at the next claim
-        if has_begun:
-            reason = f"{self.fragment} runs elsewhere with incarnation {inc}; ending this one"
-            self._queued.append(Fail(reason))
         else:
-            self._queued.append(Refute(inc))
+            self._queued.append(found)
 
     @property
     def hole(self) -> Hole:
@@ -372,17 +368,12 @@ class OrdererSession:
 
     def _look_between(self, ranges: Sequence[tuple[int, int]]) -> Procedure[None]:
         """Read foreign records of the stable log; end if they are another writer's."""
-        try:
-            found = yield from _foreign(self._own[LineName.STABLE], ranges)
-        except SlackwaterError:
-            return  # no answer: the check is repeated
-        finally:
-            self._looks_between = False
-        if found:
-            why = f"another writer appends to the log of {self.fragment}; ending this one"
-            self._queued.append(Fail(why))
-        else:
+        found = yield from look_between(self.fragment, self._own[LineName.STABLE], ranges)
+        self._looks_between = False
+        if found is ALONE:
             self._deliveries.accept_others(len(ranges))
+        elif found is not None:
+            self._queued.append(found)
 
     @property
     def busy(self) -> bool:
@@ -412,18 +403,19 @@ class OrdererSession:
         )
 
 
+def _peers(query: str, config: OrdererConfig) -> dict[str, int]:
+    """Return the other replicas of the child, by the names of their processes."""
+    return {
+        OrdererName(query, config.child, replica).process: replica
+        for replica in range(config.replicas)
+        if replica != config.replica
+    }
+
+
 def _readable(record: Record, log: str) -> SourceRecord:
     """Return the record; VOID for one that cannot be decoded (trace-15)."""
     assert record is None or isinstance(record, SourceRecord)
     return record or SourceRecord.void(log)
-
-
-def _foreign(log: Log, ranges: Sequence[tuple[int, int]]) -> Procedure[list[Ordered]]:
-    """Read the records of a log in ranges [from, to) of offsets."""
-    found: list[Ordered] = []
-    for start, end in ranges:
-        found += yield ReadOrdered(log, start, end, PROBE_TIMEOUT_US)
-    return found
 
 
 def _counters(core: OrdererCore) -> dict[str, int]:

@@ -29,6 +29,7 @@ from slackwater.protocols.dpc.sunion.recovery import (
     recover,
     replay_from,
     skip_unneeded,
+    with_added_logs,
 )
 from slackwater.sessions.requests import (
     BeginIncarnation,
@@ -142,11 +143,13 @@ class OrdererStart:
             """
             if state.fragment != config.fragment or not isinstance(state, OrdererState):
                 return True
-            return is_within(state, config.logs, source_ends)
+            return self._within(state, beginnings, source_ends) is not None
 
         states = yield from self._states(fits)
         mine = states.get(config.fragment)
         if isinstance(mine, OrdererState):
+            mine = self._within(mine, beginnings, source_ends)
+            assert mine is not None, "a state record that does not fit"
             return mine
         own_begin, own_end = (yield Beginnings(self.own)), (yield Ends(self.own))
         siblings = config.fragment.rpartition(".")[0]
@@ -160,10 +163,17 @@ class OrdererStart:
             beginnings,
             start_time=self.start_time,
             own=[(own_begin[log], own_end[log]) for log in self.own],
-            peers=[peer for peer in peers if is_within(peer, config.logs, source_ends)],
+            peers=[at for at in (self._within(p, beginnings, source_ends) for p in peers) if at],
             answered_to=self._answered_to(states),
         )
         return (yield from self._without_unneeded(first, beginnings, source_ends))
+
+    def _within(
+        self, state: OrdererState, beginnings: Sequence[int], ends: Sequence[int]
+    ) -> OrdererState | None:
+        """Return the state in the logs of this orderer; None if it does not lie within them."""
+        found = with_added_logs(state, self.config, self.start_time, beginnings)
+        return found if found is not None and is_within(found, ends) else None
 
     def _without_unneeded(
         self, first: OrdererState, beginnings: Sequence[int], ends: Sequence[int]

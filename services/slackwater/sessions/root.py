@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from slackwater.codec.results import format_time
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.names import OrdererName
 from slackwater.model.records import (
@@ -152,8 +153,8 @@ class RootSession:
         self._core = core
         return [
             LogLine(
-                f"placement {config.placement} continues: S={state.stable_from}"
-                f" T={state.answered_to} seq={state.next_seq}"
+                f"placement {config.placement} continues: exact to"
+                f" {format_time(state.stable_from)}, answered to {format_time(state.answered_to)}"
             )
         ]
 

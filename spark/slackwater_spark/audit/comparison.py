@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,8 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sf
 
 from slackwater.codec.results import format_time
+from slackwater.judge.calendars import judged_windows
+from slackwater.judge.rounding import average_outside, may_overflow
 from slackwater.model.deployment import QuerySpec
 from slackwater.primitives.expression_sql import KEY_COLUMN
 from slackwater_spark.audit.results import AuditedAnswers
@@ -24,9 +27,9 @@ class AuditReport:
 
     ``lost``: expected rows that are absent, and windows without an answer. ``doubled``: rows given
     more than once. ``wrong``: rows with other figures, unexpected rows, and windows answered more
-    than once. ``gapped``: rows that report readings deleted by retention; they are not compared.
-    ``truncated``: source logs whose beginning was deleted; windows before ``start_us`` were
-    excluded.
+    than once or before their end. ``gapped``: rows that report readings deleted by retention; they
+    are not compared. ``truncated``: source logs whose beginning was deleted; windows before
+    ``start_us`` were excluded.
     """
 
     query: str
@@ -73,6 +76,7 @@ def make_report(
     outputs: Sequence[str],
     compared: DataFrame,
     answers: AuditedAnswers,
+    early: Sequence[tuple[int, int, int]],
     log: AcceptedLogs,
     start: int,
     end: int,
@@ -81,6 +85,10 @@ def make_report(
     assert spec.window is not None
     counts = dict.fromkeys(("rows", "lost", "doubled", "wrong", "gapped"), 0)
     findings = list(answers.findings)
+    findings += (
+        f"part {part}: {format_time(window)} was stable {lead / 1e6:.3f} s before its end"
+        for part, window, lead in early
+    )
     for row in compared.toLocalIterator():
         counts["rows"] += 1
         verdict, why = _judge(row, outputs, spec)
@@ -92,12 +100,12 @@ def make_report(
         query=spec.name,
         start_us=start,
         end_us=end,
-        windows=max(0, (end - start) // spec.window.slide_us),
+        windows=max(0, judged_windows(spec.window).between(start, end)),
         rows=counts["rows"],
         readings=log.readings,
         lost=counts["lost"] + answers.unanswered,
         doubled=counts["doubled"],
-        wrong=counts["wrong"] + answers.twice,
+        wrong=counts["wrong"] + answers.twice + len(early),
         gapped=counts["gapped"],
         truncated=log.truncated,
         findings=tuple(findings[:FINDINGS_MAX]),
@@ -120,18 +128,26 @@ def _judge(row: Row, outputs: Sequence[str], spec: QuerySpec) -> tuple[str | Non
 
 
 def _different(
-    wanted: Mapping[str, Row], given: Mapping[str, Mapping[str, float]], aggregate: Sequence[str]
+    wanted: Mapping[str, Row],
+    given: Mapping[str, Mapping[str, float | None]],
+    aggregate: Sequence[str],
 ) -> str | None:
     if wanted.keys() != given.keys():
         return f"fields {sorted(given)}, not {sorted(wanted)}"
     for name, figures in wanted.items():
         for figure in aggregate:
             want, got = figures[figure], given[name].get(figure)
+            if want is not None and not math.isfinite(want):
+                want = None  # it has overflowed
             if want is None or got is None:
-                if want is not got:
+                if want is not got and not may_overflow(
+                    figure, figures["_count"], figures["_scale"] or 0.0
+                ):
                     return f"{name}.{figure} is {got}, not {want}"
             elif abs(want - got) > _slack(figure, figures, want):
                 return f"{name}.{figure} is {got!r}, not {want!r}"
+        if outside := average_outside(given[name]):
+            return f"{name}.avg {outside}"
     return None
 
 

@@ -26,11 +26,12 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec
+from slackwater.judge.calendars import JudgedWindows, judged_windows
+from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.names import generation_of
 from slackwater_spark.audit.comparison import AuditReport, compare_rows, make_report
 from slackwater_spark.audit.query import aggregated, input_rows
-from slackwater_spark.audit.results import answers_of, read_results
+from slackwater_spark.audit.results import answers_of, early_answers, read_results
 from slackwater_spark.audit.source_logs import read_headers, source_records
 from slackwater_spark.session import SessionSettings, start_spark
 
@@ -78,24 +79,25 @@ def audit(
     assert spec.window is not None, "a query without windows has nothing to audit"
     kafka = {"kafka.bootstrap.servers": bootstrap, **security}
     results = read_results(session, kafka, deployment.names, spec).cache()
-    first_us = (
-        (start_time_us - spec.window.size_us) // spec.window.slide_us + 1
-    ) * spec.window.slide_us
+    windows = judged_windows(spec.window)
+    first_us = windows.first_holding(start_time_us)
     answers = answers_of(results, spec, first_us)
+    early = early_answers(results, deployment, spec)
     end = min(answers.ends.values()) if len(answers.ends) == spec.parts else first_us
     records = source_records(session, kafka, deployment, spec)
     log = read_headers(session, records, deployment)
     back = spec.join.within_us if spec.join else 0
-    complete_from = _up_to_slide(log.complete_from_us + back, spec.window)
+    complete_from = _first_from(log.complete_from_us + back, windows)
     start = max(first_us, *answers.starts.values(), complete_from)
-    wanted = aggregated(
-        input_rows(records, log.accepted, deployment, spec, start_time_us), deployment, spec
-    )
+    readings = input_rows(records, log.accepted, deployment, spec, start_time_us)
+    wanted = aggregated(readings, deployment, spec, (start, end))
     mine = results.where(results.generation == generation_of(spec.name))
     compared = compare_rows(wanted, mine, spec, start, end)
     outputs = deployment.output_fields(spec)
-    return make_report(spec, outputs, compared, answers, log, start, end)
+    return make_report(spec, outputs, compared, answers, early, log, start, end)
 
 
-def _up_to_slide(e_us: int, window: WindowSpec) -> int:
-    return -(-e_us // window.slide_us) * window.slide_us
+def _first_from(e_us: int, windows: JudgedWindows) -> int:
+    """Return the start of the first window that starts at or after an instant."""
+    last = windows.last_holding(e_us)
+    return last if last == e_us else windows.later(last, 1)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.judge.calendars import judged_windows
+from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec
 from slackwater.primitives.expression_sql import KEY_COLUMN
 from slackwater.primitives.expressions import compile_predicate, compile_projection
 from slackwater_spark.audit.source_logs import source_topics
 from slackwater_spark.expressions import with_columns
 
 # Aggregates by their names in the results, computed over a column of the rows of a window and key.
+_DAY_US = 86_400_000_000
 _AGGREGATES = {
     "count": "cast(count(v) as double)",
     "sum": "sum(v)",
@@ -81,30 +85,64 @@ def _readings(
     ).where("stime >= floor")
 
 
-def aggregated(readings: DataFrame, deployment: Deployment, spec: QuerySpec) -> DataFrame:
+def aggregated(
+    readings: DataFrame, deployment: Deployment, spec: QuerySpec, compared: tuple[int, int]
+) -> DataFrame:
     """Return a row per window and key, with a column ``f0``, ``f1``, ... per output field.
+
+    Of windows that follow a calendar only those that start in ``compared``, [start, end).
 
     Each column is a struct of the aggregates, with the values from which the allowed rounding error
     is computed.
     """
     assert spec.window is not None
     readings = _selected(readings, deployment.input_fields(spec), spec)
-    size, slide = spec.window.size_us, spec.window.slide_us
-    back = sf.expr(f"explode(sequence(0L, {-(-size // slide) - 1}L))")
-    cells = readings.select("*", back.alias("back"))
-    last = f"stime - pmod(stime, {slide}L)"
-    cells = cells.select("*", sf.expr(f"{last} - back * {slide}L").alias("window_start")).where(
-        f"window_start + {size}L > stime"
+    cells = (
+        _in_calendar(readings, spec.window, compared)
+        if spec.window.is_calendar
+        else _in_progression(readings, spec.window)
     )
     grouped = cells.groupBy("window_start", KEY_COLUMN)
     outputs = range(len(deployment.output_fields(spec)))
     return grouped.agg(*(_figures(f"c{i}", spec.aggregate).alias(f"f{i}") for i in outputs))
 
 
+def _in_progression(readings: DataFrame, window: WindowSpec) -> DataFrame:
+    """Return a row per reading and window that contains it."""
+    size, slide, offset = window.size_us, window.slide_us, window.offset_us
+    back = sf.expr(f"explode(sequence(0L, {-(-size // slide) - 1}L))")
+    cells = readings.select("*", back.alias("back"))
+    last = f"stime - pmod(stime - {offset}L, {slide}L)"
+    return cells.select("*", sf.expr(f"{last} - back * {slide}L").alias("window_start")).where(
+        f"window_start + {size}L > stime"
+    )
+
+
+def _in_calendar(readings: DataFrame, window: WindowSpec, compared: tuple[int, int]) -> DataFrame:
+    """Return a row per reading in one of the windows that are compared.
+
+    The windows are joined by the days (of UTC) that each touches. The rules of zones are those of
+    this Python, since the JVM has a database of its own.
+    """
+    each, (at, stop) = judged_windows(window), compared
+    rows = []
+    while at < stop:
+        end = each.end(at)
+        rows += [(day, at, end) for day in range(at // _DAY_US, -(-end // _DAY_US))]
+        at = end
+    names = ("day", "window_start", "window_end")
+    columns = np.array(rows, np.int64).reshape(-1, len(names)).T
+    # As Arrow, which needs no Python process of Spark.
+    table = pa.table(dict(zip(names, map(pa.array, columns), strict=True)))
+    windows = sf.broadcast(readings.sparkSession.createDataFrame(table))
+    by_day = readings.select("*", sf.expr(f"floor(stime / {_DAY_US})").alias("day"))
+    return by_day.join(windows, "day").where("stime >= window_start and stime < window_end")
+
+
 def _selected(readings: DataFrame, names: Sequence[str], spec: QuerySpec) -> DataFrame:
     """Return the rows kept by ``where``, with the columns of ``select`` as ``c0``, ``c1``, ..."""
     if spec.where is not None:
-        root = compile_predicate(spec.where, names).root
+        root = compile_predicate(spec.where, names, names).root
         readings, conditions = with_columns(readings, names, [root])
         readings = readings.where(conditions[0])
     if spec.select is None:

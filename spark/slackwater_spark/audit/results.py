@@ -9,14 +9,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from slackwater.codec.results import format_time
-from slackwater.model.deployment import QuerySpec
+from slackwater.judge.calendars import judged_windows
+from slackwater.model.deployment import CLOCK_SKEW_US_MAX, Deployment, QuerySpec
 from slackwater.model.names import Names, generation_of
 from slackwater.primitives.expression_sql import KEY_COLUMN
 from slackwater_spark.audit.source_logs import read_topics
 
 _RESULT = (
     "kind string, label string, window_start string, window_end string, windows bigint,"
-    " generation int, key string, fields map<string, map<string, double>>, lost string"
+    " generation int, key string, fields map<string, map<string, double>>, lost string,"
+    " emitted_at string"
 )
 
 
@@ -39,6 +41,7 @@ def read_results(
         "r.lost",
         sf.expr("unix_micros(to_timestamp(r.window_start))").alias("window_start"),
         sf.expr("unix_micros(to_timestamp(r.window_end))").alias("window_end"),
+        sf.expr("unix_micros(to_timestamp(r.emitted_at))").alias("emitted_at"),
     )
 
 
@@ -62,7 +65,7 @@ def answers_of(results: DataFrame, spec: QuerySpec, first_us: int) -> AuditedAns
     window after those of the earlier one (rule-29).
     """
     assert spec.window is not None
-    slide, generation = spec.window.slide_us, generation_of(spec.name)
+    each, generation = judged_windows(spec.window), generation_of(spec.name)
     begins = results.groupBy("partition").agg(sf.min("offset")).collect()
     # If retention has truncated the results, the first window left may be incomplete.
     complete = {part for part, offset in begins if offset == 0}
@@ -83,17 +86,44 @@ def answers_of(results: DataFrame, spec: QuerySpec, first_us: int) -> AuditedAns
         is_first = part in complete and not generation
         begun = first_us if is_first else window
         if of == generation:
-            starts.setdefault(part, begun if is_first or part in answered else window + slide)
+            starts.setdefault(
+                part, begun if is_first or part in answered else each.later(window, 1)
+            )
         due = answered.get(part, begun)
         if window < due:
             twice += 1
             findings.append(f"part {part}: {format_time(window)} is answered twice")
         elif window > due:
-            unanswered += (window - due) // slide
+            unanswered += each.between(due, window)
             findings.append(
                 f"part {part}: no answers from {format_time(due)} to {format_time(window)}"
             )
-        answered[part] = max(due, window + windows * slide)
+        answered[part] = max(due, each.later(window, windows))
         if of == generation:
             ends[part] = answered[part]
     return AuditedAnswers(starts, ends, twice, unanswered, findings)
+
+
+def early_answers(
+    results: DataFrame, deployment: Deployment, spec: QuerySpec
+) -> list[tuple[int, int, int]]:
+    """Return (part, window start, how long before its end in us) of early stable answers.
+
+    No window is stable before its end less the streams' ``disorder`` (guarantee-1, trace-45). A
+    file's event time is not wall time, and after its end a window may end later (trace-24), so
+    queries over files are left to rehearsals.
+    """
+    streams = [deployment.streams[name] for name in deployment.streams_of(spec)]
+    if deployment.clock != "wall" or not all(s.topic or s.mqtt or s.http for s in streams):
+        return []
+    tolerance = max(s.disorder_us for s in streams) + CLOCK_SKEW_US_MAX
+    lead = results.window_end - results.emitted_at
+    rows = (
+        results.where("kind = 'boundary'")
+        .where(results.generation == generation_of(spec.name))
+        .where(lead > tolerance)
+        .select("partition", "window_start", lead)
+        .orderBy("partition", "offset")
+        .collect()
+    )
+    return [(part, window, early) for part, window, early in rows]

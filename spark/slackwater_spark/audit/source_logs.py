@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.avro.functions import from_avro
 
-from slackwater.codec import fingerprint, schema_json
+from slackwater.codec import fingerprint, older_versions, schema_json
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.limits import NEVER, RECORD_BATCH_BYTES_MAX
 from slackwater.model.records import Kind
@@ -102,12 +102,16 @@ def source_records(
 
 
 def decoded(raw: DataFrame) -> DataFrame:
-    """Decode records into structs ``r``; null if not a source record of the current schema."""
-    header = b"\xc3\x01" + fingerprint("source")
-    ours = sf.expr(f"substring(value, 1, {_HEADER_BYTES})") == sf.lit(header)
+    """Decode records into structs ``r``; null if not a source record of a recorded schema."""
+    lacking = {b"\xc3\x01" + fingerprint("source"): b""} | older_versions("source")
+    header = sf.expr(f"substring(value, 1, {_HEADER_BYTES})")
     body = sf.expr(f"substring(value, {_HEADER_BYTES + 1}, {2**31 - 1})")
-    record = from_avro(body, schema_json("source"), {"mode": "PERMISSIVE"})
-    return raw.select("topic", "offset", sf.when(ours, record).alias("r"))
+    upgraded = sf.lit(None).cast("binary")
+    for version, added in lacking.items():
+        of_version = sf.concat(body, sf.lit(added)) if added else body
+        upgraded = sf.when(header == sf.lit(version), of_version).otherwise(upgraded)
+    record = from_avro(upgraded, schema_json("source"), {"mode": "PERMISSIVE"})
+    return raw.select("topic", "offset", record.alias("r"))
 
 
 def source_topics(stream: str, deployment: Deployment) -> str:

@@ -11,6 +11,7 @@ from tests.simulator.checkers import (
     convergent,
     counted,
     exact,
+    future,
     honest,
     logs,
     memory,
@@ -23,7 +24,7 @@ from tests.simulator.history import History
 
 __all__ = ["Facts", "Violation", "check"]
 
-CHECKERS = (order, logs, exact, honest, bounded, convergent, memory, counted, placed)
+CHECKERS = (order, logs, exact, future, honest, bounded, convergent, memory, counted, placed)
 
 
 def check(history: History) -> None:

@@ -20,18 +20,13 @@ from tests.window_starts import starts_covering
 
 from slackwater.model.records import Kind, SourceRecord
 
+SourceLog = Iterable[tuple[int, SourceRecord]]
 
-def accepted(log: Iterable[tuple[int, SourceRecord]]) -> list[SensorReading]:
+
+def accepted(log: SourceLog) -> list[SensorReading]:
     """Return the readings that count, once each, in the order of their ids."""
     found: list[SensorReading] = []
-    next_id, inc, watermark = 0, -1, -(2**62)
-    for offset, record in log:
-        if record.kind is Kind.START:
-            inc = max(inc, offset)
-        elif record.inc < inc:
-            continue
-        if record.first_id != next_id:
-            continue
+    for record, watermark in _accepted(log):
         if record.readings:
             table = columns(record)
             for stime, key, value in zip(
@@ -42,9 +37,27 @@ def accepted(log: Iterable[tuple[int, SourceRecord]]) -> list[SensorReading]:
             ):
                 if stime >= watermark:  # below the writer's own watermark (trace-23)
                     found.append(SensorReading(stime, table.keys[key], value))
+    return found
+
+
+def gaps(log: SourceLog) -> int:
+    """Return how many messages of its topic a source log reports as lost."""
+    return sum(gap.lost for record, _ in _accepted(log) for gap in record.gap)
+
+
+def _accepted(log: SourceLog) -> Iterator[tuple[SourceRecord, int]]:
+    """Yield the records that readers accept, each with the watermark before it."""
+    next_id, inc, watermark = 0, -1, -(2**62)
+    for offset, record in log:
+        if record.kind is Kind.START:
+            inc = max(inc, offset)
+        elif record.inc < inc:
+            continue
+        if record.first_id != next_id:
+            continue
+        yield record, watermark
         next_id = record.last_id + 1
         watermark = max(watermark, record.boundary)
-    return found
 
 
 class Fed(NamedTuple):

@@ -13,6 +13,7 @@ from tests.simulator.checkers.batch import (
     Fed,
     Listed,
     accepted,
+    gaps,
     listed,
     of_join,
     of_query,
@@ -62,7 +63,10 @@ class Facts:
     @cached_property
     def accepted(self) -> dict[str, list[SensorReading]]:
         """The readings that count, by stream."""
-        return {stream: accepted(log) for stream, log in self.history.source_logs.items()}
+        found: dict[str, list[SensorReading]] = {}
+        for log, records in self.history.source_logs.items():
+            found.setdefault(self.history.stream_of(log), []).extend(accepted(records))
+        return found
 
     @cached_property
     def expected(self) -> list[Cells]:
@@ -124,8 +128,9 @@ class Facts:
         stimes = [
             stime
             for stream in self.config.streams
-            for beginning in history.cut.get(stream, ())
-            for stime in _ahead(history.source_logs[stream], beginning)
+            for log in history.logs(stream)
+            for beginning in history.cut.get(log, ())
+            for stime in _ahead(history.source_logs[log], beginning)
         ]
         if self.reads is not None:
             stimes += [self.reads.config.grid.window_end(w) - 1 for w in self.reads.lost_ahead]
@@ -134,11 +139,25 @@ class Facts:
 
     @cached_property
     def may_lose(self) -> set[str]:
-        """Inputs that lost readings to retention, directly or through their own inputs."""
-        lost = {name for name in self.config.inputs if name in self.history.cut}
+        """Inputs that lost readings of a source log, directly or through their own inputs."""
+        cut, logs = self.history.cut, self.history.logs
+        lost = {name for name in self.config.inputs if any(log in cut for log in logs(name))}
         if self.reads is not None and self.reads.may_lose:
             lost.add(self.reads.config.name)
         return lost
+
+    @cached_property
+    def reported(self) -> set[str]:
+        """Inputs whose source logs report messages that their topics have lost."""
+        history = self.history
+        reported = {
+            stream
+            for stream in self.config.streams
+            if any(gaps(history.source_logs[log]) for log in history.logs(stream))
+        }
+        if self.reads is not None and self.reads.reported:
+            reported.add(self.reads.config.name)
+        return reported
 
     def is_above(self, names: Collection[str], stream: str) -> bool:
         """Return whether the stream's readings reach this query through one of these."""
@@ -147,11 +166,11 @@ class Facts:
 
     def normal_time(self, e: int) -> int:
         """Return the normal time, by all recorded steps (rule-15)."""
-        return e + self._lateness(in_time=False).at(e)
+        return max(e + self._lateness(in_time=False).at(e), self.config.begin_us or 0)
 
     def earliest(self, e: int) -> int:
         """Return the normal time without steps that some process may not have read in time."""
-        return e + self._lateness(in_time=True).at(e)
+        return max(e + self._lateness(in_time=True).at(e), self.config.begin_us or 0)
 
     def _lateness(self, *, in_time: bool) -> Lateness:
         if in_time not in self._known:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
+import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.own_topics import SeenTopics
 from tests.unit.histories import Root, batch, expectations
 from tests.unit.judge.test_client_check import CELLS
 from tests.waiting import WAIT_S_MAX
@@ -20,13 +25,16 @@ from slackwater.cli import app as cli
 from slackwater.cli import tables
 from slackwater.cli.common import emit, parse_bindings, parse_duration, reach_kafka, warn
 from slackwater.cli.doctor import Finding, Trouble, disk, examine
+from slackwater.cli.help_sections import SECTIONS
 from slackwater.cli.screen import Board, PlainLines, render
+from slackwater.cli.tables import PrintedQuery
 from slackwater.codec.results import Label, encode_boundary, encode_undo, parse_result
 from slackwater.deployment.parse import load_deployment
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, SlackwaterError, UsageError
 from slackwater.model.names import RESULT_KINDS, UNPREFIXED, Names
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.memory import MemoryBroker
+from slackwater.runtime.security.private import write_atomically
 from slackwater.runtime.service import settings as settings_module
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 
@@ -63,6 +71,8 @@ COMMANDS = [
     "query pause",
     "query resume",
     "ingest",
+    "init",
+    "backfill",
     "audit",
     "controller",
     "node list",
@@ -72,8 +82,11 @@ COMMANDS = [
     "acl",
     "plan",
     "doctor",
+    "quarantine",
     "rehearse",
     "demo",
+    "send",
+    "watch",
 ]
 
 
@@ -94,6 +107,48 @@ def test_help_has_an_example(
     code, out, _ = run(monkeypatch, capsys, *command.split(), "--help")
     assert code == 0
     assert f"Example: slackwater {command}" in " ".join(out.split())
+
+
+def test_the_help_has_each_command_in_a_section_with_a_complete_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = run(monkeypatch, capsys, "--help")
+    assert code == 0
+    assert "..." not in out.replace("[ARGS]...", "")
+    listed = re.findall(r"^  ([a-z]+)  ", out[out.index("Begin:") :], re.MULTILINE)
+    assert listed == [name for names in SECTIONS.values() for name in names]
+    assert set(listed) == {command.partition(" ")[0] for command in COMMANDS}
+
+
+def test_the_version_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(monkeypatch, capsys, "--version")
+    assert (code, out) == (0, f"slackwater {version('slackwater')}\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "reported"),
+    [
+        ([], "name the deployment file, as in: slackwater {command} rooms.yaml"),
+        (["a.yaml", "--deployment", "b.yaml"], "a.yaml and --deployment b.yaml: name one"),
+        (["none.yaml"], "none.yaml: cannot be read"),
+        (["--deployment", "none.yaml"], "none.yaml: cannot be read"),
+    ],
+)
+@pytest.mark.parametrize("command", ["up", "rehearse"])
+def test_a_file_is_given_once_as_an_argument_or_an_option(
+    command: str,
+    options: list[str],
+    reported: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    inputs = ["--input", "a=b.csv"] if command == "rehearse" else []
+    code, _, err = run(monkeypatch, capsys, command, *options, *inputs)
+    assert code == 2
+    assert err.startswith(f"slackwater: {reported.format(command=command)}")
 
 
 DEPLOYMENT = """\
@@ -284,20 +339,26 @@ def registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryBroker:
     (tmp_path / "d.yaml").write_text(AUDITED)
     broker = MemoryBroker()
     broker.create_topic(UNPREFIXED.registry)
-    queries = load_deployment(tmp_path / "d.yaml").queries
+    deployment = load_deployment(tmp_path / "d.yaml")
+    queries = deployment.queries
+    for stream in deployment.streams:
+        broker.create_topic(UNPREFIXED.quarantine(stream))
     for name in (*queries, "later"):  # its start is not known yet
         for kind in RESULT_KINDS:
             broker.create_topic(UNPREFIXED.results(name, kind))
     definitions = [QueryDefinition(name, 0, 0, 100_000, spec) for name, spec in queries.items()]
     Registry(broker).publish_queries(*definitions)
-    for module in ("cli.show", "cli.audit", "client.follow"):
+    for module in ("cli.show", "cli.quarantine", "cli.audit", "client.follow"):
         monkeypatch.setattr(f"slackwater.{module}.KafkaTransport", lambda *_: broker)
     monkeypatch.setattr("slackwater.client.follow.partition_count", lambda *_: 1)
+    monkeypatch.setattr(
+        "slackwater.client.follow.TopicObserver", lambda _, after_look: SeenTopics(after_look)
+    )
 
     def partition_counts(_bootstrap: str, topics: list[str]) -> dict[str, int]:
         return {topic: 1 for topic in topics if "other" not in topic}
 
-    for module in ("cli.show", "cli.audit"):
+    for module in ("cli.show", "cli.quarantine", "cli.audit"):
         monkeypatch.setattr(f"slackwater.{module}.partition_counts", partition_counts)
     monkeypatch.setattr("slackwater.runtime.local.broker.why_no_answer", lambda *_: None)
     return broker
@@ -371,7 +432,7 @@ def test_a_query_without_results_is_reported_on_stderr(
     assert text in err
 
 
-def test_a_query_with_results_is_told_nothing_of(
+def test_answers_without_a_row_are_explained(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], registered: MemoryBroker
 ) -> None:
     line = encode_boundary(
@@ -384,7 +445,21 @@ def test_a_query_with_results_is_told_nothing_of(
 
     code, out, err = run(monkeypatch, capsys, "results", "climate", "--bootstrap", "h:1")
 
-    assert (code, out, err) == (0, "", "")
+    assert (code, out) == (0, "")
+    assert err.startswith("slackwater: climate has answers, and none of them has a row")
+
+    options = ("--kind", "boundary", "--bootstrap", "h:1")
+    code, out, err = run(monkeypatch, capsys, "results", "climate", *options)
+    assert (code, len(out.splitlines()), err) == (0, 1, "")
+
+    stream = load_deployment(Path("d.yaml")).queries["climate"].sources[0]
+    writer.append(UNPREFIXED.quarantine(stream), 0, b"{}")
+    writer.await_delivered()
+    code, out, err = run(monkeypatch, capsys, "results", "climate", "--bootstrap", "h:1")
+    assert (code, out) == (0, "")
+    assert err.endswith(
+        f"readings in quarantine: 1 of {stream}; `slackwater quarantine {stream}` says why\n"
+    )
 
 
 @pytest.mark.usefixtures("files")
@@ -477,13 +552,44 @@ def test_doctor_goes_on_after_a_trouble(tmp_path: Path, monkeypatch: pytest.Monk
         raise Trouble("it is not there", "install it")
 
     monkeypatch.setattr("slackwater.cli.doctor.java", no_java)
+    (tmp_path / "run.json").write_text(
+        '{"bootstrap": "127.0.0.1:1", "deployment": "rooms.yaml"}'  # as after a clean stop
+    )
     findings = {finding.subject: finding for finding in examine(tmp_path)}
-    assert findings["Java"] == Finding("Java", "it is not there", "install it")
-    assert not findings["Java"].ok
+    assert findings["Java"] == Finding("Java", "it is not there", "install it", ok=False)
     assert findings["broker"].ok
     monkeypatch.setattr("slackwater.cli.doctor.DISK_FREE_BYTES_MIN", 2**70)
     with pytest.raises(Trouble, match="GB free"):
         disk(tmp_path / "not" / "yet")
+
+
+@pytest.mark.parametrize(
+    ("number", "reported"),
+    [
+        (errno.ENOSPC, "No space left on device: make room on this disk"),
+        (errno.EACCES, "Permission denied: run the command as the owner"),
+    ],
+)
+def test_a_full_disk_is_one_sentence(
+    number: int,
+    reported: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    def full(*_: object) -> None:
+        monkeypatch.setattr(os, "fsync", fail)
+        write_atomically(tmp_path / "job.json", "{}")
+
+    monkeypatch.setattr("slackwater.cli.ingest.run_ingest", full)
+    code, out, err = run(monkeypatch, capsys, "ingest", "room-1", "a.csv")
+    assert (code, out) == (3, "")
+    assert err.startswith(f"slackwater: {tmp_path / 'job.json'}: {reported}")
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_python_m_is_the_same_command(tmp_path: Path) -> None:
@@ -507,13 +613,32 @@ def history() -> list[dict[str, Any]]:
     return root.records
 
 
+def test_a_row_names_the_fields_that_overflowed() -> None:
+    row = next(record for record in history() if record["kind"] == "stable")
+    assert tables.line(row | {"overflow": ["t", "u"]}).endswith("  overflow of t  overflow of u")
+    assert "overflow" not in tables.line(row)
+
+
 def test_results_as_lines() -> None:
     lines = [tables.line(record) for record in history()]
     assert lines[0] == "stable    1970-01-01 00:16:40        a            x count=5 avg=2"
     assert "without room-2" in lines[3]
     assert any(line.startswith("undo      1970-01-01 00:16:41") for line in lines)
-    assert any("part 0: 2 rows" in line for line in lines)
-    assert lines[-1] == "rec_done  epoch 1, part 0: all corrected"
+    assert any(line.endswith("(window)     2 rows") for line in lines)
+    assert lines[-1] == "rec_done  all corrected"
+    of_parts = [tables.line(record, PrintedQuery(parts=2)) for record in history()]
+    assert any(line.endswith("(window)     2 rows, part 0") for line in of_parts)
+    assert of_parts[-1] == "rec_done  all corrected, part 0"
+
+
+def test_a_row_of_a_missing_stream_has_a_part_of_it() -> None:
+    row = next(record for record in history() if record["kind"] == "tentative")
+    assert row["missing"] == ["room-2"]
+    for streams, words in (
+        ({"room-1", "room-2"}, "without room-2"),
+        ({"room-2"}, "without the rest of room-2"),
+    ):
+        assert tables.line(row, PrintedQuery(frozenset(streams))).endswith(f"  {words}")
 
 
 def test_a_key_forges_no_line_and_moves_no_cursor() -> None:
@@ -583,7 +708,20 @@ def test_skipped_windows_are_shown_as_such_and_not_as_empty() -> None:
     emitted: list[str] = []
     PlainLines(Board("climate", 1_000_000, ("x", "avg")), ["a"], emitted.append).saw(run, 0)
     assert emitted == ["00:16:40  a      ·  tentative, skipped, without room-2"]
-    assert tables.line(run).endswith(" part 0: skipped x 3  without room-2")
+    assert tables.line(run).endswith(" skipped x 3  without room-2")
+
+
+def test_a_stream_of_which_a_part_is_in_a_window_is_not_absent_from_it() -> None:
+    emitted: list[str] = []
+    plain = PlainLines(Board("climate", 1_000_000, ("x", "avg")), ["room-2"], emitted.append)
+    for record in history():
+        plain.saw(record | {"key": "room-2"} if "key" in record else record, 0)
+    assert emitted[1] == "00:16:41  room-2   2.00  tentative, without the rest of room-2"
+    board = Board("climate", 1_000_000, ("x", "avg"), streams=["room-2"])
+    of_one_stream = PlainLines(board, ["a"], emitted.append)
+    for record in history():
+        of_one_stream.saw(record, 0)
+    assert "00:16:41  a   2.00  tentative, without the rest of room-2" in emitted
 
 
 def test_a_pipe_gets_lines() -> None:

@@ -40,10 +40,22 @@ def test_readings_are_paced_with_a_speed_or_as_now_only(
     monkeypatch.setattr(ingest, "read_run", lambda _: SimpleNamespace(deployment="d.yaml"))
     monkeypatch.setattr(ingest, "is_running", lambda _: True)
     ingest.run_ingest(
-        tmp_path, "lab", tmp_path / "a.csv", tmp_path / "d.yaml", speed, as_now=as_now
+        tmp_path, {"lab": tmp_path / "a.csv"}, tmp_path / "d.yaml", speed, as_now=as_now
     )
     (path,) = inbox_of(tmp_path, "lab").glob("*.json")
     assert job_from(path).pace == pace
+
+
+def test_a_file_does_not_run_ahead_of_the_wall_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "d.yaml").write_text(DEPLOYMENT.replace("clock: data", "clock: wall"))
+    monkeypatch.setattr(ingest, "read_run", lambda _: SimpleNamespace(deployment="d.yaml"))
+    monkeypatch.setattr(ingest, "is_running", lambda _: True)
+    with pytest.raises(UsageError, match=r"--speed 60: .* ahead"):
+        ingest.run_ingest(
+            tmp_path, {"lab": tmp_path / "a.csv"}, tmp_path / "d.yaml", 60, as_now=True
+        )
 
 
 @pytest.mark.parametrize("is_running", [True, False])
@@ -60,7 +72,7 @@ def test_a_stream_that_a_query_has_added_is_known_while_its_proxy_runs(
 
     def submit() -> None:
         ingest.run_ingest(
-            tmp_path, "attic", tmp_path / "a.csv", tmp_path / "d.yaml", None, as_now=False
+            tmp_path, {"attic": tmp_path / "a.csv"}, tmp_path / "d.yaml", None, as_now=False
         )
 
     if not is_running:
@@ -69,3 +81,29 @@ def test_a_stream_that_a_query_has_added_is_known_while_its_proxy_runs(
         return
     submit()
     assert len([*inbox_of(tmp_path, "attic").glob("*.json")]) == 1
+
+
+def test_files_that_are_shifted_together_keep_their_distance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "d.yaml").write_text(
+        DEPLOYMENT.replace(
+            "queries:",
+            "  den: {key: {column: k}, time: {column: t, unit: s}, fields: [x]}\nqueries:",
+        ).replace("clock: data", "clock: wall")
+    )
+    (tmp_path / "a.csv").write_text("k,t,x\na,107,2\n")
+    (tmp_path / "b.csv").write_text("k,t,x\na,100,2\na,101,2\n")
+    monkeypatch.setattr(ingest, "read_run", lambda _: SimpleNamespace(deployment="d.yaml"))
+    monkeypatch.setattr(ingest, "is_running", lambda _: True)
+    files = {"lab": tmp_path / "a.csv", "den": tmp_path / "b.csv"}
+    ingest.run_ingest(tmp_path, files, tmp_path / "d.yaml", None, as_now=True)
+    found = {
+        job_from(path).shared
+        for stream in files
+        for path in inbox_of(tmp_path, stream).glob("*.json")
+    }
+    (shared,) = found
+    assert shared is not None
+    assert shared.event_us == 100_000_000
+    assert shared.wall_us > 1_700_000_000_000_000

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from slackwater.cli.rehearse.plan import RehearsalPlan, make_plan, parse_fault, targets
+from slackwater.deployment.parse import load_deployment
 from slackwater.model.deployment import (
     Deployment,
     FieldSpec,
@@ -212,3 +213,59 @@ def test_a_column_that_is_not_there_is_found_before_anything_starts(
     (tmp_path / "other.csv").write_text("time,x\n1,2\n")
     with pytest.raises(DeploymentError, match="no column 't'"):
         plan(paths | {"room-2": tmp_path / "other.csv"})
+
+
+# Files that do not fit their header.
+
+FILES_YAML = """\
+apiVersion: slackwater/v1
+clock: data
+streams:
+  wide: {key: {column: node}, time: {column: ts, unit: s}, fields: [temperature, humidity]}
+  dup: {key: {column: node}, time: {column: ts, unit: s}, fields: [power]}
+queries:
+  qw: {from: [wide], window: {size: 1m}, aggregate: [count, min, max], bound: 2s}
+  qd: {from: [dup], window: {size: 1m}, aggregate: [count, sum], bound: 2s}
+"""
+
+
+def files(folder: Path, *, heading: str) -> tuple[Deployment, dict[str, Path]]:
+    """Return the deployment and its files: decimal commas without quotes, and this heading."""
+    (folder / "files.yaml").write_text(FILES_YAML)
+    times = range(1_768_474_800, 1_768_475_100, 10)
+    wide = "".join(f"{t},a,21,{i % 10},40,2\n" for i, t in enumerate(times))
+    (folder / "wide.csv").write_text(f"ts,node,temperature,humidity\n{wide}")
+    (folder / "dup.csv").write_text(heading + "".join(f"{t},a,1,100\n" for t in times))
+    paths = {name: folder / f"{name}.csv" for name in ("wide", "dup")}
+    return load_deployment(folder / "files.yaml"), paths
+
+
+def test_two_columns_of_one_name_end_a_rehearsal_before_it_starts(tmp_path: Path) -> None:
+    spec, paths = files(tmp_path, heading="ts,node,power,power\n")
+    with pytest.raises(
+        DeploymentError, match=r"dup\.csv has 2 columns 'power', numbers 3 and 4"
+    ) as error:
+        plan(paths, spec)
+    assert error.value.exit_code == 2
+
+
+def test_rows_with_more_cells_than_their_header_are_expected_in_quarantine(tmp_path: Path) -> None:
+    spec, paths = files(tmp_path, heading="ts,node,power,power_max\n")
+    planned = plan(paths, spec)
+    assert (planned.inputs["wide"].malformed, planned.inputs["wide"].readings) == (30, [])
+    windows, _ = planned.expected()
+    assert not windows["qw"]
+    assert [(key, figures["power"].count) for (_, key), figures in windows["qd"].items()] == [
+        ("a", 6)
+    ] * 5
+
+
+def test_files_without_a_usable_row_name_the_first_malformed_one(tmp_path: Path) -> None:
+    spec, paths = files(tmp_path, heading="ts,node,power,power_max\n")
+    paths["dup"].write_text("ts,node,power\n")
+    with pytest.raises(
+        DeploymentError,
+        match=r"wide\.csv has 30 malformed lines, .*wide\.csv:2: 6 cells, the header has 4;"
+        r" .*dup\.csv has 0 malformed lines",
+    ):
+        plan(paths, spec)

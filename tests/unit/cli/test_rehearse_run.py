@@ -30,7 +30,7 @@ from slackwater.runtime.logs.memory import MemoryBroker, MemoryReader
 from slackwater.runtime.logs.transport import Transport
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.cpu import CpuLoad, CpuShare
-from slackwater.runtime.service.registry import expectation_record
+from slackwater.runtime.service.registry_entries import expectation_record
 
 BEGAN_US = 1_700_000_000_000_000
 LOOK_US = 10_000
@@ -50,6 +50,7 @@ class MemoryStage:
         self.broker = MemoryBroker(lambda: self.now_us // 1_000)
         self.steps = steps
         self.calls: list[str] = []
+        self.phases: list[str] = []
         self.stopped = 0
         self.late_us = 0
         self.busy: list[CpuLoad] = []
@@ -69,6 +70,10 @@ class MemoryStage:
     def prepare(self) -> None:
         for kind in RESULT_KINDS:
             self.broker.create_topic(Names().results("climate", kind))
+
+    def ready(self) -> dict[str, bool]:
+        """Return what is ready: heartbeats of roots are late on this machine."""
+        return {name: not name.startswith("root/") for name in ("broker", *PROCESSES)}
 
     def learn(self, stream: str, steps: Sequence[Step]) -> None:
         """Return the recorded steps at the end."""
@@ -157,6 +162,10 @@ class Onlooker(Quiet):
         self._stage = stage
         self._out = out
         self.lacking: list[int] = []
+        self.phases: list[str] = []
+
+    def phase(self, text: str) -> None:
+        self.phases.append(text)
 
     def began(self, plan: RehearsalPlan, anchor_wall: int) -> None:
         self.tick(anchor_wall)
@@ -229,6 +238,7 @@ def play(stage: MemoryStage, out: Path, wait_us: int) -> RehearsalOutcome:
     finally:
         assert stage.stopped
     assert set(onlooker.lacking) <= {0}, "records read are in the file at once"
+    stage.phases = onlooker.phases
     return outcome
 
 
@@ -265,6 +275,11 @@ def test_agreed(inputs: dict[str, Path]) -> None:
     assert outcome.report["seed"] == 3
     assert sorted(stage.calls[:2]) == ["pause orderer/climate.0.a", "pause orderer/climate.0.b"]
     assert len(stage.calls) == 4
+    first_phase, *ready, replaying, comparing, stopping = stage.phases
+    assert first_phase == "starting Kafka, Spark and the processes"
+    assert [replaying, comparing, stopping] == ["replaying", "comparing", "stopping"]
+    stages = [line.partition(": ")[2].split()[0].strip(",") for line in ready]
+    assert sorted(stages) == ["Kafka", "aggregators", "orderers", "proxies", "roots", "the"]
     assert [e["event"] for e in outcome.report["events"]] == ["silenced", "heard"]
 
 
@@ -281,6 +296,7 @@ def test_normal_times_count_from_what_was_learned_on_the_way(inputs: dict[str, P
     }
     # Room 2 is due 25 s later than before at twenty times the speed, but its answers are not.
     assert outcome.report["queries"]["climate"]["latency_ms"]["all"]["p50"] < -500
+    assert summary(outcome)[0].endswith("(negative: before it, since the inputs had ended)")
 
 
 def test_a_line_that_ended_its_reader_is_no_reading(inputs: dict[str, Path]) -> None:
@@ -406,7 +422,9 @@ def test_answers_that_could_be_read_in_time_are_in_time_however_late_they_were_s
     assert climate["seen_beyond_bound"] > 0
     assert climate["beyond_bound"] == 0
     assert outcome.ok
+    assert climate["judged_ms"]["max"] <= 2_000, "the printed figure is the one that is judged"
     line = summary(outcome)[0]
+    assert f"max {climate['judged_ms']['max']:.0f} ms after their normal time" in line
     assert f"0 late ({climate['seen_beyond_bound']} more were committed in time" in line
 
 

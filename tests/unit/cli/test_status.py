@@ -16,8 +16,9 @@ from tests.unit.runtime.local.test_layout import query, stream
 from slackwater.cli import show
 from slackwater.cli.control_status import Controls
 from slackwater.cli.controls import Reach, find_controllers
-from slackwater.cli.show import _as_json, _as_lines, print_status
+from slackwater.cli.show import _as_json, print_status
 from slackwater.cli.status import CRASHED_US, LATE_US, ObservedHeartbeat, Picture, look_at
+from slackwater.cli.summary import page, plain
 from slackwater.deployment.sharing import share
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import CheckFailed, UsageError
@@ -131,6 +132,17 @@ def test_one_that_crashes_before_it_is_ready_is_not_working_despite_heartbeats()
     assert look(starting).wrong == [], "a start may take long"
 
 
+def test_a_root_that_is_not_ready_is_no_success() -> None:
+    """Nothing answers the query then, whatever the reason: exit code 1, unlike a starting proxy."""
+    root, proxy = (replace(beat(name), ready=False) for name in ("root/q.0", "proxy/s"))
+    assert look(root).wrong == ["not ready: root/q.0, of q"]
+    assert look(proxy).wrong == []
+    one, other = (replace(beat(f"orderer/q.0.{r}"), ready=False) for r in "ab")
+    assert look(one).wrong == [], "the other copy is ready"
+    assert look(one, other).wrong == ["not ready: orderer/q.0.a, orderer/q.0.b, of q"]
+    assert look(root, without=("root/q.0",)).wrong == ["not ready: root/q.0, of q"]
+
+
 def test_a_stream_that_fails_again_and_again_is_not_at_work_though_its_process_is() -> None:
     failing = replace(beat("proxy/s"), ready=False, detail={FAILURES: 2, FAILED_AT: NOW - S})
     assert look(failing, lives={"proxy/s": Life()}).wrong == ["not working: proxy/s"]
@@ -235,7 +247,7 @@ def test_status_names_the_query_with_lost_readings() -> None:
     gaps = {"root/my.query.0": 2, "root/my.query.1": 1, "root/whole.0": 0}
     beats = [beat(name, gaps=n) for name, n in gaps.items()]
     picture = look_at({b.process: ObservedHeartbeat(b, 0.0) for b in beats}, queries, None, NOW)
-    reported = _as_lines(picture, "h:1")
+    reported = plain(page(picture, None, NOW, "h:1", verbose=False))
     assert "query my.query: 3 windows lack readings that are lost; to list them:" in reported
     assert "slackwater results my.query --kind gap" in reported
     assert "whole: " not in reported
@@ -294,7 +306,8 @@ def test_watching_shows_each_look_and_ends_with_the_verdict_of_the_last(
 ) -> None:
     monkeypatch.setattr(show, "_Looking", Looking(look(without=("root/q.0",)), look()))
     print_status(Cluster("h:1"), UNPREFIXED, directory, "table", watch=True)
-    assert capsys.readouterr().out.count("ready at h:1") == 2
+    shown = capsys.readouterr().out
+    assert (shown.count("NOT WELL at "), shown.count("all runs at ")) == (1, 1)
     monkeypatch.setattr(show, "_Looking", Looking(look(), look(beat("root/q.0", **LATE))))
     with pytest.raises(CheckFailed, match="OVERLOADED"):
         print_status(Cluster("h:1"), UNPREFIXED, directory, "table", watch=True)
@@ -323,7 +336,7 @@ def test_what_controllers_say_is_shown_and_the_last_look_decides(
         monkeypatch.setattr(show, "_Looking", Looking(*(look() for _ in rows)))
         controls = FakeControls(*(Overview((CONTROLLER,), fragments=(row,)) for row in rows))
         arguments = (Cluster("h:1"), UNPREFIXED, directory, format_)
-        print_status(*arguments, watch=len(rows) > 1, controls=controls)
+        print_status(*arguments, watch=len(rows) > 1, verbose=True, controls=controls)
         return capsys.readouterr().out
 
     assert status(WAITS, RUNS).count("a (view 4)") == 2

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.own_topics import SeenTopics
 from tests.unit.histories import Root, expectations
 from tests.unit.judge.test_client_check import CELLS
 
@@ -24,6 +25,8 @@ from slackwater.codec.results import encode_gap, format_time
 from slackwater.model.names import RESULT_KINDS, Names
 from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.logs.transport import Log
+from slackwater.runtime.service.owntopics import TopicLostError
+from slackwater.runtime.service.registry import Registry
 
 BUCKET = 100_000
 
@@ -209,6 +212,63 @@ def test_from_the_end_the_last_record_may_be_one_that_does_not_decode() -> None:
     assert seqs_of(follower, len(second)) == [record["seq"] for record in second]
 
 
+STABLE = Names().results("climate", "stable")
+
+
+def watched() -> tuple[MemoryBroker, SeenTopics]:
+    """Return a broker with a registry, and what is seen of its topics."""
+    made, topics = broker(), SeenTopics()
+    made.create_topic(Names().registry)
+    return made, topics
+
+
+def test_a_topic_that_is_made_again_ends_the_following_with_its_name() -> None:
+    (log, topics), (_, first, _) = watched(), root()
+    write(log, first)
+    follow = iter(
+        Follow(
+            Follower(log, "climate", 1, observe=topics), KINDS, False, BestAnswers(), {}
+        )
+    )  # fmt: skip
+    assert [next(follow)["seq"] for _ in first] == list(range(len(first)))
+    topics.look()
+    topics.ids[STABLE] = "another"
+    topics.look()
+    with pytest.raises(TopicLostError, match=f"{STABLE} was deleted and made again"):
+        next(follow)
+    assert topics.is_closed
+
+
+def test_a_topic_that_was_made_again_is_not_followed() -> None:
+    log, topics = watched()
+    Registry(log).publish_topics({STABLE: "recorded"})
+    with pytest.raises(TopicLostError, match=STABLE):
+        Follower(log, "climate", 1, observe=topics)
+
+
+def test_a_hole_in_a_topic_that_was_made_again_is_not_reported_as_a_cut() -> None:
+    (log, topics), (_, first, second) = watched(), root()
+    follower = Follower(log, "climate", 1, observe=topics)
+    write(log, first)
+    assert seqs_of(follower, len(first)) == [record["seq"] for record in first]
+    topics.ids[STABLE] = "another"  # not looked at yet
+    write(log, second[1:])
+    with pytest.raises(TopicLostError, match=STABLE):
+        seqs_of(follower, len(second))
+    assert follower.cuts == []
+
+
+def test_without_an_answer_of_the_broker_a_cut_is_a_cut() -> None:
+    (log, topics), (_, first, second) = watched(), root()
+    follower = Follower(log, "climate", 1, observe=topics)
+    write(log, first)
+    assert seqs_of(follower, len(first)) == [record["seq"] for record in first]
+    topics.is_away = True
+    write(log, second[1:])
+    assert seqs_of(follower, len(second) - 1) == [record["seq"] for record in second[1:]]
+    assert len(follower.cuts) == 1
+
+
 def read_all(log: MemoryBroker, follower: Follower) -> BestAnswers:
     answers = BestAnswers()
     for _ in Follow(follower, KINDS, True, answers, {}):
@@ -389,6 +449,16 @@ def test_an_undo_leaves_of_skipped_windows_that_overlap_what_it_does_not_revoke(
     assert answers.measures.n_tentative_all == 6
 
 
+def test_stable_answers_before_their_end_are_counted() -> None:
+    """``due_at`` is half a second after the end here, so that much is the stream's disorder."""
+    for label, seen_at, early in (("stable", -1_500_001, 1), ("stable", -1_500_000, 0),
+                                  ("tentative", -9_000_000, 0)):  # fmt: skip
+        answers, end = BestAnswers(), 1_000 * BUCKET
+        record = bucket(label, end - BUCKET) | {"due_at": format_time(end + 500_000)}
+        answers.apply(record | {"keys": 0}, seen_at=end + seen_at)
+        assert answers.measures.n_early == early
+
+
 def test_a_run_that_was_passed_over_is_as_late_as_its_first_window() -> None:
     """Its line has the due time of the last one; the others were due a slide apart before it."""
     slide, late = 2 * BUCKET, 7 * BUCKET
@@ -426,6 +496,5 @@ def test_a_gap_can_be_asked_for() -> None:
 
     assert (record["seq"], record["stream"], record["lost"]) == (seq, "room-1", 7)
     assert tables.line(record) == (
-        "gap       1970-01-01 00:16:40        to 1970-01-01 00:16:41, part 0: "
-        "7 readings of room-1 lost"
+        "gap       1970-01-01 00:16:40        to 1970-01-01 00:16:41: 7 readings of room-1 lost"
     )

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slackwater.codec.aggregates import AggregateColumns
 from slackwater.codec.result_batches import Assembler, LazyRows, ResultStream
 from slackwater.codec.results import (
-    AggregateColumns,
     Label,
     ReadingColumns,
     ResultRows,

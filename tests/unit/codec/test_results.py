@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slackwater.codec.aggregates import AGGREGATES, AggregateColumns
+from slackwater.codec.aggregates import figures_of as needed_figures
 from slackwater.codec.delta_records import FIGURES
 from slackwater.codec.results import (
-    AGGREGATES,
-    AggregateColumns,
     ReadingColumns,
     ResultRows,
     encode_boundary,
@@ -29,7 +29,6 @@ from slackwater.codec.results import (
     parse_result,
     parse_time,
 )
-from slackwater.codec.results import figures_of as needed_figures
 from slackwater.model.errors import MalformedRecordError
 
 START = 1_458_031_648_545_000
@@ -317,3 +316,30 @@ def test_stimes_outside_the_calendar_are_written_like_all_times(year_us: int) ->
     )  # fmt: skip
     ((_, value),) = encode_rows(answer)
     assert parse_result(value)["stime"] == format_time(year_us)
+
+
+def test_a_row_names_the_fields_that_overflowed_and_only_such_rows_do() -> None:
+    def columns(*rows: list[list[float]]) -> AggregateColumns:
+        return AggregateColumns(*map(np.array, rows))
+
+    inf, nan = math.inf, math.nan
+    # Key a: the sum of field overflow is not finite. Key b: no values, and one. Key c: squares.
+    figures = columns(
+        [[2.0, 0.0, 2.0], [2.0, 1.0, 2.0]],
+        [[inf, 0.0, 3.0], [3.0, 5.0, 1e200]],
+        [[nan, 0.0, 0.5], [0.5, 0.0, inf]],
+        [[1e308, nan, 1.0], [1.0, 5.0, -1e200]],
+        [[1e308, nan, 2.0], [2.0, 5.0, 2e200]],
+    )
+    complete = answer(
+        keys=("a", "b", "c"), fields=("overflow", '"t%'), figures=figures, lost={"lab": 1}
+    )
+    rows = [json.loads(value) for _, value in encode_rows(complete)]
+    assert [row.get("overflow") for row in rows] == [["overflow"], None, ['"t%']]
+    assert list(rows[0])[-5:] == ["missing", "lost", "overflow", "due_at", "emitted_at"]
+    assert rows[0]["fields"]["overflow"]["sum"] is rows[0]["fields"]["overflow"]["var"] is None
+    assert rows[2]["fields"]['"t%']["var"] is None
+    assert rows[2]["fields"]['"t%']["sum"] == 1e200
+    sums = answer(keys=("a", "b", "c"), fields=("t", "u"), figures=figures, aggregate=("max",))
+    assert all("overflow" not in json.loads(value) for _, value in encode_rows(sums))
+    assert encode_rows(complete, 0, 2) + encode_rows(complete, 2) == encode_rows(complete)

@@ -191,7 +191,7 @@ def test_a_state_record_that_does_not_fit_gives_way_to_an_older_one() -> None:
 
     def fits(state: OrdererState | RootState) -> bool:
         if isinstance(state, OrdererState):
-            return is_within(state, ["room-1"], [8])
+            return is_within(state, [8])
         return state.logs[0].replica < 2
 
     assert read_states(broker, "climate", 1, fits=fits) == {s.fragment: s for s in (ROOT, ORDERER)}

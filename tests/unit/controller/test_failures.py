@@ -62,3 +62,26 @@ async def test_a_state_that_its_receiver_cannot_use_breaks_the_connection(
     stopping.set()
     await running
     store.close()
+
+
+def test_the_end_of_a_controller_with_connections_is_silent(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At Ctrl-C the loop cancels a connection that waits for its first frame."""
+    store = open_store(tmp_path, "a")
+
+    async def runs() -> None:
+        stopping = asyncio.Event()
+        controller = Controller(config(), store, specs_of=lambda _: [])
+        running = asyncio.create_task(controller.run(stopping))
+        address = await controller.started()
+        _, writer = await asyncio.open_connection(*address)
+        async with connect([address]) as client:
+            await client.state()  # so the connection before it has been accepted
+            stopping.set()
+            await running
+        writer.close()
+
+    asyncio.run(runs())
+    store.close()
+    assert [record for record in caplog.records if record.name == "asyncio"] == []

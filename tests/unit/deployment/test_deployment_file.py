@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slackwater.deployment import zones
 from slackwater.deployment.parse import (
     CheckedDeployment,
     check_deployment,
     load_deployment,
     parse_deployment,
 )
+from slackwater.deployment.stored import read_stored, to_text
 from slackwater.model.deployment import (
     CsvSpec,
     FieldSpec,
@@ -150,15 +152,25 @@ def test_defaults() -> None:
         ("  s:\n", f"  {'s' * 64}:\n", "at most 63 characters"),
         ("{column: k}", "{colum: k}", "4: streams.s.key.colum: unknown field; did you mean"),
         ("{column: k}", "{column: k, value: v}", "4: streams.s.key: takes exactly one of"),
-        ("{column: k}", "{}", "4: streams.s.key: takes exactly one of column, field or value"),
+        (
+            "{column: k}",
+            "{}",
+            "4: streams.s.key: takes exactly one of column, columns",
+        ),
         ("{column: k}", "{value: ''}", "4: streams.s.key.value: must not be empty"),
         ("{column: k}", "k", "4: streams.s.key: must be a mapping"),
         ("{column: k}", "{field: k}", "4: streams.s.key: field is for a stream with a topic"),
-        ("unit: s}", "unit: ns}", "5: streams.s.time.unit: must be 's', 'ms', 'us' or 'iso'"),
+        ("unit: s}", "unit: h}", "5: streams.s.time.unit: must be 's', 'ms', 'us', 'ns' or 'iso'"),
+        ("unit: s}", "unit: ns, zone: UTC}", "5: streams.s.time.zone: is for local times, which"),
         (", unit: s}", "}", "5: streams.s.time: takes exactly one of unit or format, has none"),
         ("column: t,", "columns: [t, u],", "5: streams.s.time.unit: several joined columns"),
         ("unit: s}", "format: '%Q'}", "5: streams.s.time.format: '%Q' is not a strptime format"),
         ("unit: s}", "format: '%H:%M'}", "5: streams.s.time.format: '%H:%M' has no year"),
+        (
+            "unit: s}",
+            "format: '%Y-%m-%d %H:%M %Z'}",
+            "none has an offset (CET would be read as UTC); use '%Y-%m-%d %H:%M %z' if",
+        ),
         ("unit: s}", "format: '%Y %Y'}", "5: streams.s.time.format: '%Y %Y' is not a strptime"),
         ("[a, b]", "[a, 1b]", "6: streams.s.fields.1b: '1b' is not a valid name of a field"),
         ("[a, b]", "[a, key]", "6: streams.s.fields.key: a field cannot be called key"),
@@ -168,6 +180,12 @@ def test_defaults() -> None:
         ("[a, b]", "{a: [b]}", "6: streams.s.fields.a: must be text"),
         ("disorder: 1s", "disorder: 1", "7: streams.s.disorder: '1' is not a duration"),
         ("disorder: 1s", "disorder: -1s", "7: streams.s.disorder: '-1s' is not a duration"),
+        (
+            "disorder: 1s",
+            "disorder: 5s\n    ahead: 2s",
+            "8: streams.s.ahead: is below disorder (5s)",
+        ),
+        ("disorder: 1s", "ahead: soon", "7: streams.s.ahead: 'soon' is not a duration"),
         ("disorder: 1s", "expect_every: 0s", "7: streams.s.expect_every: must be longer than 0"),
         ("disorder: 1s", "expect_every: never", "7: streams.s.expect_every: 'never' is not a"),
         ("disorder: 1s", "sporadic: perhaps", "7: streams.s.sporadic: must be true or false"),
@@ -278,8 +296,84 @@ def test_one_mistake_gives_one_message() -> None:
         assert len(found) <= 2, found
 
 
+def test_errors_of_form_hide_no_other_errors_and_cause_no_false_ones() -> None:
+    text = """\
+apiVersion: slackwater/v1
+streams:
+  a:
+    {key: {column: k}, time: {column: t, unit: mss}, fields: [x], expect_every: 5s, sporadic: true}
+  b: {topic: {name: b, formt: json}, key: {field: k}, time: {field: t, unit: ms}, fields: [x]}
+  c: {key: {column: k}, time: {column: t, unit: ms}, fields: [y], disorder: 1}
+  d: {http: {}, key: {field: k}, time: {field: t, unit: ms}, fields: [y], sporadic: perhaps}
+queries:
+  q1: {from: [a, nope], window: {size: 1m, slide: 7x}, aggregate: [cout], bound: 2s}
+  q2: {from: [c], where: z > 1, select: {u: y + v}, window: {size: 1m}, aggregate: [avg], bund: 2s}
+  q3: {from: [c], window: {siz: 1m}, aggregate: [avg], bound: 10ms}
+  q4: {from: [c, d], join: {left: c}, where: left_y > 1, bound: 2s}
+"""
+    assert [error.partition(": ")[2].partition(": ")[0] for error in errors(text)] == [
+        "streams.a.sporadic",
+        "streams.a.time.unit",
+        "streams.b.topic.format",
+        "streams.b.topic.formt",
+        "streams.c.disorder",
+        "streams.d.sporadic",
+        "queries.q1.aggregate[0]",
+        "queries.q1.from[1]",
+        "queries.q1.window.slide",
+        "queries.q2.bound",
+        "queries.q2.bund",
+        "queries.q2.select.u",
+        "queries.q2.where",
+        "queries.q3.bound",
+        "queries.q3.window.siz",
+        "queries.q3.window.size",
+        "queries.q4.join.right",
+        "queries.q4.join.within",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "reported"),
+    [
+        ("from: [rod], where: temprature > 1", ["from[0]", "where"]),
+        ("from: [rod], where: x >", ["from[0]", "where"]),
+        ("from: [rod], select: {u: y + v}", ["from[0]", "select.u"]),
+        ("from: rod, where: v > 1", ["from", "where"]),
+        ("from: [rod, a], join: {left: rod, right: a, within: 1s}, where: y > 1", ["from[0]", "w"]),
+        # A text of another stream, or a name on either side, may be right once `from` is.
+        ("from: [rod], where: state = 'on' AND x > 1", ["from[0]"]),
+        ("from: [rod, a], join: {left: rod, right: a, within: 1s}, where: right_x>1", ["from[0]"]),
+    ],
+)
+def test_expressions_are_checked_beside_an_invalid_source(query: str, reported: list[str]) -> None:
+    stream = "{key: {column: k}, time: {column: t, unit: ms}, fields: [%s]%s}"
+    text = "apiVersion: slackwater/v1\nstreams:\n"
+    text += f"  a: {stream % ('x', ', disorder: 1s')}\n"
+    text += f"  road: {stream % ('y', ', texts: [state]')}\n"
+    text += f"queries:\n  q: {{{query}, bound: 2s}}\n"
+    found = [error.partition("queries.q.")[2].partition(": ")[0] for error in errors(text)]
+    assert len(found) == len(reported)
+    assert all(place.startswith(start) for place, start in zip(found, reported, strict=True)), found
+
+
+def test_names_are_not_checked_while_other_parts_are_invalid() -> None:
+    text = """\
+apiVersion: slackwater/v1
+streams:
+  a: {key: {column: k}, time: {column: t, unit: ms}, fields: 3}
+queries:
+  q: {from: [b], where: '"any name" > 1 AND other = 2', select: {u: x +}, bound: 2s}
+"""
+    assert [error.partition(": ")[2].partition(": ")[0] for error in errors(text)] == [
+        "streams.a.fields",
+        "queries.q.from[0]",
+        "queries.q.select.u",
+    ]
+
+
 def test_all_errors_are_reported_together_in_the_order_of_the_file() -> None:
-    text = FULL.replace("unit: ms", "unit: ns").replace("[Date, Time]", "[]")
+    text = FULL.replace("unit: ms", "unit: h").replace("[Date, Time]", "[]")
     text = text.replace("bound: 2s", "bound: 2x").replace("[road]", "[rod]").replace("v1", "v2")
     found = errors(text)
     lines = [int(message.split(":")[1]) for message in found]
@@ -306,6 +400,26 @@ def test_all_errors_are_reported_together_in_the_order_of_the_file() -> None:
 )
 def test_what_is_not_even_a_mapping(text: str, reported: str) -> None:
     assert any(reported in message for message in errors(text))
+
+
+@pytest.mark.parametrize(
+    ("written", "ahead_s"),
+    [
+        ("disorder: 1s", 60),
+        ("disorder: 5m", 300),
+        ("ahead: 0s\n    disorder: 1s", 0),
+        ("ahead: 1s\n    disorder: 1s", 1),
+        ("ahead: 1h", 3_600),
+    ],
+)
+def test_how_far_a_reading_may_be_ahead(written: str, ahead_s: int) -> None:
+    (stream,) = parse(changed("disorder: 1s", written)).deployment.streams.values()
+    assert stream.ahead_us == ahead_s * 1_000_000
+
+
+def test_with_the_clock_of_the_data_there_is_nothing_to_be_ahead_of() -> None:
+    (error,) = errors(changed("disorder: 1s", "ahead: 1s") + "clock: data\n")
+    assert error.startswith("f.yaml:7: streams.s.ahead: is compared with the clock of the proxy: ")
 
 
 def test_aliases_that_unfold_to_millions_are_refused() -> None:
@@ -374,6 +488,294 @@ streams:
 queries:
   q: {from: [lab], window: {size: 1s}, aggregate: [count], bound: 2s}
 """
+BY_RECORD = """\
+apiVersion: slackwater/v1
+streams:
+  lab:
+    topic: {name: lab-readings, format: json}
+    key: {from: record}
+    time: {from: record}
+    fields: [temperature]
+    expect_every: 5s
+queries:
+  q: {from: [lab], window: {size: 1s}, aggregate: [count], bound: 2s}
+"""
+BY_ARRIVAL = POSTED.replace("field: at, unit: us", "from: arrival")
+MQTT_BY_ARRIVAL = BY_ARRIVAL.replace(
+    "http: {token_file: lab.tokens}", "mqtt: {broker: h, topics: [l/+]}"
+)
+
+
+JOINED = """\
+apiVersion: slackwater/v1
+streams:
+  room:
+    key: {columns: [site, sensor], join: "-"}
+    time: {columns: [date, clock], join: "T", format: "%Y-%m-%dT%H:%M"}
+    fields: [temperature]
+  lab:
+    topic: {name: lab-readings, format: json}
+    key: {fields: [site, meta.sensor]}
+    time: {fields: [date, clock], unit: iso}
+    fields: [temperature]
+    expect_every: 5s
+  home:
+    mqtt: {broker: h, topics: [home/+/+/+]}
+    key: {levels: [2, 4]}
+    time: {from: arrival}
+    fields: [temperature]
+    expect_every: 5s
+  posted:
+    http: {}
+    key: {fields: [site, sensor]}
+    time: {fields: [date, clock], join: "", format: "%Y%m%d%H%M"}
+    fields: [temperature]
+    expect_every: 5s
+queries:
+  q: {from: [room, lab, home, posted], window: {size: 1s}, aggregate: [count], bound: 2s}
+"""
+
+
+def test_keys_and_times_of_several_parts(tmp_path: Path) -> None:
+    d = parse(JOINED).deployment
+    room, lab, home, posted = (d.streams[name] for name in ("room", "lab", "home", "posted"))
+    assert room.key == KeySpec(columns=("site", "sensor"), join="-")
+    assert room.time == TimeSpec(("date", "clock"), format="%Y-%m-%dT%H:%M", join="T")
+    assert lab.key == KeySpec(fields=("site", "meta.sensor"), join="/")
+    assert lab.time == TimeSpec(fields=("date", "clock"), unit="iso", join=" ")
+    assert home.key == KeySpec(levels=(2, 4), join="/")
+    assert posted.key == KeySpec(columns=("site", "sensor"))
+    assert posted.time == TimeSpec(("date", "clock"), format="%Y%m%d%H%M", join="")
+    stored = tmp_path / "d.recorded"
+    stored.write_text(to_text(d))
+    assert read_stored(stored).streams == d.streams
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reported"),
+    [
+        ("[site, sensor], join: '-'", "[site]", "4: streams.room.key.columns: has 1 parts: from 2"),
+        ("[site, sensor], join: '-'", "[a, a]", "4: streams.room.key.columns: a is listed twice"),
+        (
+            "[site, sensor], join: '-'",
+            "site",
+            "4: streams.room.key.columns: must be a list, [a, b]",
+        ),
+        ("join: '-'", "join: ''", "4: streams.room.key.join: must not be empty"),
+        ("join: '-'", "join: ----------------+", "4: streams.room.key.join: has 17 characters, at"),
+        (
+            "join: '-'",
+            "column: a",
+            "4: streams.room.key: takes exactly one of column, columns, fie",
+        ),
+        (
+            "columns: [site, sensor], join: '-'",
+            "column: a, join: x",
+            "4: streams.room.key.join: st",
+        ),
+        (
+            "columns: [site, sensor], join: '-'",
+            "fields: [a, b]",
+            "4: streams.room.key: field is for",
+        ),
+        (
+            "columns: [site, sensor], join: '-'",
+            "levels: [1, 2]",
+            "4: streams.room.key.levels: leve",
+        ),
+        (
+            "join: 'T', format: '%Y-%m-%dT%H:%M'",
+            "unit: ns",
+            "joined columns are",
+        ),
+        ("[site, meta.sensor]", "[site, meta..sensor]", "9: streams.lab.key.fields[1]: "),
+        (
+            "fields: [date, clock], unit: iso",
+            "fields: [a, b], unit: ms",
+            "several joined fields are",
+        ),
+        (
+            "fields: [date, clock], unit: iso",
+            "columns: [a, b], unit: iso",
+            "messages have no column",
+        ),
+        (
+            "fields: [date, clock], unit: iso",
+            "from: record, join: x",
+            "10: streams.lab.time.join: ",
+        ),
+        (
+            "levels: [2, 4]",
+            "levels: [2, 5]",
+            "topics[0]: 'home/+/+/+': matching topics have no level",
+        ),
+        ("levels: [2, 4]", "levels: [2, x]", "15: streams.home.key.levels[1]: 'x' is not a whole"),
+        ("levels: [2, 4]", "levels: [2, 0]", "15: streams.home.key.levels[1]: 0 is out of range"),
+        (
+            "levels: [2, 4]",
+            "columns: [a, b]",
+            "15: streams.home.key: takes exactly one of field, fi",
+        ),
+    ],
+)
+def test_what_is_wrong_with_several_parts(old: str, new: str, reported: str) -> None:
+    text = JOINED.replace('"', "'")
+    assert text.count(old) == 1
+    assert any(
+        f"f.yaml:{reported}" in error or reported in error
+        for error in errors(text.replace(old, new))
+    )
+
+
+def test_keys_and_times_of_what_carries_a_reading(tmp_path: Path) -> None:
+    d = parse(BY_RECORD).deployment
+    lab = d.streams["lab"]
+    assert (lab.key, lab.time) == (KeySpec(from_="record"), TimeSpec(from_="record"))
+    stored = tmp_path / "d.recorded"
+    stored.write_text(to_text(d))
+    assert read_stored(stored).streams == d.streams
+    for text in (BY_ARRIVAL, MQTT_BY_ARRIVAL):
+        assert parse(text).deployment.streams["lab"].time == TimeSpec(from_="arrival")
+        sporadic = text.replace("expect_every: 5s", "sporadic: true")
+        checked = parse(sporadic)
+        assert checked.deployment.streams["lab"].expect_every_us is None
+        assert checked.warnings == (), "no reading is late, and disorder is refused"
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "reported"),
+    [
+        (
+            BY_RECORD,
+            "time: {from: record}",
+            "time: {from: producer}",
+            "time.from: must be 'record'",
+        ),
+        (
+            BY_RECORD,
+            "time: {from: record}",
+            "time: {from: arrival}",
+            "time.from: is for a stream with",
+        ),
+        (
+            BY_RECORD,
+            "time: {from: record}",
+            "time: {from: record, unit: ms}",
+            "time.unit: is for tim",
+        ),
+        (
+            BY_RECORD,
+            "time: {from: record}",
+            "time: {from: record, zone: UTC}",
+            "time.zone: is for ti",
+        ),
+        (
+            BY_RECORD,
+            "time: {from: record}",
+            "time: {from: record, field: at}",
+            "time: takes exactly",
+        ),
+        (
+            BY_RECORD,
+            "key: {from: record}",
+            "key: {from: record, value: v}",
+            "key: takes exactly one",
+        ),
+        (BY_RECORD, "key: {from: record}", "key: {from: arrival}", "key.from: must be 'record'"),
+        (
+            BY_ARRIVAL,
+            "from: arrival",
+            "from: record",
+            "time.from: is the time of a Kafka record, whi",
+        ),
+        (
+            BY_ARRIVAL,
+            "field: mote",
+            "from: record",
+            "key.from: is the key of a Kafka record, which",
+        ),
+        (
+            BY_ARRIVAL,
+            "expect_every: 5s",
+            "expect_every: 5s\n    disorder: 1s",
+            "disorder: is for times",
+        ),
+        (BY_ARRIVAL, "streams:", "clock: data\nstreams:", "time.from: needs clock: wall"),
+        (MQTT_BY_ARRIVAL, "from: arrival", "from: record", "the time of arrival is from: arrival"),
+        (
+            SMALL,
+            "column: t, unit: s",
+            "from: arrival",
+            "s.time.from: is for a stream with mqtt or ht",
+        ),
+        (SMALL, "column: t, unit: s", "from: record", "s.time.from: is the time of a Kafka record"),
+        (SMALL, "column: k", "from: record", "s.key.from: is the key of a Kafka record"),
+    ],
+)
+def test_what_is_wrong_with_a_key_or_time_from_elsewhere(
+    text: str, old: str, new: str, reported: str
+) -> None:
+    assert text.count(old) == 1
+    (error,) = errors(text.replace(old, new))
+    assert re.match(r"f\.yaml:\d+: streams\.", error)
+    assert reported in error
+
+
+LOCAL = SMALL.replace("unit: s", "unit: iso, zone: Europe/Berlin, fold: second")
+
+
+def test_local_times_have_a_zone(tmp_path: Path) -> None:
+    d = parse(LOCAL).deployment
+    time = TimeSpec(("t",), unit="iso", zone="Europe/Berlin", fold="second")
+    assert d.streams["s"].time == time
+    without_fold = parse(LOCAL.replace(", fold: second", "")).deployment
+    assert without_fold.streams["s"].time.fold == "refuse"
+    posted = POSTED.replace("unit: us", "format: '%Y-%m-%d', zone: America/New_York")
+    assert parse(posted).deployment.streams["lab"].time.zone == "America/New_York"
+    stored = tmp_path / "d.recorded"
+    stored.write_text(to_text(d))
+    assert read_stored(stored).streams == d.streams
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reported"),
+    [
+        ("Europe/Berlin", "Europe/Berln", "'Europe/Berln' is not the name of a time zone, as in"),
+        ("Europe/Berlin", "Europe/Berln", "; did you mean 'Europe/Berlin'?"),
+        ("Europe/Berlin", "berlin", "; did you mean 'Europe/Berlin'?"),
+        ("Europe/Berlin", "new york", "; did you mean 'America/New_York'?"),
+        ("Europe/Berlin", "+01:00", "'+01:00' is not the name of a time zone"),
+        ("Europe/Berlin", "localtime", "'localtime' is not the name of a time zone"),
+        ("Europe/Berlin", "../etc/passwd", "is not the name of a time zone"),
+        ("zone: Europe/Berlin", "zone: ''", "must not be empty"),
+        ("unit: iso", "unit: ms", "is for local times, which are texts: unit: ms counts from 1970"),
+        ("unit: iso", "format: '%Y %z'", "is for local times: %z in '%Y %z' is the offset of each"),
+    ],
+)
+def test_what_is_wrong_with_a_zone(old: str, new: str, reported: str) -> None:
+    assert LOCAL.count(old) == 1
+    (error,) = errors(LOCAL.replace(old, new))
+    assert error.startswith("f.yaml:5: streams.s.time.zone: ")
+    assert reported in error
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reported"),
+    [
+        ("fold: second", "fold: third", "fold: must be 'first', 'second' or 'refuse', not 'third'"),
+        (" zone: Europe/Berlin,", "", "fold: is for local times, of which an hour occurs twice"),
+    ],
+)
+def test_what_is_wrong_with_a_fold(old: str, new: str, reported: str) -> None:
+    assert LOCAL.count(old) == 1
+    (error,) = errors(LOCAL.replace(old, new))
+    assert error.startswith(f"f.yaml:5: streams.s.time.{reported}")
+
+
+def test_a_machine_without_zones_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zones, "zone_names", frozenset)
+    (error,) = errors(LOCAL)
+    assert error.endswith("this machine has no time zones: install the package tzdata")
 
 
 def test_a_stream_that_is_posted() -> None:

@@ -117,7 +117,7 @@ def test_a_silence_must_be_declared() -> None:
 
 
 def test_readings_in_messages_have_no_columns() -> None:
-    assert "takes exactly one of field, level or value" in error(key="{column: k}")
+    assert "takes exactly one of field, fields, level, levels or value" in error(key="{column: k}")
 
 
 def test_a_level_needs_a_topic_with_levels() -> None:
@@ -145,4 +145,4 @@ def test_no_file_is_ingested_into_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ingest, "read_run", lambda _: SimpleNamespace(deployment="d.yaml"))
     monkeypatch.setattr(ingest, "is_running", lambda _: True)
     with pytest.raises(UsageError, match="lab is fed by MQTT broker h:1883: publish there"):
-        ingest.run_ingest(tmp_path, "lab", tmp_path / "a.csv", tmp_path / "d.yaml", None, True)
+        ingest.run_ingest(tmp_path, {"lab": tmp_path / "a.csv"}, tmp_path / "d.yaml", None, True)

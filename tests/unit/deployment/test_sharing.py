@@ -332,11 +332,15 @@ def test_the_registrar_waits_for_the_proxies_and_then_registers_ready_or_not(
         return []
 
     registration = SimpleNamespace(
-        publish_clock=lambda: None, missing=lambda: ["minute"], register=register
+        publish_clock=lambda: None,
+        missing=lambda: ["minute"],
+        register=register,
+        as_registered=lambda: SimpleNamespace(queries=["minute"]),
     )
     listener = SimpleNamespace(wait_for=wait_for)
-    asyncio.run(app.register(*cast(Any, (registration, listener, ["proxy/lab"]))))
-    assert done == [app.PROXIES_READY_S_MAX, ["minute"]]
+    begins = SimpleNamespace(register=done.append)
+    asyncio.run(app.register(*cast(Any, (registration, listener, ["proxy/lab"], begins))))
+    assert done == [app.PROXIES_READY_S_MAX, ["minute"], ["minute"]]
 
 
 def test_a_query_that_is_not_in_the_file_is_its_own_reader() -> None:

@@ -183,8 +183,8 @@ def test_where_the_clock_follows_the_data_a_run_has_one_normal_time() -> None:
 
 
 def test_heartbeats_tell_states_lag_and_quarantine() -> None:
-    proxy = replace(BEAT, process="proxy/s", states={}, detail={"late": 4})
-    second = replace(proxy, process="proxy/s.1", detail={"late": 3})
+    proxy = replace(BEAT, process="proxy/s", states={}, detail={"late": 4, "not_finite": 2})
+    second = replace(proxy, process="proxy/s.1", detail={"late": 3, "not_finite": 5})
     beats = {"root/q.0": BEAT, "proxy/s": proxy, "proxy/s.1": second}
     ages = {"root/q.0": 100.0, "proxy/s": 5_000.0, "proxy/s.1": 100.0}
     found = {
@@ -200,6 +200,26 @@ def test_heartbeats_tell_states_lag_and_quarantine() -> None:
     assert found["slackwater_output_state", "root/q.0", output, "UP_FAILURE"] == 0
     assert found["slackwater_lag_seconds", "root/q.0", "stable"] == 2
     assert found["slackwater_quarantined_readings", "s", "late"] == 4 + 3
+    assert found["slackwater_not_finite_values", "s"] == 2 + 5
+
+
+def test_heartbeats_tell_the_share_of_fields_and_the_clocks_of_devices() -> None:
+    detail = {"offered": 200, "has.t": 200, "has.h": 0, "there.humidity": 1, "offset_ms.a": 7_200}
+    first = replace(BEAT, process="proxy/s", states={}, detail=detail)
+    second = replace(first, process="proxy/s.1", detail={"offered": 200, "has.t": 100, "has.h": 0})
+    silent = replace(first, process="proxy/r", detail={"offered": 0, "has.t": 0, "offset_ms.b": 1})
+    beats = {beat.process: beat for beat in (first, second, silent)}
+    found = {
+        (sample.name, *sample.labels.values()): sample.value
+        for metric in heartbeat_metrics(beats, dict.fromkeys(beats, 100.0) | {"proxy/r": 9e9}, None)
+        for sample in metric.samples
+        if sample.name in {"slackwater_field_share", "slackwater_device_offset_seconds"}
+    }
+    assert found == {
+        ("slackwater_field_share", "s", "t"): 0.75,
+        ("slackwater_field_share", "s", "h"): 0.0,
+        ("slackwater_device_offset_seconds", "proxy/s", "a"): 7.2,
+    }
 
 
 def test_heartbeats_tell_cpu_commits_and_who_is_missing() -> None:

@@ -23,8 +23,7 @@ def read(present: Deployment, registered: Deployment | None) -> list[SourceInput
     """What p reads, if its processes have one deployment and were registered with another one."""
     of_q = QueryDefinition("q", 0, 7_200_000, 250_000, Q)
     known: Any = SimpleNamespace(query={"q": of_q}.__getitem__)
-    transport: Any = None  # only streams are looked for in Kafka
-    return list(inputs(present, READER.sources, known, transport, registered))
+    return list(inputs(present, READER.sources, known, registered))
 
 
 def with_reader(**queries: object) -> Deployment:

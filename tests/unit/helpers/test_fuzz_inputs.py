@@ -8,7 +8,13 @@ from tests.fuzz.run import SIZE, Kind, examples, slices
 
 @pytest.mark.parametrize(
     ("kind", "messages"),
-    [("json", 100_000), ("near", 100_000), ("columns", 20_000), ("csv", 20_000)],
+    [
+        ("json", 100_000),
+        ("near", 100_000),
+        ("columns", 20_000),
+        ("arrays", 20_000),
+        ("csv", 20_000),
+    ],
 )
 def test_whatever_is_sent_is_read_once_or_malformed_and_ends_nothing(
     kind: Kind, messages: int
@@ -22,7 +28,13 @@ def test_whatever_is_sent_is_read_once_or_malformed_and_ends_nothing(
 @pytest.mark.timeout(8 * 3_600)
 @pytest.mark.parametrize(
     ("kind", "messages"),
-    [("json", 10_000_000), ("near", 10_000_000), ("columns", 1_000_000), ("csv", 1_000_000)],
+    [
+        ("json", 10_000_000),
+        ("near", 10_000_000),
+        ("columns", 1_000_000),
+        ("arrays", 1_000_000),
+        ("csv", 1_000_000),
+    ],
 )
 def test_fuzz_in_full(kind: Kind, messages: int) -> None:
     found = []

@@ -19,9 +19,10 @@ from tests.paper.stage import MS, Settings, Source
 from tests.waiting import WAIT_S_MAX, eventually
 
 from slackwater.codec import encode_source
+from slackwater.codec.aggregates import AggregateColumns
 from slackwater.codec.ordered_records import decode_ordered
 from slackwater.codec.result_batches import ResultStream
-from slackwater.codec.results import AggregateColumns, ResultRows, encode_boundary, encode_rows
+from slackwater.codec.results import ResultRows, encode_boundary, encode_rows
 from slackwater.host.app import commands_of
 from slackwater.host.host import IN_FLIGHT_BYTES_MAX, PREFETCH_KIB_MAX, Host, HostShared, in_thread
 from slackwater.model.errors import EnvironmentProblem, HeldTooMuchError
@@ -522,9 +523,24 @@ async def test_one_that_keeps_too_much_is_built_anew_alone_and_tells_how_much_it
         assert (leaked.lives, well.lives) == (2, 1)
 
 
+class NoWait:
+    """The wait of a thread that always has its core."""
+
+    def used_us(self) -> int:
+        return 0
+
+    def waited_us(self) -> int:
+        return 0
+
+
 def sleeping(world: World, fragment: str) -> list[int]:
-    """Each step takes 200 ms; return the times at which steps ended."""
+    """Each step takes 200 ms; return the times at which steps ended.
+
+    These 200 ms pass on the world's clock alone. The host subtracts from a turn what its thread has
+    waited for a core, up to the turn's length: the real waits of earlier turns, on a busy machine.
+    """
     ended: list[int] = []
+    world.host.driver._wait = cast(Any, NoWait())
 
     def spoil(session: OrdererSession) -> None:
         if session.fragment == fragment:

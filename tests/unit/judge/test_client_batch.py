@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.judge.batch import compute, compute_all, end_boundary, windows_of
+from slackwater.judge.calendars import judged_windows
 from slackwater.judge.oracle import evaluate
-from slackwater.judge.readings import parse_time, read_stream
+from slackwater.judge.readers.cells import Unusable, time_in
+from slackwater.judge.readers.files import read_stream
 from slackwater.model.deployment import (
     CsvSpec,
     FieldSpec,
@@ -94,7 +96,7 @@ def test_sliding_windows_hold_a_reading_several_times(tmp_path: Path) -> None:
 )
 def test_a_window_holds_what_lies_in_it(stime: int, size: int, slides: int) -> None:
     slide = max(1, size // slides)
-    starts = list(windows_of(stime, size, slide))
+    starts = list(windows_of(stime, judged_windows(WindowSpec(size, slide))))
     assert all(s % slide == 0 and s <= stime < s + size for s in starts)
     assert len(starts) in {size // slide, size // slide + 1}
 
@@ -159,7 +161,10 @@ def test_a_column_that_the_header_lacks_names_file_and_column(tmp_path: Path) ->
     ],
 )
 def test_times(spec: TimeSpec, text: str, us: int | None) -> None:
-    assert parse_time(spec, text) == us
+    try:
+        assert time_in(spec, text) == us
+    except Unusable:
+        assert us is None
 
 
 @pytest.mark.parametrize(

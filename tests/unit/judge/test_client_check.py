@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.histories import Root, batch, expectations
 
 from slackwater.codec.results import format_time
-from slackwater.judge.batch import ExactAggregates
+from slackwater.judge.batch import ExactAggregates, exact_aggregates
 from slackwater.judge.check import Checker, Disturbance, Verdict, compare, to_us
 from slackwater.judge.latency import latencies
 
@@ -61,7 +61,7 @@ def test_a_faultless_history_passes() -> None:
 def test_whatever_a_faultless_root_does_passes(steps: list[tuple[str, int]]) -> None:
     agreed = expectations()
     root = Root(agreed, CELLS)
-    behind = agreed.first + agreed.windows * agreed.slide
+    behind = agreed.first + agreed.windows * agreed.window.slide_us
     for step, windows in steps:
         if step == "tentative":
             root.tentative(min(windows, (behind - root.answered_to) // S), ["room-1"])
@@ -140,6 +140,11 @@ def early(records: list[dict[str, Any]]) -> None:
     records[at]["emitted_at"] = records[0]["emitted_at"]
 
 
+def stable_future(records: list[dict[str, Any]]) -> None:
+    at = index(records, kind="boundary", label="stable")
+    records[at]["emitted_at"] = format_time(to_us(records[at]["emitted_at"]) - 10_000)
+
+
 def second_tentative(records: list[dict[str, Any]]) -> None:
     at = index(records, kind="boundary", label="tentative")
     records.insert(at, copy.deepcopy(records[at]) | {"keys": 2})
@@ -176,6 +181,7 @@ def out_of_key_order(records: list[dict[str, Any]]) -> None:
         (unknown_key, "lost"),
         (mislabelled, "wrong"),
         (early, "wrong"),
+        (stable_future, "wrong"),
         (second_tentative, "doubled"),
         (missing_when_stable, "wrong"),
         (wrong_keys, "wrong"),
@@ -188,6 +194,17 @@ def test_each_fault_is_found(fault: Any, kind: str) -> None:
     verdict = judge(renumbered(records))
     assert not verdict.ok
     assert getattr(verdict, kind) > 0, verdict.findings
+
+
+def test_a_window_is_stable_before_its_end_where_the_inputs_have_ended() -> None:
+    records = history()
+    records[-1]["emitted_at"] = format_time(to_us(records[-1]["emitted_at"]) - S)
+    ended = expectations(last_reading=1_008 * S)
+    for allowed, wrong in ((ended, 0), (expectations(early=S), 0), (expectations(), 1)):
+        checker = Checker(allowed, CELLS)
+        for record in records:
+            checker.feed(record)
+        assert checker.finish().wrong == wrong, checker.verdict.findings
 
 
 def skipping() -> list[dict[str, Any]]:
@@ -306,3 +323,58 @@ def test_rounding_is_no_difference_and_more_is(offset: float) -> None:
     assert compare({"x": figures}, {"x": given | {"var": 30.1}}, ["var"]) is not None
     assert compare({"x": figures}, {"x": given | {"sum": None}}, ["sum"]) is not None
     assert compare({"x": figures}, {"y": given}, ["sum"]) is not None
+
+
+def of(*values: float) -> ExactAggregates:
+    """Return the exact aggregates of these readings of one stream."""
+    return exact_aggregates([(("s",), value) for value in values], 0.0)
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=20))
+def test_an_exact_average_lies_between_the_extremes(values: list[float]) -> None:
+    found = of(*values)
+    average = found.get("avg")
+    if average is None:
+        assert found.get("sum") is None
+    else:
+        assert min(values) <= average <= max(values)
+
+
+def test_a_sum_beyond_doubles_is_null_and_its_neighbours_are_not() -> None:
+    found = of(1.5e308, 1.5e308)
+    assert [found.get(name) for name in ("count", "sum", "avg", "max", "var", "stddev")] == [
+        2, None, None, 1.5e308, None, None,
+    ]  # fmt: skip
+    assert of(-1.5e308, -1.5e308).get("sum") is None
+    assert of(-1.5e308, 1.5e308).get("range") is None
+    squares = of(1e200, 2e200)
+    assert (squares.get("sum"), squares.get("var")) == (3e200, None)
+    # A partial sum is beyond doubles, the sum is not.
+    assert of(1e308, 1e308, -1e308).get("sum") == 1e308
+
+
+def test_a_null_is_right_only_where_the_figure_may_overflow() -> None:
+    found = {"x": of(1e308, 1e308, -1e308)}
+    names = ["count", "sum", "avg", "var"]
+    null = {"count": 3, "sum": None, "avg": None, "var": None}
+    assert compare(found, {"x": null}, names, ["x"]) is None
+    assert compare({"x": of(1.0, 2.0, 3.0)}, {"x": null}, names) == "x.sum is None, not 6.0"
+    unnamed = "x has nulls for values in ['sum', 'avg', 'var'], overflow names []"
+    assert compare(found, {"x": null}, names) == unnamed
+    there = {"x": of(1.0, 2.0)}
+    right = {"count": 2, "sum": 3.0, "avg": 1.5, "var": 0.5}
+    unfounded = "x has nulls for values in [], overflow names ['x']"
+    assert compare(there, {"x": right}, names, ["x"]) == unfounded
+    assert compare(there, {"x": right}, names, ["y"]) == "overflow of ['y'], fields ['x']"
+    assert compare({"x": of(1.0)}, {"x": {"count": 1, "sum": 1.0, "avg": 1.0}}, names) is None
+    overflowed = {"x": of(1.5e308, 1.5e308)}
+    given_ = {"count": 2, "sum": 1.7e308, "avg": None, "var": None}
+    assert compare(overflowed, {"x": given_}, names) == "x.sum is 1.7e+308, not None"
+
+
+def test_an_average_outside_of_the_extremes_beside_it_is_wrong() -> None:
+    found = {"x": of(0.1, 0.1, 0.1)}
+    given_ = {"avg": 0.10000000000000002, "min": 0.1, "max": 0.1}
+    assert compare(found, {"x": given_ | {"avg": 0.1}}, list(given_)) is None
+    wrong = compare(found, {"x": given_}, list(given_))
+    assert wrong == "x.avg is 0.10000000000000002, outside of 0.1 to 0.1"

@@ -44,12 +44,14 @@ class Rows(Root):
                 kind=label,
                 epoch=epoch,
                 window_start=format_time(start),
-                window_end=format_time(start + self.expectations.size),
+                window_end=format_time(start + self.expectations.window.size_us),
                 stime=format_time(row.stime),
                 key=row.key,
                 fields=dict(row.fields),
                 missing=sorted(lacking),
-                due_at=format_time(int(self.expectations.due(start + self.expectations.size))),
+                due_at=format_time(
+                    int(self.expectations.due(start + self.expectations.window.size_us))
+                ),
             )
         self._boundary(start, label, epoch, lacking, len(rows), 1)
 

@@ -6,12 +6,13 @@ import json
 from dataclasses import replace
 
 import pytest
+from tests import definitions
 from tests.unit.node.test_admission import ONE, STREAMS, THREE, TWO, parsed
 
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import UsageError
 from slackwater.model.names import Names
-from slackwater.node.admission import why_refused_on_nodes
+from slackwater.node.admission import why_refused_of_client, why_refused_on_nodes
 from slackwater.node.applied import AppliedQuery, to_text
 from slackwater.node.recorded import (
     REGISTRATION,
@@ -255,6 +256,24 @@ def test_a_query_brings_its_streams() -> None:
 def test_what_does_not_fit_the_record_is_refused(operation: Operation, text: str) -> None:
     state = recorded(apply("one", ONE), apply("two", ONE, TWO))
     assert text in why_refused_on_nodes(operation, state)
+
+
+def test_streams_of_files_are_refused_since_nothing_can_feed_them_on_nodes() -> None:
+    refusal = why_refused_of_client(apply("one", ONE), ControlState())
+    assert refusal.startswith("query one reads a, b from files, which `slackwater ingest`")
+    assert why_refused_of_client(definitions.apply("q"), ControlState()) == ""
+
+
+def test_a_move_names_a_fragment_that_is_there_and_a_node_that_takes_it() -> None:
+    joined = (JoinNode("n1", 9), JoinNode("n2", 9), DrainNode("n1"))
+    state = recorded(definitions.apply("q"), *joined)
+    there = "orderer/q.0.a, orderer/q.0.b, registration/q, root/q.0"
+    refusal = why_refused_of_client(MoveFragment("q", "root.9", "n2"), state)
+    assert refusal == f"there is no root/q.9; there are: {there}"
+    refusal = why_refused_of_client(MoveFragment("q", "root.0", "n1"), state)
+    assert refusal.startswith("node n1 is draining, and takes no fragments until it is started")
+    assert why_refused_of_client(MoveFragment("q", "root.0", "n2"), state) == ""
+    assert why_refused_of_client(MoveFragment("other", "root.0", "n2"), state) == ""
 
 
 def test_another_prefix_is_refused() -> None:

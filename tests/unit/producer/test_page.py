@@ -7,7 +7,9 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import MagicMock
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.http_site import TOKEN, Site, opened
@@ -15,8 +17,14 @@ from tests.ports import free_port
 from tests.unit.proxy.test_pushed import PushWorld, reading
 
 import slackwater
+from slackwater.deployment.parse import load_deployment
+from slackwater.producer.batches import as_table, encoded, pieces_of
+from slackwater.proxy.http.bodies import reader_for
+from slackwater.proxy.http.tables import ARROW
+from slackwater.proxy.requests import BodyContent
 
 PAGE = Path(__file__).parents[3] / "docs/howto/send-from-python.md"
+HTTP_PAGE = PAGE.with_name("send-over-http.md")
 SUBSTITUTES = {
     '"room-1"': '"guarded"',
     '"temperature"': '"t"',
@@ -54,6 +62,31 @@ def test_the_first_block_prints_what_the_page_says(
     assert [stime for _, stime, _ in site.world.readings()] == [1000, 1001, 1002]
 
 
+def test_the_first_block_sends_to_the_stream_that_the_page_of_http_declares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That stream has two fields; the block sends one of them."""
+    (declared,) = re.findall(r"```yaml\n(.*?)```", HTTP_PAGE.read_text(), re.DOTALL)
+    (tmp_path / "rooms.yaml").write_text(declared)
+    spec = load_deployment(tmp_path / "rooms.yaml").streams["room-1"]
+    read = reader_for(spec, ARROW, 0)
+    assert read is not None
+    sent: list[BodyContent] = []
+    made = MagicMock()
+    made.__enter__.return_value.send = lambda one: sent.append(
+        read(encoded(as_table(pieces_of(one))))
+    )
+    monkeypatch.setattr(slackwater, "Producer", lambda *_, **__: made)
+    text = block("import numpy as np")
+    for name, substitute in SUBSTITUTES.items():
+        text = text.replace(substitute, name)
+    exec(text, {})
+    assert [len(one.parsed.stimes) for one in sent] == [2, 1]
+    temperatures, humidities = zip(*(one.parsed.values for one in sent), strict=True)
+    assert [value for column in temperatures for value in column] == [20.5, 20.6, 21.0]
+    assert all(np.isnan(column).all() for column in humidities)
+
+
 def test_a_sender_that_is_started_again_continues_at_its_position(site: Site) -> None:
     archive = Path("archive")
     archive.mkdir()
@@ -72,3 +105,14 @@ def test_readings_with_an_id_count_once(site: Site) -> None:
         with slackwater.Producer("guarded", token_file="room-1.tokens") as producer:
             exec(text, {"producer": producer, "table": table})
     assert len(site.world.readings()) == 2
+
+
+def test_the_request_on_the_page_of_http_has_the_response_of_the_page(site: Site) -> None:
+    page = HTTP_PAGE.read_text()
+    (body, *_) = re.findall(r"-d '(\[.*\])'", page)
+    body = body.replace("'$(date +%s%3N)'", "1000").replace('"temperature"', '"t"')
+    (response, *_) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+
+    status, found = site.post(body.encode(), {"Authorization": f"Bearer {TOKEN}"}, stream="guarded")
+
+    assert (status, found) == (200, json.loads(response) | {"stream": "guarded"})

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.http_site import TOKEN, Site, opened
 from tests.ports import free_port
-from tests.unit.proxy.test_pushed import PushWorld, reading
+from tests.unit.proxy.test_pushed import POSTED, PushWorld, reading
 
 import slackwater
 from slackwater.producer import Producer, ProducerError
@@ -28,11 +29,13 @@ from slackwater.producer.sink import Delivery, TryAgain
 from slackwater.producer.state import SenderState
 
 ROOT = Path(__file__).parents[3]
+AHEAD = replace(POSTED, ahead_us=3_600_000_000)
+"""The clock of the world stands still; what is sent may be far ahead of it."""
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    with opened(PushWorld(tmp_path / "site"), free_port(), tmp_path) as made:
+    with opened(PushWorld(tmp_path / "site", AHEAD), free_port(), tmp_path) as made:
         yield made
 
 
@@ -195,7 +198,7 @@ def test_a_proxy_that_is_away_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BACK_OFF_S_MAX", 0.2)
-    world, port = PushWorld(tmp_path / "site"), free_port()
+    world, port = PushWorld(tmp_path / "site", AHEAD), free_port()
     sender = slackwater.Producer("room", url=f"http://127.0.0.1:{port}", batch_readings=10)
     sender.send(columns(1000, 30))
     with pytest.raises(TimeoutError, match="readings are not acknowledged"):

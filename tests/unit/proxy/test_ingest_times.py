@@ -41,7 +41,7 @@ def test_a_wrong_year_is_quarantined_and_holds_nothing_back(
     times = [*TIMES[:at], *[YEAR_9999_S] * leaps, *TIMES[at:]]
     values = taken_in(world, times)
     assert values == [float(i) for i in range(len(times)) if not at <= i < at + leaps]
-    assert world.counts() == {"future": leaps}
+    assert world.counts() == {"ahead": leaps}
     first = world.readings()[0][1]
     assert [stime - first for _, stime, _ in world.readings()] == [t - TIMES[0] for t in TIMES]
     assert [p.name for p in inbox_of(tmp_path / "a", "room").iterdir()] == ["job.done"]

@@ -111,7 +111,7 @@ def test_a_message_behind_a_nul_is_not_lost() -> None:
     assert [(bad.index, bad.detail) for bad in parsed.bad] == [(0, "not JSON")]
 
 
-@pytest.mark.parametrize("note", ["NaN", "-Infinity"])
+@pytest.mark.parametrize("note", ["nano", "--Infinity", "+NaN", "infinit", "Nan,NaN", "1nan"])
 def test_what_is_no_json_is_none_also_where_nobody_looks(note: str) -> None:
     message = b'{"mote":"m","at":5,"t":1,"note":%s}' % note.encode()
     parsed = JsonReader(SPEC).parse([GOOD] * 20 + [message])

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater.judge.readings import read_stream
+from slackwater.judge.readers.files import read_stream
 from slackwater.model.deployment import CsvSpec, FieldSpec, KeySpec, StreamSpec, TimeSpec
 from slackwater.model.errors import DeploymentError
 from slackwater.proxy.columns import key_chars_max
 from slackwater.proxy.csvfile import CsvFile, CsvPiece
+from slackwater.proxy.csvtext import read_rows
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -290,7 +291,7 @@ def test_utf16_is_refused_with_the_command_that_converts(tmp_path: Path, encodin
 
 def test_latin_1_is_reported_where_it_matters(tmp_path: Path) -> None:
     """Two keys would become equal if their letters were replaced."""
-    lines = "ts,k,a,b\n1,Zürich,1,1\n2,Zärich,1,1\n3,n,1,1,°C\n"
+    lines = "ts,k,a,b,c\n1,Zürich,1,1\n2,Zärich,1,1\n3,n,1,1,°C\n"
     pieces = check(SMALL, write(tmp_path / "x.csv", lines.encode("latin-1")))
     assert [m.detail for p in pieces for m in p.malformed] == ["key is not UTF-8"] * 2
     assert [row[1] for row in rows_of(pieces)] == ["n"]
@@ -311,3 +312,10 @@ def test_a_damaged_archive_is_one_sentence_for_the_oracle_too(tmp_path: Path, da
     for read in (lambda: list(CsvFile(SMALL, path).pieces()), lambda: read_stream(SMALL, path)):
         with pytest.raises(DeploymentError, match=r"stream small: .*x\.csv\.gz is damaged: "):
             read()
+
+
+def test_a_header_in_quotes_costs_no_more_than_itself() -> None:
+    data = b'\n"a","b\nc"\n' + b"1,2\n" * 50_000
+    found = read_rows(data, 1, ",", last=True, rows_max=1)
+    assert [row.cells for row in found.rows] == [["a", "b\nc"]]
+    assert (found.rows[0].line, found.rows[0].after, found.end) == (2, 4, 4)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.proxy_world import DataClock, S, World, grids
+from tests.proxy_world import SPEC, DataClock, S, World, grids, replace
 
 from slackwater.codec import encode_source
 from slackwater.model.deployment import WindowSpec
@@ -19,9 +19,12 @@ from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
 from slackwater.primitives.windows import Grid
 from slackwater.proxy.quarantine import Quarantine
-from slackwater.proxy.sensors import hand_over, inbox_of
+from slackwater.proxy.sensors import hand_over, hand_over_end, inbox_of, job_from
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.spool import PushBackError, Spool, Spooled
+
+AHEAD = replace(SPEC, ahead_us=86_400 * S)
+"""A stream whose files may be ahead of the clock by a day."""
 
 
 def record(first: int, readings: int = 10) -> SourceRecord:
@@ -171,8 +174,22 @@ def test_killed_between_any_two_steps_nothing_is_lost_or_doubled(
     world.check()
 
 
-def test_without_kafka_the_spool_fills_and_the_file_waits(tmp_path: Path) -> None:
+def test_a_shared_start_shifts_a_file_by_what_others_are_shifted_too(tmp_path: Path) -> None:
     world = World(tmp_path)
+    start_us = world.now_us + 500_000
+    ingest(world, as_now=True, event_us=1_090_000_000, wall_us=start_us)
+    world.run(world.sensors(), 60)
+    shifted = [stime for _, stime, _ in world.readings()]
+    # The first reading is 10 s after the time that is the start.
+    assert shifted == [start_us / S + t - 1_090 for t in TIMES]
+    bad = tmp_path / "bad.json"
+    bad.write_text('{"file": "a", "event_us": 1}')
+    with pytest.raises(ValueError, match="not two whole numbers"):
+        job_from(bad)
+
+
+def test_without_kafka_the_spool_fills_and_the_file_waits(tmp_path: Path) -> None:
+    world = World(tmp_path, spec=AHEAD)
     path = world.file([f"n,{1100 + i},{i}" for i in range(50_000)])
     proxy = world.sensors(spool_bytes_max=600_000)
     inbox = inbox_of(tmp_path / "a", "room")
@@ -188,7 +205,7 @@ def test_without_kafka_the_spool_fills_and_the_file_waits(tmp_path: Path) -> Non
 
 
 def test_a_job_that_cannot_be_done_is_refused_and_the_next_one_runs(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = World(tmp_path, spec=AHEAD)
     proxy = world.sensors()
     inbox = inbox_of(tmp_path / "a", "room")
     (inbox / "a.json").write_text('{"file": "/nowhere.csv"}')
@@ -223,6 +240,49 @@ def test_with_clock_data_a_file_goes_as_fast_as_it_can_and_ends_its_last_window(
     world.check()
 
 
+def test_a_history_that_ends_before_its_queries_are_known_ends_their_last_window(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, DataClock(), clock="data")
+    ingest(world)
+    proxy = world.sensors()
+    world.run(proxy, 2)
+    assert world.boundary_s() == max(TIMES)
+    grids(proxy, Grid(S, WindowSpec(60 * S, 60 * S)))
+    world.run(proxy, 2)
+    assert world.boundary_s() == 1140
+    world.check()
+
+
+def test_a_history_ends_where_it_is_told_to_after_its_file(tmp_path: Path) -> None:
+    """Another stream's history is longer (``slackwater backfill``)."""
+    world = World(tmp_path, DataClock(), clock="data")
+    world.ingest([1_110, 1_111], "a")
+    hand_over_end(tmp_path / "a", "room", "b", 9_000 * S)
+    proxy = world.sensors()
+    world.run(proxy, 3)
+    assert [stime for _, stime, _ in world.readings()] == [1_110, 1_111]
+    assert world.boundary_s() == 9_000
+    world.run(world.sensors(), 3)
+    assert world.boundary_s() == 9_000
+    inbox = inbox_of(tmp_path / "a", "room")
+    assert sorted(p.name for p in inbox.iterdir()) == ["a.done", "b.done"]
+    world.check()
+
+
+def test_a_history_in_two_files_ends_with_the_second(tmp_path: Path) -> None:
+    """The second file's readings are in the window that the first one ends in."""
+    world = World(tmp_path, DataClock(), clock="data")
+    world.ingest([1_110, 1_111], "a")
+    world.ingest([1_112, 1_131], "b")
+    proxy = world.sensors()
+    grids(proxy, Grid(S, WindowSpec(60 * S, 60 * S)))
+    world.run(proxy, 3)
+    assert [stime for _, stime, _ in world.readings()] == [1_110, 1_111, 1_112, 1_131]
+    assert world.boundary_s() == 1140
+    world.check()
+
+
 @pytest.mark.parametrize(
     "job",
     ["[1]", '{"file": 5}', '{"file": "x", "speed": 0}', '{"speed": 1}', "[" * 100_000, "\xff"],
@@ -247,7 +307,7 @@ def test_what_comes_before_a_late_damage_is_taken_in_once_and_the_rest_refused(
     complete = gzip.compress(world_file(tmp_path, rows))
     path = tmp_path / "late.csv.gz"
     path.write_bytes(complete[: len(complete) * 3 // 4])
-    world = World(tmp_path)
+    world = World(tmp_path, spec=AHEAD)
     inbox = inbox_of(tmp_path / "a", "room")
     inbox.mkdir(parents=True)
     (inbox / "late.json").write_text(json.dumps({"file": str(path)}))
@@ -274,7 +334,7 @@ def test_an_inch_mark_and_a_huge_cell_cost_their_own_lines_and_no_process(tmp_pa
     rows = [f"n,{1_100 + i / 1e3:.3f},{i}" for i in range(30_000)]
     rows[5] = '"' + rows[5]
     rows[7] = f'n,{1_100.007},"{"x" * 2_000_000}"'
-    world = World(tmp_path)
+    world = World(tmp_path, spec=AHEAD)
     inbox = inbox_of(tmp_path / "a", "room")
     inbox.mkdir(parents=True)
     (inbox / "a.json").write_text(json.dumps({"file": str(world.file(rows))}))

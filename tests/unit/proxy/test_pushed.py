@@ -17,7 +17,7 @@ import pytest
 from tests.proxy_world import SPEC, S, World
 from tests.reader_that_dies import RAISING, WORD, install
 
-from slackwater.model.deployment import HttpInputSpec
+from slackwater.model.deployment import HttpInputSpec, StreamSpec
 from slackwater.proxy import remembered
 from slackwater.proxy.http.bodies import JSON, reader_for
 from slackwater.proxy.pushed import PushedInput
@@ -32,8 +32,8 @@ POSTED = replace(SPEC, http=HttpInputSpec(), expect_every_us=10 * S)
 class PushWorld(World):
     """A stream whose input are requests."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, spec=POSTED)
+    def __init__(self, folder: Path, spec: StreamSpec = POSTED) -> None:
+        super().__init__(folder, spec=spec)
         self.queue = RequestQueue(lambda: None)
 
     def proxy(self, spool_bytes_max: int = BYTES_DEFAULT_MAX) -> PushedInput:
@@ -49,7 +49,7 @@ class PushWorld(World):
         reader = reader_for(self.spec, JSON, self.now_us)
         assert reader is not None
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-        pushed = Pushed(raw, reader, key)
+        pushed = Pushed(raw, reader, key, self.now_us)
         refused = self.queue.put(pushed)
         if refused is not None:
             pushed.answer.set_result(refused)
@@ -154,8 +154,8 @@ def test_a_body_that_holds_nothing_is_refused(tmp_path: Path, body: bytes) -> No
 def test_what_is_late_or_malformed_is_quarantined_under_its_index(tmp_path: Path) -> None:
     world = PushWorld(tmp_path)
     proxy = world.proxy()
-    world.post(proxy, reading(1005))
-    answer = world.post(proxy, [reading(1006), reading(1001), reading(1007, "warm")])
+    world.post(proxy, reading(999))
+    answer = world.post(proxy, [reading(1000), reading(995), reading(1007, "warm")])
     assert answer.counts == {"accepted": 1, "malformed": 1, "late": 1}
     world.run(proxy, 1)
     found = {(entry["position"], entry["reason"]) for entry in world.quarantined()}

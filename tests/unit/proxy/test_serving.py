@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Unpack, cast
 
 import pytest
+from tests.own_topics import SeenTopics
 from tests.proxy_world import SPEC
+from tests.topic_world import ChangingTopics
 from tests.waiting import WAIT_S_MAX
 
 from slackwater.codec import decode_source, encode_source
 from slackwater.codec.state_records import encode_heartbeat
 from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec
-from slackwater.model.errors import DeploymentError
+from slackwater.model.errors import DeploymentError, EnvironmentProblem, SlackwaterError
 from slackwater.model.names import Names, ProxyName
 from slackwater.model.records import Heartbeat, Kind, SourceRecord
 from slackwater.primitives.eventclock import WallClock
@@ -34,10 +36,11 @@ from slackwater.runtime.logs.transport import read_to_end
 from slackwater.runtime.service.beat import HeartbeatChanges
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.heartbeats import HeartbeatListener, HeartbeatSender
+from slackwater.runtime.service.owntopics import OwnTopics
 from slackwater.runtime.service.parts import FAILED_CODE, FAILURES, LEARN, PartBeat
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 
-A, B = (replace(SPEC, name=name) for name in ("a", "b"))
+A, B = (replace(SPEC, name=name, ahead_us=86_400_000_000) for name in ("a", "b"))
 
 
 @dataclass
@@ -68,6 +71,7 @@ class Process:
 
     def __init__(self, folder: Path, options: Mapping[str, StreamOptions] | None = None) -> None:
         self.folder, self.broker = folder, MemoryBroker()
+        self.own_topics = SeenTopics()
         for name in ("a", "b"):
             self.broker.create_topic(f"sw.source.{name}")
             self.broker.create_topic(f"sw.quarantine.{name}")
@@ -92,6 +96,8 @@ class Process:
             watch=RegistryWatch(registry),
             faults=Faults.open(folder / "proxy", "a"),
             sender=self._sender,
+            topics=ChangingTopics(),
+            own_topics=OwnTopics(registry, self.broker.names, self.own_topics, self._lost),
             make_topics=lambda _: None,
         )
         self.servings = {
@@ -104,6 +110,9 @@ class Process:
             )
             for spec in (A, B)
         }
+
+    def _lost(self, name: str, error: SlackwaterError) -> None:
+        self.servings[name.removeprefix("proxy/")].lost(error)
 
     def _sender(self, part: str) -> ReportedPart:
         return self.reported.setdefault(part.removeprefix("proxy/"), ReportedPart())
@@ -231,6 +240,18 @@ def test_a_record_that_the_broker_refuses_ends_the_serving_of_its_stream_alone(
     both.broker.log(("sw.source.a", 0)).bytes_max = complete
     assert both.goes_on("a")
     assert both.starts("b") == 1
+
+
+def test_a_stream_whose_source_log_was_made_again_writes_nothing_into_it(process: Make) -> None:
+    both = process()
+    assert both.ready("a", "b")
+    both.own_topics.ids["sw.source.a"] = "another"
+    both.own_topics.look()
+    assert eventually(lambda: both.reported["a"].lasting.get(FAILURES, 0) >= 2)
+    assert both.reported["a"].lasting[FAILED_CODE] == EnvironmentProblem.exit_code
+    assert both.starts("a") == 1
+    assert both.goes_on("b")
+    assert both.reported["b"].lasting == {}
 
 
 def test_a_stream_that_is_dropped_begins_again_as_after_a_kill(process: Make) -> None:

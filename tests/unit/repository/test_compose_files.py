@@ -370,7 +370,7 @@ def test_an_alert_uses_existing_metrics_and_has_a_remedy(rule: dict[str, Any]) -
     assert rule["labels"]["severity"] in {"page", "ticket"}
     assert set(rule["annotations"]) == {"summary", "description"}
     used = set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"])))
-    assert used <= {"query", "process", "instance", "node", "controller"}
+    assert used <= {"query", "process", "instance", "node", "controller", "stream", "change"}
 
 
 def test_prometheus_loads_the_alerts_that_are_mounted() -> None:

@@ -33,6 +33,8 @@ DOCUMENTS = [
     ROOT / "tests/README.md",
 ]
 README = (ROOT / "README.md").read_text()
+STEPS = (ROOT / "docs/howto/your-own-data.md").read_text()
+COMMANDS = (ROOT / "docs/reference/commands.md").read_text()
 RULES = (ROOT / "docs/protocols/rules.md").read_text()
 MAPS = {"dpc.md": "test_dpc.py", "fargo.md": "test_fargo.py"}
 ids = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
@@ -47,12 +49,25 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert not lost
 
 
+def test_no_two_decisions_have_one_number_and_each_is_listed_once() -> None:
+    folder = ROOT / "docs/decisions"
+    files = [path.name for path in sorted(folder.glob("[0-9]*.md"))]
+    numbers = [int(name[:4]) for name in files]
+    listed = re.findall(
+        r"^\| (\d+) \| \[.*\]\((\S+)\) \|$", (folder / "README.md").read_text(), re.MULTILINE
+    )
+
+    assert len(set(numbers)) == len(numbers)
+    assert sorted(name for _, name in listed) == files
+    assert [name for number, name in listed if int(number) != int(name[:4])] == []
+
+
 def test_every_rule_and_every_trace_is_stated_once() -> None:
     rules = [int(n) for n in re.findall(r"^(\d+)\. ", RULES, re.MULTILINE)]
     traces = [int(n) for n in re.findall(r"^\*\*trace-(\d+)\. ", RULES, re.MULTILINE)]
 
-    assert rules == list(range(1, 30))
-    assert sorted(traces) == list(range(1, 45))
+    assert rules == list(range(1, 33))
+    assert sorted(traces) == list(range(1, 50))
 
 
 def test_every_trace_has_its_tests_or_a_reason_why_not() -> None:
@@ -63,7 +78,7 @@ def test_every_trace_has_its_tests_or_a_reason_why_not() -> None:
     lost = [quoted for quoted in named if not list((ROOT / "tests").glob(quoted))]
     silent = [names for names, tests in rows if "`" not in tests and "version" not in tests]
 
-    assert traces == list(range(1, 45))
+    assert traces == list(range(1, 50))
     assert not lost
     assert not silent
 
@@ -111,7 +126,7 @@ def test_the_map_of_a_paper_names_tests_and_modules_that_exist(name: str) -> Non
     assert not lost
 
 
-def test_the_readme_lists_every_command() -> None:
+def test_the_page_of_commands_lists_every_command() -> None:
     tree: Any = get_command(cli.app)
     commands = {
         f"{name} {sub}".strip()
@@ -119,7 +134,7 @@ def test_the_readme_lists_every_command() -> None:
         for sub in getattr(command, "commands", {"": None})
     }
     listed: set[str] = set()
-    for row in re.findall(r"^\| (`slackwater [^|]*) \|", README, re.MULTILINE):
+    for row in re.findall(r"^\| (`slackwater [^|]*) \|", COMMANDS, re.MULTILINE):
         first, *more = re.findall(r"`([^`]+)`", row)
         words = [word for word in first.split()[1:] if word.islower()]
         listed |= {" ".join(words), *(f"{words[0]} {other}" for other in more)}
@@ -143,11 +158,11 @@ def test_all_yaml_of_the_tutorial_is_one_deployment(tmp_path: Path) -> None:
     shown = tmp_path / "rooms.yaml"
     shown.write_text(merged((ROOT / "docs/tutorial.md").read_text()))
 
-    assert load_deployment(shown).queries.keys() == {"climate", "lab-minutes"}
+    assert load_deployment(shown).queries.keys() == {"climate", "lab-averages"}
 
 
-def test_all_yaml_of_the_readme_is_one_deployment(tmp_path: Path) -> None:
-    (tmp_path / "rooms.yaml").write_text(merged(README))
+def test_all_yaml_of_the_steps_is_one_deployment(tmp_path: Path) -> None:
+    (tmp_path / "rooms.yaml").write_text(merged(STEPS))
 
     deployment = load_deployment(tmp_path / "rooms.yaml")
 
@@ -155,7 +170,14 @@ def test_all_yaml_of_the_readme_is_one_deployment(tmp_path: Path) -> None:
     assert deployment.source_streams("lab-minutes") == ("lab",)
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/deployment-file.md", "docs/tutorial.md"])
+def test_the_readme_fits_a_sitting() -> None:
+    assert len(README.splitlines()) <= 200
+
+
+@pytest.mark.parametrize(
+    "document",
+    ["README.md", "docs/deployment-file.md", "docs/tutorial.md", "docs/howto/your-own-data.md"],
+)
 def test_the_deployment_files_shown_are_valid(document: str, tmp_path: Path) -> None:
     (first, *_) = re.findall(r"```yaml\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
     shown = tmp_path / "shown.yaml"
@@ -165,12 +187,14 @@ def test_the_deployment_files_shown_are_valid(document: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=ids)
-def test_commands_in_blocks_of_code_exist_with_their_options(document: Path) -> None:
+def test_commands_of_a_page_exist_with_their_options(document: Path) -> None:
+    """Those in blocks of code, and those in sentences that have an option."""
     tree: Any = get_command(cli.app)
     unknown = []
-    for block in re.findall(
-        r"^ *```sh\n(.*?)^ *```$", document.read_text(), re.DOTALL | re.MULTILINE
-    ):
+    text = document.read_text()
+    blocks = re.findall(r"^ *```sh\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
+    sentences = re.findall(r"(?<!`)`(slackwater [a-z][^`]* --[^`]*)`(?!`)", text)
+    for block in [*blocks, *(" ".join(each.split()) for each in sentences)]:
         for line in block.replace("\\\n", " ").splitlines():
             call = re.match(r"^ *slackwater +([^#|]*)", line)
             if call is None:
@@ -214,7 +238,8 @@ def test_the_page_on_settings_lists_each_variable() -> None:
 def test_the_rehearsal_of_the_tutorial_can_be_planned(tmp_path: Path) -> None:
     page = (ROOT / "docs/tutorial.md").read_text()
     (call,) = re.findall(r"^slackwater rehearse (.*?[^\\])$", page, re.DOTALL | re.MULTILINE)
-    words = shlex.split(call.replace("\\\n", " "))
+    file, *words = shlex.split(call.replace("\\\n", " "))
+    assert file == "rooms.yaml"
     options = dict(zip(words[::2], words[1::2], strict=True))  # the last --input represents both
     files = {f"room-{n}": ROOT / f"tests/data/room_climate/node-{n}.csv.gz" for n in (1, 2)}
     (tmp_path / "rooms.yaml").write_text(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0])

@@ -23,6 +23,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     }
     assert listed == {
         "body_bytes_max": app.BODY_BYTES_MAX,
+        "unpacked_bytes_max": app.UNPACKED_BYTES_MAX,
         "readings_max": parts.READINGS_MAX,
         "senml_bytes_max": senml.BYTES_MAX,
         "bodies_bytes_max": app.BODIES_BYTES_MAX,
@@ -60,6 +61,6 @@ def test_each_status_of_the_code_is_on_the_page() -> None:
         for path in [folder / "pushed.py", folder / "requests.py", *folder.glob("http/*.py")]
     )
     used = re.findall(r"(?:Refusal|Outcome)\(\s*(\d{3})|UnusableBody\([^)]*, (\d{3})\)", source)
-    statuses = {int(number) for pair in used for number in pair if number}
+    statuses = {int(number) for pair in used for number in pair if number} | app.REASONS.keys()
     # For headers alone, which no client of the formats sends.
     assert statuses - {431} == listed

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import os
 import re
 import runpy
+import shlex
 import shutil
 import subprocess
 import sys
@@ -78,12 +80,38 @@ def test_the_locks_name_no_address(path: Path) -> None:
 
 def test_setup_installs_nothing_else() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    installs = re.findall(r"^\t@\$\(PIP\) (.*)$", makefile, re.MULTILINE)
+    wrapper = r"(?:locks/with-elapsed \"[^\"]*\" )?"
+    installs = re.findall(rf"^\t@{wrapper}\$\(PIP\) (.*)$", makefile, re.MULTILINE)
     assert len(installs) == makefile.count("$(PIP)") == 3
     assert makefile.count("pip install") == 2  # the other one is the documentation's, below
     for install in installs:
         assert "--require-hashes" in install or install.startswith("--no-deps ")
         assert "--no-build-isolation" in install or "locks/build.txt" in install
+
+
+@pytest.mark.parametrize(
+    ("present", "reported"), [((), "no java;"), (("java",), "no mvn; on Debian: apt-get install")]
+)
+def test_setup_names_what_is_absent_before_it_installs_packages(
+    present: tuple[str, ...], reported: str, tmp_path: Path
+) -> None:
+    make, programs = shutil.which("make"), tmp_path / "bin"
+    assert make is not None
+    programs.mkdir()
+    (programs / "python3").symlink_to(sys.executable)
+    for name in present:
+        (programs / name).write_text("#!/bin/sh\n")
+        (programs / name).chmod(0o755)
+    ran = subprocess.run(
+        [make, "setup", "PYTHON=python3", f"VENV={tmp_path}/venv", f"JARS={tmp_path}/jars"],
+        cwd=ROOT,
+        env={"PATH": str(programs)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.stderr.startswith(f"setup: {reported}")
+    assert not (tmp_path / "venv").exists()
 
 
 def check(folder: Path, jars: Path) -> tuple[int, str]:
@@ -165,3 +193,25 @@ def test_a_process_needs_nothing_that_its_image_leaves_out(image: str) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [(["true"], 0), (["sh", "-c", "echo done; exit 3"], 3)]
+)
+def test_a_long_step_prints_how_long_it_has_run(command: list[str], code: int) -> None:
+    script = [str(LOCKS / "with-elapsed"), "a step", "sh", "-c"]
+    with subprocess.Popen(
+        [*script, f"head -c 1 >/dev/null; {shlex.join(command)}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "WITH_ELAPSED_EVERY_S": "0.02"},
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert re.fullmatch(r"a step: \d+ s\n", process.stdout.readline())
+        process.stdin.write("x")
+        process.stdin.close()
+        rest = process.stdout.read()
+        assert process.wait() == code
+    assert ("done" in rest) is (code == 3)

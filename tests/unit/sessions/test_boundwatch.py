@@ -142,3 +142,23 @@ def test_beyond_the_end_of_a_replay_nothing_is_overdue() -> None:
     assert mine.look(1_000 * S, 10**15) is None
     mine.committed([stable(1_000)], 10**15)
     assert late_windows(mine, 0) == 0
+
+
+def test_the_percentile_is_that_of_the_last_first_answers() -> None:
+    """Of a hundred answers it is the second largest; a correction is not a first answer."""
+    mine = watch()
+    mine.committed([tentative(0)], due(0) + 500 * S)
+    mine.look(0, due(0))
+    assert "p99_ms" not in mine.detail(due(0)), "it was due before the first look"
+    for second in range(98):
+        mine.committed([tentative(second)], due(second) + 40_001)
+    mine.committed([stable(0, epoch=1)], due(97) + S)
+    mine.committed([tentative(98)], due(98) + 70_000)
+    mine.committed([tentative(99)], due(99) + 900_000)
+    assert mine.detail(due(100))["p99_ms"] == 70
+    mine.committed([run(100, 9, is_stable=True)], due(100) + S)
+    assert mine.detail(due(100) + 500_000)["p99_ms"] == 70, "it is computed once a second"
+    assert mine.detail(due(102))["p99_ms"] == 900
+    for second in range(200, 990):
+        mine.committed([stable(second)], due(second) + 5_000)
+    assert mine.detail(due(990))["p99_ms"] == 41, "the 900 answers have 3 larger ones"

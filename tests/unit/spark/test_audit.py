@@ -1,18 +1,19 @@
 """Parts of the audit: acceptance by rule-10, and expressions with the pipeline's meaning."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as sf
 
 from slackwater.primitives.expression_sql import KEY_COLUMN
 from slackwater.primitives.expression_tree import Number, Truth
 from slackwater.primitives.expressions import compile_predicate, compile_projection
+from slackwater_spark.audit.comparison import _different
 from slackwater_spark.audit.source_logs import Header, accepted
 from slackwater_spark.expressions import with_columns
 
@@ -150,3 +151,28 @@ def test_conditions_mean_the_same_to_spark(spark: SparkSession, columns: Columns
     for predicate, values in zip(predicates, found, strict=True):
         ours = predicate.mask(columns, np.arange(len(KEYS)), KEYS)
         assert [value is True for value in values] == ours.tolist(), predicate.text
+
+
+def difference(given: Mapping[str, float | None], **wanted: float) -> str | None:
+    """Compare one field with what Spark computed."""
+    row = Row(**wanted)
+    return _different({"t": row}, {"t": given}, [n for n in wanted if not n.startswith("_")])
+
+
+def test_a_sum_beyond_doubles_is_null_in_the_results_and_infinite_in_spark() -> None:
+    overflowed = {"_scale": 1.5e308, "_count": 2, "_var": math.inf}
+    null = {"sum": None, "avg": None}
+    assert difference(null, sum=math.inf, avg=math.inf, **overflowed) is None
+    # A partial sum depends on the order, in Spark and in the pipeline.
+    assert difference(null, sum=1e308, avg=5e307, **overflowed) is None
+    small = {"_scale": 2.0, "_count": 2, "_var": 0.5}
+    assert difference(null, sum=3.0, avg=1.5, **small) == "t.sum is None, not 3.0"
+    assert difference({"max": None}, max=2.0, **small) == "t.max is None, not 2.0"
+
+
+def test_an_average_outside_of_the_extremes_beside_it_is_wrong() -> None:
+    given = {"avg": 0.10000000000000002, "min": 0.1, "max": 0.1}
+    equal = {"_scale": 0.1, "_count": 3, "_var": 0.0}
+    assert difference(given | {"avg": 0.1}, avg=0.1, min=0.1, max=0.1, **equal) is None
+    found = difference(given, avg=0.1, min=0.1, max=0.1, **equal)
+    assert found == "t.avg is 0.10000000000000002, outside of 0.1 to 0.1"

@@ -64,12 +64,15 @@ def log(session: SparkSession, *streams: str) -> DataFrame:
     return decoded(session.createDataFrame(raw))
 
 
-def computed(session: SparkSession, query: QuerySpec) -> dict[tuple[int, str], list[list[object]]]:
+def computed(
+    session: SparkSession, query: QuerySpec, compared: tuple[int, int] = (0, 1_000)
+) -> dict[tuple[int, str], list[list[object]]]:
     """Return (window, key) -> the figures of each field."""
     deployment = Deployment("data", {n: stream(n) for n in query.sources}, {query.name: query})
     records = log(session, *query.sources)
     taken = read_headers(session, records, deployment).accepted
-    frame = aggregated(input_rows(records, taken, deployment, query, 0), deployment, query)
+    readings = input_rows(records, taken, deployment, query, 0)
+    frame = aggregated(readings, deployment, query, compared)
     width = len(query.aggregate)
     return {
         (row.window_start, row.key_): [list(figures[:width]) for figures in row[2:]]
@@ -86,6 +89,16 @@ def test_fields_of_any_name(spark: SparkSession) -> None:
         in_first = [value(f, 0)] if f % 3 == 0 else [value(f, 0), value(f, 1)]
         assert found[0, "a"][f] == [len(in_first), sum(in_first)], NAMES[f]
         assert found[100, "b"][f] == [1, value(f, 2)], NAMES[f]
+
+
+def test_the_readings_of_a_day_of_a_zone(spark: SparkSession) -> None:
+    hour = 3_600_000_000
+    berlin = WindowSpec(24 * hour, 24 * hour, 0, 0, "Europe/Berlin")
+    query = QuerySpec("q", ("s",), None, None, berlin, ("count",), 2_000_000)
+    found = computed(spark, query, (-25 * hour, 47 * hour))
+    assert found.keys() == {(-hour, "a"), (-hour, "b")}
+    assert found[-hour, "b"][0] == [1]
+    assert computed(spark, query, (23 * hour, 47 * hour)) == {}
 
 
 def test_fields_of_any_name_in_a_join(spark: SparkSession) -> None:

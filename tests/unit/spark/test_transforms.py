@@ -29,8 +29,8 @@ from slackwater.codec import (
     older_versions,
     schema_json,
 )
+from slackwater.codec.aggregates import figures_of
 from slackwater.codec.avro_types import long_bytes
-from slackwater.codec.results import figures_of
 from slackwater.model.records import DeltaRecord, Gap, Kind, OrderedRecord, Position
 from slackwater_spark.transforms import Route, deltas
 

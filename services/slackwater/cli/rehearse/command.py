@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import orjson
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as RichProgress
 
 from slackwater.cli.common import emit
 from slackwater.cli.rehearse.local import LocalStage, process_names
 from slackwater.cli.rehearse.plan import RehearsalPlan, make_plan
 from slackwater.cli.rehearse.report import RehearsalOutcome
 from slackwater.cli.rehearse.run import Rehearsal, Watcher, verify
+from slackwater.cli.starting import READY
+from slackwater.cli.tables import short_time
+from slackwater.codec.results import format_time
 from slackwater.deployment.parse import load_deployment
 from slackwater.deployment.sharing import share
+from slackwater.judge.bound import SLACK_US
 from slackwater.model.errors import EnvironmentProblem, UsageError
 from slackwater.runtime.service.settings import settings
+
+BAR_COLUMNS: Final = 24
+EARLY: Final = " (negative: before it, since the inputs had ended)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +51,7 @@ class Options:
 
 
 def rehearse(options: Options, watcher: Watcher) -> RehearsalOutcome:
-    """Plan, run and report. The data directory is kept if given, or if the rehearsal failed."""
+    """Plan, run and report. The data directory is kept if given, or after a failure."""
     for name, path in (("--out", options.out), ("--report", options.report)):
         if path is not None and not path.absolute().parent.is_dir():
             raise UsageError(f"{name} {path}: there is no directory {path.absolute().parent}")
@@ -48,6 +60,7 @@ def rehearse(options: Options, watcher: Watcher) -> RehearsalOutcome:
     micro_batch = settings().aggregator_mode == "micro-batch"
     deployment = share(load_deployment(options.deployment, micro_batch=micro_batch))
     processes = process_names(deployment, options.paths)
+    watcher.phase("reading the files")
     plan = make_plan(
         deployment,
         options.paths,
@@ -67,6 +80,9 @@ def rehearse(options: Options, watcher: Watcher) -> RehearsalOutcome:
         _write_report(options.report, outcome)
         failed = not outcome.ok
         return outcome
+    except KeyboardInterrupt:
+        failed = False
+        raise
     finally:
         if given is None:
             if failed:
@@ -87,13 +103,14 @@ def _write_report(path: Path | None, outcome: RehearsalOutcome) -> None:
 def run_rehearse(**given: Any) -> None:
     """Run the command: progress lines, final counts, exit code 1 on disagreement."""
     options = Options(**given)
-    outcome = rehearse(options, Progress())
+    with progress() as watcher:
+        outcome = rehearse(options, watcher)
     for line in summary(outcome):
         emit(line)
     verify(outcome)
     emit(
-        "all results equal the batch computation, and no first answer exceeded its bound;"
-        f" results in {options.out}"
+        "all results equal the batch computation, and no first answer exceeded its bound by"
+        f" {SLACK_US // 1000} ms; results in {options.out}"
     )
 
 
@@ -101,17 +118,20 @@ def summary(outcome: RehearsalOutcome) -> list[str]:
     """Return the report as lines."""
     lines = []
     for name, query in outcome.report["queries"].items():
-        latency = query["latency_ms"]["all"]
+        latency, rows = query["judged_ms"], query["rows"]
         shown = (
             "no answer"
             if not latency["n"]
             else (
                 f"first answers p50 {latency['p50']:.0f} ms, p99 {latency['p99']:.0f} ms,"
                 f" max {latency['max']:.0f} ms after their normal time"
+                + (EARLY if latency["p50"] < -0.5 else "")
             )
         )
+        what = "windows" if query["has_windows"] else "buckets of readings"
+        counted = f"{rows} row{'' if rows == 1 else 's'}" if rows else "no row"
         lines.append(
-            f"{name}: {query['windows']} windows, {query['n_tentative']} tentative;"
+            f"{name}: {counted} in {query['windows']} {what}, {query['n_tentative']} tentative;"
             f" {query['lost']} lost, {query['doubled']} doubled,"
             f" {query['uncorrected']} uncorrected, {query['wrong']} wrong,"
             f" {query['beyond_bound']} late{excused(query['excused'])}{seen_late(query)}; {shown}"
@@ -136,11 +156,12 @@ def seen_late(query: Mapping[str, Any]) -> str:
 
 
 class Progress:
-    """Prints phases, faults, and progress every few seconds."""
+    """Prints phases, faults, and progress every few seconds, as lines."""
 
-    every_us = 5_000_000
+    every_us = 2_500_000
 
-    def __init__(self) -> None:
+    def __init__(self, emit: Callable[[str], None] = emit) -> None:
+        self._emit = emit
         self._begin = self._end = self._printed_at = 0
         self._counts: dict[str, int] = {}
 
@@ -148,7 +169,8 @@ class Progress:
         """Store the plan and the start of the replay."""
         self._begin, self._end = anchor_wall, plan.done_us(anchor_wall)
         self._printed_at = anchor_wall
-        emit(f"... {plan.replay_us / 1e6:.1f} s of replay, anchored at {plan.start / 1e6:.6f}")
+        begins = short_time(format_time(plan.start))
+        self._emit(f"... {plan.replay_us / 1e6:.1f} s of replay; readings begin at {begins}")
 
     def saw(self, record: dict[str, Any], seen_at: int) -> None:
         """Count the answers."""
@@ -158,16 +180,83 @@ class Progress:
 
     def happened(self, text: str, at_us: int) -> None:
         """Print the begin or end of a fault."""
-        emit(f"... {(at_us - self._begin) / 1e6:6.1f} s  {text}")
+        self._emit(f"... {(at_us - self._begin) / 1e6:6.1f} s  {text}")
 
     def tick(self, now_us: int) -> None:
         """Print progress every few seconds."""
         if now_us - self._printed_at >= self.every_us:
             self._printed_at = now_us
-            counts = ", ".join(f"{n} {label}" for label, n in self._counts.items()) or "no answer"
             end = (self._end - self._begin) / 1e6
-            emit(f"... {(now_us - self._begin) / 1e6:6.1f} s of {end:.0f} s  {counts}")
+            self._emit(f"... {(now_us - self._begin) / 1e6:6.1f} s of {end:.0f} s  {self.counts}")
 
     def phase(self, text: str) -> None:
         """Print the current phase."""
-        emit(f"... {text}")
+        self._emit(f"... {text}")
+
+    def waits(self, text: str) -> None:
+        """Print what the start waits for."""
+        self._emit(f"... {text}")
+
+    @property
+    def counts(self) -> str:
+        """How many windows have been answered, by label."""
+        return ", ".join(f"{n} {label}" for label, n in self._counts.items()) or "no answer"
+
+
+class Bar(Progress):
+    """A progress bar on a terminal, with an estimate of the end; phases and faults stay above it.
+
+    The replay takes as long as its readings; the last windows are answered some seconds later.
+    """
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(partial(console.print, markup=False, highlight=False))
+        self._bar = RichProgress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(BAR_COLUMNS),
+            TextColumn("{task.fields[note]}", markup=False),
+            console=console,
+            transient=True,
+        )
+        self._task = self._bar.add_task("starting", total=None, note="")
+
+    def __enter__(self) -> Bar:
+        """Draw the bar from now on, also while nothing happens."""
+        self._bar.start()
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        """Remove the bar; the lines above it stay."""
+        self._bar.stop()
+
+    def began(self, plan: RehearsalPlan, anchor_wall: int) -> None:
+        """Set the length of the bar."""
+        super().began(plan, anchor_wall)
+        total = max(1, self._end - self._begin)
+        self._bar.update(self._task, description="replaying", total=total, completed=0)
+
+    def tick(self, now_us: int) -> None:
+        """Move the bar."""
+        done_us = max(0, now_us - self._begin)
+        left_us = self._end - now_us
+        left = (
+            f"about {left_us / 1e6:.0f} s left" if left_us > 0 else "waiting for the last answers"
+        )
+        self._bar.update(self._task, completed=done_us, note=f"{left}  {self.counts}")
+
+    def phase(self, text: str) -> None:
+        """Show the current phase beside the bar, and a stage that is ready above it."""
+        if text.startswith(READY):
+            super().phase(text)
+        elif text != "replaying":
+            self._bar.update(self._task, description=text, total=None, note="")
+
+    def waits(self, text: str) -> None:
+        """Show beside the bar what the start waits for."""
+        self._bar.update(self._task, note=text)
+
+
+def progress() -> AbstractContextManager[Progress]:
+    """The bar on a terminal, else lines."""
+    console = Console()
+    return Bar(console) if console.is_terminal else nullcontext(Progress())

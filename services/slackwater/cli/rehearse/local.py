@@ -67,6 +67,7 @@ class LocalStage:
             proxy_options=proxy_options(plan),
         )
         self._thread = StackThread(options, clock=self._clock)
+        self._has_broker = False
         self._away: dict[str, int] = {}
         self._back: list[StageEvent] = []
         self._looked = 0
@@ -81,7 +82,16 @@ class LocalStage:
     def prepare(self) -> None:
         """Start broker, topics, queries and processes; return when all are ready."""
         self._thread.open()
+        self._has_broker = True
         self._thread.start_rehearsal(self._plan.start, self._plan.speed)
+
+    def ready(self) -> dict[str, bool]:
+        """Whether the broker and each process is ready."""
+        names = process_names(self._plan.deployment, self._plan.paths)
+        if not self._has_broker:
+            return dict.fromkeys(names, False)
+        listener = self._thread.stack.listener
+        return {name: name == BROKER or listener.ready(name) for name in names}
 
     def begin(self) -> int:
         """Publish the event clock."""

@@ -23,7 +23,8 @@ from typing import Final, Literal
 from slackwater.judge.batch import BatchResult, RowsResult, compute_all, end_boundary
 from slackwater.judge.check import Checker, Expectations
 from slackwater.judge.check_rows import RowChecker
-from slackwater.judge.readings import StreamInput, read_stream
+from slackwater.judge.readers.files import read_stream
+from slackwater.judge.readings import StreamInput
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.durations import format_duration_us, parse_duration_us
 from slackwater.model.errors import DeploymentError, UsageError
@@ -76,8 +77,7 @@ class RehearsalPlan:
         units = query.units(query.bucket_us(self.speed))
         return Expectations(
             query=query.name,
-            size=units.size_us,
-            slide=units.slide_us,
+            window=units,
             parts=query.parts,
             aggregate=query.aggregate,
             bound=self.deployment.bound_us(query),
@@ -87,8 +87,34 @@ class RehearsalPlan:
             anchor_wall=anchor_wall,
             anchor_event=self.start,
             end=self.end,
+            last_reading=self._last_reading(query),
+            early=self._early_us(query),
             chained=bool(self.deployment.queries_of(query)),
         )
+
+    def _last_reading(self, query: QuerySpec) -> int:
+        """Return the largest event time of the query's inputs; E0 without readings."""
+        inputs = (self.inputs.get(name) for name in self.deployment.source_streams(query))
+        latest = (sent.largest for sent in inputs if sent and sent.largest is not None)
+        return max(latest, default=self.start)
+
+    def _early_us(self, query: QuerySpec) -> int:
+        """Return how long before its end a window may be stable.
+
+        No row lies between a window's end and the next one's, so an answer up to the former is a
+        reader's boundary up to the latter. Windows of a calendar differ in length.
+        """
+        streams = self.deployment.source_streams(query)
+        early = max(self.deployment.streams[name].disorder_us for name in streams)
+        readers = [query]
+        while readers:
+            names = self.deployment.queries_of(readers.pop())
+            read = [self.deployment.queries[name] for name in names]
+            readers += read
+            for spec in read:
+                units = spec.units(spec.bucket_us(self.speed))
+                early += units.slide_us * (2 if units.is_calendar else 1)
+        return early
 
     def done_us(self, anchor_wall: int) -> int:
         """Return the wall time by which the last window of every query is due."""
@@ -147,7 +173,7 @@ def make_plan(
     read = {name: read_stream(deployment.streams[name], path) for name, path in paths.items()}
     times = [reading.stime for stream in read.values() for reading in stream.readings]
     if not times:
-        raise DeploymentError(f"no input has a reading: {', '.join(map(str, paths.values()))}")
+        raise DeploymentError(_no_reading(paths, read))
     start, last = min(times), max(times)
     limit = None if duration_us is None else start + int(duration_us * speed)
     sent = read if limit is None else {n: stream.until(limit) for n, stream in read.items()}
@@ -165,6 +191,17 @@ def make_plan(
     return RehearsalPlan(
         deployment, dict(paths), sent, speed, start, limit, end, replay_us, parsed, seed
     )
+
+
+def _no_reading(paths: Mapping[str, Path], read: Mapping[str, StreamInput]) -> str:
+    """Return the error of inputs without a reading; it names each one's first malformed line."""
+    found = []
+    for name, path in paths.items():
+        sent = read[name]
+        lines = f"{sent.malformed} malformed lines" if sent.malformed != 1 else "1 malformed line"
+        first = "".join(f", {path}:{line}: {why}" for line, why in sent.examples[:1])
+        found.append(f"{path} has {lines}{first}")
+    return f"no input has a reading: {'; '.join(found)}"
 
 
 def parse_fault(text: str) -> PlannedFault:
@@ -251,6 +288,10 @@ def _check_inputs(deployment: Deployment, paths: Mapping[str, Path]) -> None:
                 )
     for name in paths:
         spec = deployment.streams[name]
+        if spec.time.from_ == "arrival":
+            raise DeploymentError(
+                f"stream {name} has times of arrival, which a file has not: declare columns"
+            )
         if spec.topic is not None or not spec.time.columns:
             raise DeploymentError(
                 f"stream {name} is fed by a topic, but a rehearsal replays files: declare columns"

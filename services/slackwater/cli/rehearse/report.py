@@ -14,7 +14,8 @@ from slackwater.cli.rehearse.stage import StageEvent
 from slackwater.codec.results import format_time
 from slackwater.judge.bound import SLACK_US, Judged, Span, judge, outages
 from slackwater.judge.check import Checker, Disturbance, Verdict
-from slackwater.judge.latency import Commits, Latencies, latencies
+from slackwater.judge.check_rows import RowChecker
+from slackwater.judge.latency import Commits, Latencies, latencies, percentiles
 from slackwater.primitives.lateness import Lateness
 from slackwater.runtime.local.layout import stages
 from slackwater.runtime.service.cpu import CpuLoad
@@ -95,15 +96,16 @@ def make_outcome(
     if repeats:
         findings.append(f"doubled: {repeats} results were in the topics twice or out of order")
     found = {name: latencies(checker, faults) for name, checker in checkers.items()}
-    judged = {
-        name: _judge(checkers[name], found[name], outages(faults, stages(query)), commits)
-        for name, query in plan.deployment.queries.items()
-    }
+    judged, times = {}, {}
+    for name, query in plan.deployment.queries.items():
+        down = outages(faults, stages(query))
+        judged[name], times[name] = _judge(checkers[name], found[name], down, commits)
     overload = out_of_cpu(loads, [span for each in judged.values() for span in each.overdue])
     findings += [] if overload is None else [overload.sentence()]
     findings += [line for name in judged for line in _too_late(checkers[name], judged[name])]
     queries = {
         name: _query(checkers[name], verdict, found[name], judged[name])
+        | {"judged_ms": percentiles(times[name].ms[~np.isnan(times[name].ms)])}
         for name, verdict in verdicts.items()
     }
     report = {
@@ -129,13 +131,17 @@ def make_outcome(
 
 def _judge(
     checker: Checker, seen: Latencies, down: Sequence[Span], commits: Callable[[str], Commits]
-) -> Judged:
-    """Judge by the times observed, and late windows by the times of their commits."""
+) -> tuple[Judged, Latencies]:
+    """Judge by the times observed, or by those of commits if an answer was observed after X.
+
+    Also returns the latencies that the verdict is about.
+    """
     as_seen = judge(checker, seen, down)
-    if not as_seen.late:
-        return as_seen
-    judged = judge(checker, latencies(checker, [], commits(checker.expectations.query)), down)
-    return replace(judged, seen_late=as_seen.late - judged.late)
+    if not (np.nan_to_num(seen.ms) * 1e3 > checker.expectations.bound).any():
+        return as_seen, seen
+    committed = latencies(checker, [], commits(checker.expectations.query))
+    judged = judge(checker, committed, down)
+    return replace(judged, seen_late=as_seen.late - judged.late), committed
 
 
 def _too_late(checker: Checker, judged: Judged) -> list[str]:
@@ -166,6 +172,8 @@ def _query(checker: Checker, verdict: Verdict, found: Latencies, judged: Judged)
     normal = figures["clean"]["p50"]
     return {
         "windows": verdict.windows,
+        "rows": verdict.rows,
+        "has_windows": not isinstance(checker, RowChecker),
         "n_tentative": verdict.n_tentative,
         "proc_new_ms": proc_new,
         "delay_new_ms": (

@@ -28,6 +28,7 @@ from slackwater.cli.rehearse.report import (
     start_line,
 )
 from slackwater.cli.rehearse.stage import Stage, StageEvent
+from slackwater.cli.starting import StartLines, repeatedly
 from slackwater.client.follow import Follower, Seen
 from slackwater.client.merge import Cut
 from slackwater.judge.check import Checker, Expectations
@@ -59,7 +60,10 @@ class Watcher(Protocol):
         """Called periodically."""
 
     def phase(self, text: str) -> None:
-        """A new phase begins."""
+        """A new phase begins, or a stage is ready."""
+
+    def waits(self, text: str) -> None:
+        """Called every few seconds while nothing else happens: what is waited for."""
 
 
 class Quiet:
@@ -78,6 +82,9 @@ class Quiet:
         """Ignored."""
 
     def phase(self, text: str) -> None:
+        """Ignored."""
+
+    def waits(self, text: str) -> None:
         """Ignored."""
 
 
@@ -134,10 +141,14 @@ class Rehearsal:
     def _play(self, out: IO[bytes]) -> RehearsalOutcome:
         plan = self._plan
         self._watcher.phase("starting Kafka, Spark and the processes")
+        lines = StartLines(self._clock.now_us() / 1e6)
         with ThreadPoolExecutor(1) as pool:  # the start mostly waits for other processes
             computing = pool.submit(self._judges)
-            self._stage.prepare()
-            judges = computing.result()
+            with repeatedly(lambda: self._show(lines, batch=computing.done())):
+                self._stage.prepare()
+                judges = computing.result()
+        # The start is over, also if a heartbeat is late at the last look.
+        self._show_new(lines, dict.fromkeys([*self._stage.ready(), "batch"], True))
         threads = self._follow()
         anchor_wall = self._stage.begin()
         self._checkers = {
@@ -150,6 +161,7 @@ class Rehearsal:
         self._watcher.phase("replaying")
         self._watcher.began(plan, anchor_wall)
         complete = self._watch(out, anchor_wall)
+        self._watcher.phase("comparing")
         quarantine = self._stage.quarantine()
         if any(reasons.get("crash") for reasons in quarantine.values()):
             self._judge_without(self._stage.dead_letter_lines())
@@ -174,6 +186,17 @@ class Rehearsal:
             outcome.report["ok"] = False
             outcome.findings.insert(0, self._unfinished())
         return outcome
+
+    def _show(self, lines: StartLines, **others: bool) -> None:
+        """Show stages of the start that are ready, or what is waited for."""
+        self._show_new(lines, {**self._stage.ready(), **others})
+        now_s = self._clock.now_us() / 1e6
+        for line in lines.waiting(lines.awaited, now_s) if lines.awaited else ():
+            self._watcher.waits(line.strip())
+
+    def _show_new(self, lines: StartLines, ready: Mapping[str, bool]) -> None:
+        for line in lines.new(ready, self._clock.now_us() / 1e6):
+            self._watcher.phase(line)
 
     def _commits(self, query: str) -> Commits:
         return read_commits(
@@ -340,7 +363,7 @@ def _complete(checker: Checker) -> bool:
 def lacking(checker: Checker) -> list[str]:
     """Return what the checker still expects, as phrases."""
     expectations = checker.expectations
-    last = expectations.first + (expectations.windows - 1) * expectations.slide
+    last = expectations.each.later(expectations.first, expectations.windows - 1)
     phrases = []
     for part in checker.parts:
         if part.stable <= last:

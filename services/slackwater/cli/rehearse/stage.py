@@ -6,6 +6,7 @@ results. Tests use a stage whose root returns answers from a list; the command u
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,6 +37,10 @@ class Stage(Protocol):
 
     def prepare(self) -> None:
         """Start broker and processes; return when all are ready for the first reading."""
+        ...
+
+    def ready(self) -> Mapping[str, bool]:
+        """Whether the broker and each process is ready, by name; from any thread."""
         ...
 
     def begin(self) -> int:

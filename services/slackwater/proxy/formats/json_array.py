@@ -27,6 +27,7 @@ from slackwater.proxy.json_text import (
     dump_value,
     load,
     load_value,
+    without_header,
 )
 from slackwater.proxy.messages import Bad, Messages, Parsed
 
@@ -76,6 +77,10 @@ class JsonArrayReader:
     def _quick(self, messages: Sequence[bytes], first: int) -> Parsed | list[tuple[int, int]]:
         """Return the parsed batch, or runs in which messages that need the definition are alone."""
         strange = [i for i, message in enumerate(messages) if not _is_plain(message)]
+        if strange and any(messages[i][:1] == b"\0" for i in strange):
+            # A message that is too long stays as it is, since the header counts.
+            messages = [m if len(m) > MESSAGE_BYTES_MAX else without_header(m) for m in messages]
+            strange = [i for i in strange if not _is_plain(messages[i])]
         if strange:
             return _runs(first, first + len(messages), strange)
         pieces, counts = _divided(messages)

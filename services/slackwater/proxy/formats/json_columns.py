@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,8 +27,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.model.deployment import StreamSpec
+from slackwater.model.message_paths import path_text
 from slackwater.model.records import type_i64
-from slackwater.proxy.columns import keys_of
 from slackwater.proxy.formats.elements import (
     elements_max,
     halves,
@@ -37,20 +38,23 @@ from slackwater.proxy.formats.elements import (
     undivided,
 )
 from slackwater.proxy.json_input import (
-    BOUNDARY,
     JsonReader,
+    is_boundary,
+    parsed_of,
+    step_into,
+)
+from slackwater.proxy.json_tables import (
     column_of,
     fields_of,
     grow,
     is_no_decimal,
     key_type,
-    parsed_of,
     quick_values,
     read_table,
-    step_into,
 )
 from slackwater.proxy.json_text import JsonNumber, Unreadable, are_objects, dump_value, load
 from slackwater.proxy.messages import Bad, Messages, Parsed, joined, moved, one_element
+from slackwater.proxy.repeated import RepeatedMember
 from slackwater.proxy.scan import scanner_of
 
 if TYPE_CHECKING:
@@ -88,8 +92,9 @@ class JsonColumnsReader:
             scanned.stimes,
             scanned.key_index,
             self._keys_of_scanner,
-            tuple(scanned.values),
+            tuple(map(self._rows.meanings.of_column, scanned.values)),
             elements=elements,
+            not_finite=scanned.not_finite,
         )
 
     def _left(self, messages: Sequence[bytes]) -> Parsed:
@@ -97,7 +102,7 @@ class JsonColumnsReader:
         assert self._scanner is not None
         parsed = self.parse_without_scanner(messages)
         index = parsed.key_index
-        if self._rows.paths[0] and len(index):
+        if self._rows.key_paths and len(index):
             codes = np.array([self._scanner.code(key) for key in parsed.keys], np.int32)
             index = codes[index]
         return replace(parsed, key_index=index, keys=self._keys_of_scanner)
@@ -106,7 +111,7 @@ class JsonColumnsReader:
     def _keys_of_scanner(self) -> Sequence[str]:
         """The list to which the scanner's codes refer; batches share it."""
         assert self._scanner is not None
-        return self._scanner.texts if self._rows.paths[0] else self._constant_key
+        return self._scanner.texts if self._rows.key_paths else self._constant_key
 
     def parse_without_scanner(self, messages: Sequence[bytes]) -> Parsed:
         """Parse a batch by pyarrow, and the messages that it refuses by the definition."""
@@ -115,7 +120,7 @@ class JsonColumnsReader:
     def texts(self, message: bytes) -> Callable[[int], str]:
         """Return a function from a row's index to its values by path, as JSON."""
         data = load(message)
-        columns = {".".join(path): step_into(data, path) for path in self._rows.paths if path}
+        columns = {path_text(path): step_into(data, path) for path in self._rows.paths}
 
         def text(index: int) -> str:
             return dump_value(
@@ -133,10 +138,13 @@ class JsonColumnsReader:
             data = load(message)
         except Unreadable as why:
             return undivided(Bad(at, str(why), None), fields)
-        if BOUNDARY in data and len(data) == 1:
+        if is_boundary(data, self.spec):
             boundary = parsed_of([self._rows.reading_in(data)], fields)
             return replace(boundary, elements=one_element(at))
-        columns = [step_into(data, path) if path else None for path in self._rows.paths]
+        columns = [step_into(data, path) for path in self._rows.paths]
+        repeated = next((one for one in columns if isinstance(one, RepeatedMember)), None)
+        if repeated is not None:
+            return undivided(Bad(at, str(repeated), None), fields)
         lengths = sorted({len(column) for column in columns if isinstance(column, list)})
         if len(lengths) != 1 or lengths[0] > self._elements_max:
             return undivided(Bad(at, self._why_undivided(lengths), None), fields)
@@ -169,9 +177,10 @@ class JsonColumnsReader:
         except orjson.JSONDecodeError:
             return None
         tree: dict[str, Any] = {}
-        key, time, *fields = self._rows.paths
-        kinds = [(time, self._rows.time_type), *((path, _value_type) for path in fields)]
-        for path, kind_of in [(key, key_type), *kinds] if key else kinds:
+        of_key, of_time, fields = self._rows.divided(self._rows.paths)
+        kinds = [(path, key_type) for path in of_key]
+        kinds += [(path, self._rows.time_type) for path in of_time]
+        for path, kind_of in [*kinds, *((path, _value_type) for path in fields)]:
             if not grow(tree, path, _kind(step_into(data, path), kind_of)):
                 return None
         schema = pa.schema(fields_of(tree))
@@ -179,14 +188,17 @@ class JsonColumnsReader:
         return None if exact and is_no_decimal(text) else schema
 
     def _divided(self, table: Any, first: int) -> Parsed | None:
-        columns = [column_of(table, path) if path else None for path in self._rows.paths]
+        columns = [column_of(table, path) for path in self._rows.paths]
         counts = _counts(columns)
         if counts is None or counts.max() > self._elements_max:
             return None
-        key, time, *fields = columns
-        stimes = _spread(time, counts, self._rows.quick_times)
-        values = [_spread(field, counts, quick_values) for field in fields]
-        keys = self._keys(key, counts)
+        of_key, of_time, fields = self._rows.divided(columns)
+        stimes = self._times(of_time, counts)
+        meant = [partial(quick_values, meanings=each) for each in self._rows.field_meanings]
+        values = [
+            _spread(field, counts, convert) for field, convert in zip(fields, meant, strict=True)
+        ]
+        keys = self._keys(of_key, counts)
         if stimes is None or keys is None:
             return None
         found = tuple(value for value in values if value is not None)
@@ -196,17 +208,16 @@ class JsonColumnsReader:
         indices = np.arange(len(elements), dtype=np.int64)
         return Parsed(indices, stimes, *keys, found, elements=elements)
 
-    def _keys(self, column: Any, counts: type_i64) -> tuple[Any, list[str]] | None:
-        if column is None:
-            return np.zeros(int(counts.sum()), np.int32), self._constant_key
-        values = column.flatten() if _is_list(column) else column
-        if values.null_count:
-            return None
-        texts = values if pa.types.is_string(values.type) else pc.cast(values, pa.string())
-        index, keys, empty, too_long = keys_of(texts)
-        if empty.any() or too_long.any():
-            return None
-        return index if _is_list(column) else np.repeat(index, counts), keys
+    def _times(self, parts: Sequence[Any], counts: type_i64) -> type_i64 | None:
+        if len(parts) == 1:
+            return _spread(parts[0], counts, lambda part: self._rows.quick_times([part], len(part)))
+        return self._rows.quick_times(_rows_of(parts, counts), int(counts.sum()))
+
+    def _keys(self, parts: Sequence[Any], counts: type_i64) -> tuple[Any, Sequence[str]] | None:
+        if len(parts) == 1 and not _is_list(parts[0]):
+            found = self._rows.quick_keys(parts, len(counts))
+            return None if found is None else (np.repeat(found[0], counts), found[1])
+        return self._rows.quick_keys(_rows_of(parts, counts), int(counts.sum()))
 
 
 def _kind(value: Any, kind_of: Callable[[Any], Any | None]) -> Any | None:
@@ -257,6 +268,12 @@ def _counts(columns: Sequence[Any]) -> type_i64 | None:
             return None
         found = counts
     return found
+
+
+def _rows_of(columns: Sequence[Any], counts: type_i64) -> list[Any]:
+    """Return columns with a value for each row; a message's single value is repeated."""
+    messages = pa.array(np.repeat(np.arange(len(counts)), counts))
+    return [c.flatten() if _is_list(c) else c.take(messages) for c in columns]
 
 
 def _spread(

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,6 +37,12 @@ from slackwater.proxy.requests import Outcome, Pushed, RequestQueue
 _log = logging.getLogger(__name__)
 HEADER_BYTES_MAX: Final = 16 * 1024
 BODY_BYTES_MAX: Final = 16 * 1024 * 1024
+UNPACKED_BYTES_MAX: Final = BODY_BYTES_MAX
+"""Maximum size of a body of gzip when it is unpacked."""
+UNPACK_BYTES: Final = 256 * 1024
+"""Maximum bytes that are unpacked at once."""
+PACKED: Final = ("gzip", "x-gzip")
+_GZIP: Final = 16 + zlib.MAX_WBITS
 BODIES_BYTES_MAX: Final = 128 * 1024 * 1024
 """Maximum size of all bodies in the process, from their first byte to their response."""
 BODY_S_MAX: Final = 60.0
@@ -45,6 +52,11 @@ DISCARD_PAUSE_S_MAX: Final = 0.5
 """Maximum time to read the rest of a refused body, and maximum pause of its sender."""
 BUSY_RETRY_S: Final = 1
 KEY_HEADER: Final = "idempotency-key"
+REASONS: Final = {
+    404: "there is nothing at this path: readings are posted to /streams/NAME",
+    405: "only POST is accepted: readings are posted to /streams/NAME",
+}
+"""What the responses say that the router makes, by status."""
 _DIGITS_MAX: Final = 20
 """Maximum digits of a Content-Length; with more digits the length is too large in any case."""
 
@@ -93,11 +105,14 @@ class Receiver:
 
     def app(self) -> Starlette:
         """Return the application."""
-        routes = [Route("/streams/{name}", self.post, methods=["POST"])]
-        return Starlette(
-            routes=routes,
+        # A slash at the end is accepted as it is: many clients do not follow a redirection.
+        paths = ("/streams/{name}", "/streams/{name}/")
+        app = Starlette(
+            routes=[Route(path, self.post, methods=["POST"]) for path in paths],
             exception_handlers={Refusal: _refused, HTTPException: _failed, Exception: _broken},
         )
+        app.router.redirect_slashes = False
+        return app
 
     async def post(self, request: Request) -> Response:
         """Accept the readings of a body."""
@@ -108,12 +123,16 @@ class Receiver:
         if reader is None:
             given = content_type or "no Content-Type"
             raise Refusal(415, f"{given} is not supported: send {', '.join(MEDIA_TYPES)}")
-        if request.headers.get("content-encoding", "identity").lower() != "identity":
-            raise Refusal(415, "a body with a Content-Encoding is not supported: send it plain")
+        encoding = request.headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in ("identity", *PACKED):
+            raise Refusal(415, f"Content-Encoding {encoding[:64]!r}: send gzip, or the body plain")
         key = _key(request)
         body = _Body(self._room)
         try:
-            pushed = Pushed(await body.read(request), reader, key)
+            data = await body.read(request)
+            if encoding in PACKED:
+                data = await body.unpacked(data)
+            pushed = Pushed(data, reader, key, self._now_us())
             refused = posted.queue.put(pushed)
             return _response(name, refused or await _answer(posted.queue, pushed))
         finally:
@@ -165,6 +184,36 @@ class _Body:
             raise Refusal(400, "the connection was closed before the body's end") from None
         return b"".join(chunks)
 
+    async def unpacked(self, packed: bytes) -> bytes:
+        """Unpack a body of gzip, step by step, so that no body is larger than it may be.
+
+        The event loop answers other requests between the steps.
+        """
+        parts: list[bytes] = []
+        size, read = 0, len(packed)
+        unpacker = zlib.decompressobj(wbits=_GZIP)
+        while packed:
+            try:
+                part = unpacker.decompress(packed, UNPACK_BYTES)
+            except zlib.error as error:
+                raise Refusal(400, f"the body is not gzip: {error}") from None
+            size += len(part)
+            if size > UNPACKED_BYTES_MAX:
+                reason = f"the body has more than {UNPACKED_BYTES_MAX} bytes when it is unpacked"
+                raise Refusal(413, f"{reason}: send several")
+            self._hold(read + size)
+            parts.append(part)
+            packed = unpacker.unconsumed_tail
+            if unpacker.eof:
+                # Another member may follow: packed files that were concatenated.
+                packed = unpacker.unused_data
+                if packed:
+                    unpacker = zlib.decompressobj(wbits=_GZIP)
+            await asyncio.sleep(0)
+        if not unpacker.eof:
+            raise Refusal(400, "the body of gzip ends early")
+        return b"".join(parts)
+
     def release(self) -> None:
         """Release the reserved memory."""
         self._room.release(self._reserved)
@@ -174,6 +223,9 @@ class _Body:
         if size > BODY_BYTES_MAX:
             reason = f"the body is larger than {BODY_BYTES_MAX} bytes: send several"
             raise Refusal(413, reason)
+        self._hold(size)
+
+    def _hold(self, size: int) -> None:
         if size > self._reserved:
             self._room.reserve(size - self._reserved)
             self._reserved = size
@@ -262,7 +314,8 @@ async def _refused(request: Request, refusal: Exception) -> Response:
 async def _failed(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers = {"Connection": "close", **(error.headers or {})}
-    return _Json({"error": error.detail}, error.status_code, headers)
+    reason = REASONS.get(error.status_code, error.detail)
+    return _Json({"error": reason}, error.status_code, headers)
 
 
 async def _broken(_request: Request, error: Exception) -> Response:

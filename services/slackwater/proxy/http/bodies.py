@@ -17,7 +17,7 @@ from slackwater.proxy.http import senml
 from slackwater.proxy.http.parts import Texts, check_number
 from slackwater.proxy.http.tables import ARROW, CSV, read_arrow, read_csv
 from slackwater.proxy.json_input import JsonReader
-from slackwater.proxy.json_text import Unreadable, load
+from slackwater.proxy.json_text import Unreadable, load, with_usual_constants
 from slackwater.proxy.requests import BodyContent, BodyReader, UnusableBody
 
 JSON: Final = "application/json"
@@ -37,7 +37,6 @@ def reader_for(spec: StreamSpec, content_type: str, now_us: int) -> BodyReader |
 
 def read_json(spec: StreamSpec, body: bytes) -> BodyContent:
     """Parse one reading, or an array of readings."""
-    _check_time(spec)
     body = body.strip(_BLANK)
     if not body.startswith(b"["):
         return _content(JsonReader(spec), [body])
@@ -52,7 +51,6 @@ def read_json(spec: StreamSpec, body: bytes) -> BodyContent:
 
 def read_lines(spec: StreamSpec, body: bytes) -> BodyContent:
     """Parse one reading per line; blank lines are skipped."""
-    _check_time(spec)
     numbers: list[int] = []
     pieces: list[bytes] = []
     # Not split at once: the lines of a body would take forty times its size in memory.
@@ -62,12 +60,6 @@ def read_lines(spec: StreamSpec, body: bytes) -> BodyContent:
             pieces.append(piece)
             check_number(len(pieces))
     return BodyContent(JsonReader(spec).parse(pieces), Texts(pieces), numbers, "line")
-
-
-def _check_time(spec: StreamSpec) -> None:
-    if len(spec.time.columns) > 1:
-        reason = "this stream's time is in several columns, which JSON does not have: send text/csv"
-        raise UnusableBody(reason, 415)
 
 
 def _content(reader: JsonReader, pieces: Sequence[bytes]) -> BodyContent:
@@ -105,6 +97,7 @@ def _elements(body: bytes) -> list[bytes]:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise UnusableBody(f"the body is not UTF-8 at byte {error.start}") from None
+    text = with_usual_constants(text)
     # Numbers remain text: Python refuses integers of many digits, even in unused fields.
     scan = json.JSONDecoder(parse_int=str, parse_float=str).raw_decode
     pieces: list[bytes] = []

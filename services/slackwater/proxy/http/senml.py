@@ -4,7 +4,11 @@ A record is one measured value. Its full name is the base name followed by its o
 with the declared column of a field: ``urn:dev:ow:10e2073a0108006:temperature`` is field
 ``temperature`` of key ``urn:dev:ow:10e2073a0108006``. In a stream with a single field, a name may
 also be only the key. Records with the same key and time form one reading. A name without a declared
-field is ignored and counted, like an undeclared JSON field.
+field is ignored and counted, like an undeclared JSON field. A record of base values only sets them
+for the records after it, and is no measurement.
+
+A base value is added to the value. If a record lacks one of the two, that one is zero (section
+4.5.4). Without both the record is malformed. Sums (``s``, ``bs``) are not used.
 
 Times are exact: base time and time are added as decimals, in seconds, and truncated to a
 microsecond. A sum below 2**28 is relative to the arrival of the request, ``now_us`` (section
@@ -22,10 +26,12 @@ from typing import Any, Final
 import numpy as np
 
 from slackwater.model.deployment import StreamSpec
+from slackwater.model.meanings import field_meanings
 from slackwater.proxy.columns import STIME_US_MAX, key_chars_max, number_of
-from slackwater.proxy.http.parts import Texts, check_number
+from slackwater.proxy.http.parts import Texts, by_column, check_number
 from slackwater.proxy.json_text import JsonNumber, Unreadable, load
 from slackwater.proxy.messages import Bad, Parsed
+from slackwater.proxy.repeated import RepeatedMember
 from slackwater.proxy.requests import BodyContent, UnusableBody
 
 MEDIA_TYPE: Final = "application/senml+json"
@@ -44,6 +50,10 @@ _NAMED: Final = frozenset(
 
 class _Malformed(Exception):
     """Raised for a malformed record, with the reason."""
+
+
+class _MalformedBase(_Malformed):
+    """Raised for a base value, which applies to all later records too."""
 
 
 @dataclass(slots=True)
@@ -75,19 +85,30 @@ class _Base:
 
 def read_senml(spec: StreamSpec, now_us: int, body: bytes) -> BodyContent:
     """Parse a pack; indices are those of its records."""
+    if len(spec.key.parts) > 1:
+        reason = "this stream's key has several parts, and a name of SenML is one: send JSON"
+        raise UnusableBody(reason, 415)
+    spec = by_column(spec)
     records = _records(body)
     base, ignored = _Base(), 0
     readings: list[_Reading] = []
     places: dict[tuple[str, int], _Reading] = {}
     bad: list[Bad] = []
+    lost = ""
     for index, record in enumerate(records):
+        if lost:
+            bad.append(Bad(index, lost, None))
+            continue
         try:
             found = _resolved(spec, base, record, now_us)
         except _Malformed as why:
             bad.append(Bad(index, str(why), None))
+            if isinstance(why, _MalformedBase):
+                # With the base values before it, later records would be another device's.
+                lost = f"the base values of record {index} are malformed: {why}"
             continue
         if found is None:
-            ignored += _is_value(record)
+            ignored += _is_measurement(record)
             continue
         key, stime, name, value = found
         reading = places.get((key, stime))
@@ -124,27 +145,47 @@ def _resolved(
     """Return key, time, field and value; None if the record has no value of a declared field."""
     if not isinstance(record, dict):
         raise _Malformed("not an object")
-    base.take(record)
+    try:
+        base.take(record)
+    except _Malformed as why:
+        raise _MalformedBase(str(why)) from None
     unknown = [name for name in record if name.endswith("_") and name not in _NAMED]
     if unknown:
         shown = unknown[0][:_NAME_CHARS_MAX]
         raise _Malformed(f"{shown} is not supported, and must not be ignored (RFC 8428, 4.4)")
-    if not _is_value(record):
+    if not _is_measurement(record):
         return None
     found = _placed(spec, base.name, _text(record.get("n", ""), "n"))
     if found is None:
         return None
-    key, name = found
-    if "v" not in record:
-        raise _Malformed(f"field {name}: no numeric value")
+    key, name = found[0].strip(), found[1]
     if not 0 < len(key) <= key_chars_max:
         raise _Malformed("key")
-    return key, _stime(base, record, now_us), name, _value(base, record["v"], name)
+    number = _number_in(spec, base, record, name)
+    return key, _stime(base, record, now_us), name, number
 
 
-def _is_value(record: dict[str, Any]) -> bool:
-    """Return whether a record has more than base values."""
-    return any(name in record for name in ("v", "vs", "vb", "vd", "s"))
+def _number_in(spec: StreamSpec, base: _Base, record: dict[str, Any], name: str) -> float:
+    """Return the value of a record of a declared field."""
+    meanings = field_meanings(spec)[spec.field_names.index(name)]
+    other = next((record[kind] for kind in ("vb", "vs", "vd") if kind in record), None)
+    has_number = "v" in record or (other is None and base.value is not None)
+    if not has_number or meanings.is_text:
+        # A text or boolean has a meaning of its own, to which no base value is added.
+        meaning = meanings.of_boolean(other) if isinstance(other, bool) else None
+        if isinstance(other, str) and not isinstance(other, JsonNumber):
+            text = other.strip()
+            meaning = number_of(text, ".", meanings) if meanings.is_text else meanings.of_text(text)
+        if meaning is None:
+            raise _Malformed(f"field {name}: no numeric value")
+        return meaning
+    value = _value(base, record.get("v", JsonNumber("0")), name)
+    return meanings.of_number(value)
+
+
+def _is_measurement(record: dict[str, Any]) -> bool:
+    """Return whether a record has more than base values, its version and unknown fields."""
+    return any(name in record for name in ("n", "u", "v", "vs", "vb", "vd", "s", "t", "ut"))
 
 
 def _placed(spec: StreamSpec, base: str, name: str) -> tuple[str, str] | None:
@@ -174,7 +215,7 @@ def _stime(base: _Base, record: dict[str, Any], now_us: int) -> int:
 
 def _value(base: _Base, value: Any, name: str) -> float:
     if not isinstance(value, JsonNumber):
-        raise _Malformed(f"field {name}")
+        raise _Malformed(_where(f"field {name}", value))
     text = str(value)
     if base.value is not None:
         with localcontext(prec=120):
@@ -187,14 +228,18 @@ def _value(base: _Base, value: Any, name: str) -> float:
 
 def _decimal(value: Any, where: str) -> Decimal:
     if not isinstance(value, JsonNumber) or not _DECIMAL.fullmatch(value):
-        raise _Malformed(where)
+        raise _Malformed(_where(where, value))
     return Decimal(value)
 
 
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str) or isinstance(value, JsonNumber) or not value.isascii():
-        raise _Malformed(where)
+        raise _Malformed(_where(where, value))
     return value
+
+
+def _where(where: str, value: Any) -> str:
+    return f"{where}: {value}" if isinstance(value, RepeatedMember) else where
 
 
 def _parsed(spec: StreamSpec, readings: list[_Reading], bad: list[Bad]) -> Parsed:

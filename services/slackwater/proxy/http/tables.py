@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import io
 import struct
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -23,19 +24,25 @@ import pyarrow.compute as pc
 
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import DeploymentError
+from slackwater.model.meanings import Meanings, field_meanings
 from slackwater.model.records import type_f64, type_i64
 from slackwater.proxy.columns import (
-    STIME_US_MAX,
-    UNIT_US,
+    TIME,
+    UNIT_DIGITS,
     keys_of,
+    microseconds,
     numbers,
+    time_fault,
     times,
     trimmed,
 )
 from slackwater.proxy.csvfile import CsvFile, CsvPiece
 from slackwater.proxy.csvtext import CsvSource
-from slackwater.proxy.http.parts import check_number
+from slackwater.proxy.http.parts import by_column, check_number
+from slackwater.proxy.joined import ambiguous, joined_keys, joined_texts
+from slackwater.proxy.localtimes import local_times
 from slackwater.proxy.messages import Bad, Parsed
+from slackwater.proxy.repeated import repeated_column
 from slackwater.proxy.requests import BodyContent, UnusableBody
 
 CSV: Final = "text/csv"
@@ -71,11 +78,12 @@ class _Lines:
 
 
 def read_csv(spec: StreamSpec, body: bytes) -> BodyContent:
-    """Parse lines below a header."""
+    """Parse lines below a header. As in JSON, a field may be absent; key and time may not."""
+    spec = by_column(spec)
     ends = max(body.count(b"\n"), body.count(b"\r"))
     check_number(ends - 1)  # a bound before memory is allocated; the exact check is below
     try:
-        file = CsvFile(spec, source=_BodySource(spec.name, body))
+        file = CsvFile(spec, source=_BodySource(spec.name, body), may_lack_fields=True)
         piece = file.complete(body)
     except DeploymentError as error:
         raise UnusableBody(str(error)) from None
@@ -116,17 +124,18 @@ def _shown(value: Any) -> Any:
 
 def read_arrow(spec: StreamSpec, body: bytes) -> BodyContent:
     """Parse the columns of all record batches of a stream."""
+    spec = by_column(spec)
     table = _table(spec, body)
     n = len(table)
     if not n:
         raise UnusableBody("the body contains no readings")
     reasons: dict[str, Mask] = {}
     key_index, keys = _keys(spec, table, reasons)
-    stimes, no_time = _times(spec, table)
-    reasons["time"] = no_time
+    stimes, no_time, time_fault_of = _times(spec, table)
+    reasons[TIME] = no_time
     values = []
-    for declared in spec.fields:
-        value, wrong = _values(table, declared.source)
+    for declared, meanings in zip(spec.fields, field_meanings(spec), strict=True):
+        value, wrong = _values(table, declared.source, meanings)
         reasons[f"field {declared.name}"] = wrong
         values.append(value)
     refused = np.logical_or.reduce(list(reasons.values()))
@@ -134,7 +143,11 @@ def read_arrow(spec: StreamSpec, body: bytes) -> BodyContent:
     bad = tuple(
         Bad(
             i,
-            ", ".join(name for name, mask in reasons.items() if mask[i]),
+            ", ".join(
+                time_fault_of(i) if name == TIME else name
+                for name, mask in reasons.items()
+                if mask[i]
+            ),
             None if no_time[i] else int(stimes[i]),
         )
         for i in np.flatnonzero(refused).tolist()
@@ -145,18 +158,27 @@ def read_arrow(spec: StreamSpec, body: bytes) -> BodyContent:
 
 
 def _table(spec: StreamSpec, body: bytes) -> Any:
-    """Return the declared columns after validation."""
-    key = spec.key.column
-    wanted = [*([] if key is None else [key]), *spec.time.columns]
-    wanted = list(dict.fromkeys([*wanted, *(f.source for f in spec.fields)]))
+    """Return the declared columns that are there, after validation.
+
+    As in JSON, a field may be absent, and is then missing in all rows; key and time may not.
+    """
+    needed = [*spec.key.parts, *spec.time.parts]
+    wanted = list(dict.fromkeys([*needed, *(f.source for f in spec.fields)]))
     try:
         _refuse_compression(body)
         with pa.ipc.open_stream(pa.BufferReader(body)) as reader:
             schema = reader.schema
             for name in wanted:
-                if len(schema.get_all_field_indices(name)) != 1:
+                places = schema.get_all_field_indices(name)
+                if len(places) > 1:
+                    numbers = [place + 1 for place in places]
+                    raise UnusableBody(f"the body {repeated_column(name, numbers)}")
+                if not places and name in needed:
                     known = ", ".join(schema.names[:100])
                     raise UnusableBody(f"the body has no column {name!r}; it has: {known}")
+            wanted = [name for name in wanted if schema.get_field_index(name) >= 0]
+            if not wanted:
+                raise UnusableBody("the body has no column that the stream declares")
             batches, rows = [], 0
             for batch in reader:
                 rows += batch.num_rows
@@ -228,64 +250,78 @@ def _texts(column: Any) -> Any:
 def _keys(
     spec: StreamSpec, table: Any, reasons: dict[str, Mask]
 ) -> tuple[npt.NDArray[np.int32], list[str]]:
-    name = spec.key.column
-    if name is None:
+    if not spec.key.parts:
         return np.zeros(len(table), np.int32), [spec.key.value or ""]
+    columns = [_part(table, name, "a key is text or an integer") for name in spec.key.parts]
+    joined, reasons[ambiguous(spec.key.join)] = joined_keys(columns, spec.key.join)
+    index, keys, reasons["empty key"], reasons["long key"] = keys_of(joined)
+    return index, keys
+
+
+def _part(table: Any, name: str, wanted: str) -> Any:
+    """Return a column of texts or integers as text, empty where it is null."""
     column = _column(table, name)
     if pa.types.is_integer(column.type):
         column = pc.cast(column, pa.string())
     elif not _is_text(column.type):
-        raise _unusable(name, column.type, "a key is text or an integer")
-    column = pc.cast(pc.fill_null(column, ""), pa.string())
-    index, keys, reasons["empty key"], reasons["long key"] = keys_of(column)
-    return index, keys
+        raise _unusable(name, column.type, wanted)
+    return pc.cast(pc.fill_null(column, ""), pa.string())
 
 
-def _times(spec: StreamSpec, table: Any) -> tuple[type_i64, Mask]:
-    columns = [_column(table, name) for name in spec.time.columns]
-    kind = columns[0].type
-    if len(columns) > 1 or _is_text(kind):
-        if not all(_is_text(column.type) for column in columns):
-            raise _unusable(spec.time.columns[0], kind, "times in several columns are text")
-        texts = [_texts(column) for column in columns]
-        joined = texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, " ")
-        return times(joined, spec.time)
-    column = columns[0]
+def _times(spec: StreamSpec, table: Any) -> tuple[type_i64, Mask, Callable[[int], str]]:
+    """Return times, a mask of malformed ones, and the function to the detail of such a row."""
+    parts = spec.time.parts
+    if not parts:
+        n = len(table)
+        return np.zeros(n, np.int64), np.zeros(n, np.bool_), lambda _row: TIME
+    column = _column(table, parts[0])
+    kind = column.type
+    if len(parts) > 1 or _is_text(kind):
+        wanted = "times in several columns are text or integers"
+        texts = [_part(table, name, wanted) for name in parts]
+        joined = trimmed(joined_texts(texts, spec.time.join))
+        return *times(joined, spec.time), lambda i: time_fault(joined[i].as_py(), spec.time)
     if pa.types.is_timestamp(kind):
-        # Truncated to a microsecond, towards the past.
-        counts = _integers(column)
-        factor = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}[kind.unit]
-        return _bounded(counts // 1_000 if kind.unit == "ns" else counts, factor, column)
-    if not pa.types.is_integer(kind) or spec.time.unit not in UNIT_US:
-        raise _unusable(spec.time.columns[0], kind, "a time is a timestamp, an integer or text")
-    return _bounded(_integers(column), UNIT_US[spec.time.unit], column)
+        us, wrong = _bounded(column, kind.unit)
+        if kind.tz is not None or spec.time.zone is None:
+            return us, wrong, lambda _row: TIME
+        instants, refused = local_times(spec.time.zone, spec.time.fold).instants_of(us)
+        local = replace(spec.time, unit="us", format=None)
+        return instants, wrong | refused, lambda i: time_fault(str(us[i]), local)
+    if not pa.types.is_integer(kind) or spec.time.unit not in UNIT_DIGITS:
+        raise _unusable(parts[0], kind, "a time is a timestamp, an integer or text")
+    return *_bounded(column, spec.time.unit), lambda _row: TIME
 
 
-def _integers(column: Any) -> type_i64:
-    """Return the values as int64: 0 for null, the largest int64 for values beyond it."""
+def _bounded(column: Any, unit: str) -> tuple[type_i64, Mask]:
+    """Return integers as times, and a mask of nulls and of those outside the calendar."""
     if pa.types.is_uint64(column.type):
-        values = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
-        return np.asarray(np.minimum(values, np.uint64(2**63 - 1)), np.int64)
-    values = pc.fill_null(pc.cast(column, pa.int64()), 0)
-    return np.asarray(values.to_numpy(zero_copy_only=False), np.int64)
-
-
-def _bounded(counts: type_i64, factor: int, column: Any) -> tuple[type_i64, Mask]:
-    limit = (STIME_US_MAX - 1) // factor
-    wrong: Mask = (counts > limit) | (counts < -limit)
+        if unit == "ns":  # a nanosecond beyond 64 bits is in the year 2554
+            column, unit = pc.divide(column, pa.scalar(1_000, pa.uint64())), "us"
+        column = pc.min_element_wise(column, pa.scalar(2**63 - 1, pa.uint64()), skip_nulls=False)
+    counts = pc.fill_null(pc.cast(column, pa.int64()), 0).to_numpy(zero_copy_only=False)
+    us, wrong = microseconds(np.asarray(counts, np.int64), unit)
     if column.null_count:
         wrong |= pc.is_null(column).to_numpy(zero_copy_only=False)
-    return np.where(wrong, 0, counts) * factor, wrong
+    return us, wrong
 
 
-def _values(table: Any, name: str) -> tuple[type_f64, Mask]:
+def _values(table: Any, name: str, meanings: Meanings) -> tuple[type_f64, Mask]:
+    if name not in table.column_names:
+        return np.full(len(table), np.nan), np.zeros(len(table), np.bool_)
     column = _column(table, name)
     kind = column.type
+    if pa.types.is_boolean(kind) and (meanings.texts or meanings.is_text):
+        column = pc.cast(column, pa.string())
+        kind = column.type
     if _is_text(kind):
-        return numbers(_texts(column))
+        return numbers(_texts(column), ".", meanings)
+    if meanings.is_text:
+        raise _unusable(name, kind, "a field of texts is text or boolean")
     if not pa.types.is_integer(kind) and not pa.types.is_floating(kind):
-        raise _unusable(name, kind, "a field is a number")
+        hint = ", or declare `values: {true: 1, false: 0}`" if pa.types.is_boolean(kind) else ""
+        raise _unusable(name, kind, f"a field is a number{hint}")
     cast = pc.cast(column, pa.float64(), safe=False)
     values = np.asarray(cast.to_numpy(zero_copy_only=False), np.float64)
     wrong: Mask = np.isinf(values)
-    return values, wrong
+    return meanings.of_column(values), wrong

@@ -325,6 +325,7 @@ class Connection:
                 mid=mid,
                 is_repeated=bool(message.dup),
                 connection=self._link.connection,
+                arrived_us=self._clock.now_us(),
             )
         )
 

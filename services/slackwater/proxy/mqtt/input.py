@@ -23,16 +23,20 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 import numpy as np
 
-from slackwater.protocols.dpc.source.core import Arrived, SourceRules
+from slackwater.model.limits import NEVER
+from slackwater.model.records import type_i64
+from slackwater.protocols.dpc.source.core import Arrived
+from slackwater.proxy.carried import times_of_arrival
 from slackwater.proxy.mqtt.link import Link, Message
 from slackwater.proxy.mqtt.messages import CountedReadings, MqttReader
 from slackwater.proxy.mqtt.sequences import TABLES, Sequences, device_of
-from slackwater.proxy.quarantine import QuarantineEntry
+from slackwater.proxy.quarantine import QuarantineEntry, why
+from slackwater.proxy.rules import follows_clock, live_rules
 from slackwater.proxy.shell import InputContext
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.spool import PushBackError
@@ -79,17 +83,9 @@ class MqttInput:
         spec = context.spec
         assert spec.mqtt is not None
         self._context, self._link, self._connector = context, link, connector
-        by_clock = spec.expect_every_us is None and context.deployment.clock == "wall"
-        self._by_clock = by_clock
-        rules = SourceRules(
-            log=spec.name,
-            fields=spec.field_names,
-            disorder_us=spec.disorder_us,
-            late="promise" if by_clock else "input",
-            clock_boundaries=by_clock,
-            learning=context.learning,
-        )
-        self._spooled = SpooledLog(context, rules)
+        self._by_clock = follows_clock(context)
+        self._by_arrival = spec.time.from_ == "arrival"
+        self._spooled = SpooledLog(context, live_rules(context, spec.name))
         self._reader = MqttReader(spec, context.dead_letters)
         self._sequences: Sequences | None = None
         self._urgent = max(1, spec.mqtt.in_flight // 2) if spec.mqtt.qos else MESSAGES_MAX
@@ -201,14 +197,22 @@ class MqttInput:
             return
         first, self._number = self._number, self._number + len(messages)
         entries: list[QuarantineEntry] = []
-        for readings in self._reader.read(first, messages):
+        for readings in self._reader.read(first, messages, self._times(messages)):
             entries += self._offer(readings, now_us)
         self._context.quarantine.put(entries, now_us)
         self._uncommitted += messages
 
+    def _times(self, messages: Sequence[Message]) -> type_i64 | None:
+        """Return times of arrival in event time, if the stream has these; else None."""
+        if not self._by_arrival:
+            return None
+        shown = [self._context.event_us(message.arrived_us) or 0 for message in messages]
+        return times_of_arrival(np.array(shown, np.int64), self._spooled.core)
+
     def _offer(self, readings: CountedReadings, now_us: int) -> list[QuarantineEntry]:
         """Offer readings to the log; return the entries of those refused."""
         parsed, entries = readings.parsed, readings.malformed()
+        self._context.not_finite += parsed.not_finite
         fresh = self._fresh(readings, entries)
         indices, stimes = parsed.indices[fresh], parsed.stimes[fresh]
         arrived = Arrived(
@@ -219,10 +223,14 @@ class MqttInput:
             np.full(len(indices), self._number, np.int64),
             self._number,
         )
-        future_us = self._context.future_from_us(now_us)
-        for refused in self._spooled.core.offer(arrived, future_us):
+        core, payload = self._spooled.core, readings.messages[-1].payload
+        for refused in self._context.offer(core, arrived, now_us, lambda: payload):
             entries += [
-                readings.entry(int(indices[i]), refused.reason, int(stimes[i]))
+                replace(
+                    readings.entry(int(indices[i]), refused.reason, int(stimes[i])),
+                    detail=why(refused, int(stimes[i])),
+                    key=arrived.keys[int(arrived.key_index[i])],
+                )
                 for i in refused.indices.tolist()
             ]
         return entries
@@ -237,7 +245,9 @@ class MqttInput:
             device_of(messages[i].topic, parsed.keys[k])
             for i, k in zip(numbers, parsed.key_index.tolist(), strict=True)
         ]
-        fresh = self._sequences.fresh(numbers, devices, readings.sequences, parsed.stimes)
+        # A message that arrives again has a later time, so then the counter alone decides.
+        stimes = np.full(len(devices), NEVER) if self._by_arrival else parsed.stimes
+        fresh = self._sequences.fresh(numbers, devices, readings.sequences, stimes)
         self._repeated += int(np.count_nonzero(~fresh))
         # The broker marks messages that it repeats. Readings that the device repeats are kept in
         # quarantine: they may be new, from a device whose counter and clock were both set back.
@@ -284,7 +294,7 @@ class MqttInput:
             "repeated": self._repeated,
             "retained": self._link.retained,
             "sessions_lost": self._link.sessions_lost,
-            **self._context.quarantine.all_counts(),
+            **self._context.counts(),
         }
 
     def leave(self) -> None:

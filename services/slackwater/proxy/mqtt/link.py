@@ -44,6 +44,8 @@ class Message:
     mid: int = 0
     is_repeated: bool = False
     connection: int = 0
+    arrived_us: int = 0
+    """Wall time of its arrival."""
 
     @property
     def bytes_held(self) -> int:

@@ -1,9 +1,9 @@
 """Parses MQTT messages into columns of readings, many messages of many topics at a time.
 
 A payload is parsed like a message of a Kafka topic, in the same formats, by the same definitions
-and with the same bounds, with two additions. The key may be a level of the message's topic. The
-device's counter is parsed as an additional numeric field, which is removed before readings are
-offered to the source log.
+and with the same bounds, with three additions. The key may be in levels of the message's topic, and
+the time may be that of its arrival. The device's counter is parsed as an additional numeric field,
+which is removed before readings are offered to the source log.
 
 ``{"boundary": t}`` is not a watermark here: it would apply to all devices of the stream, but any of
 them may send it.
@@ -17,12 +17,14 @@ from typing import Final
 
 import numpy as np
 
-from slackwater.model.deployment import FieldSpec, KeySpec, StreamSpec
+from slackwater.model.deployment import FieldSpec, StreamSpec
 from slackwater.model.records import type_i64
 from slackwater.protocols.dpc.source.core import Reason
-from slackwater.proxy.columns import key_chars_max
+from slackwater.proxy.carried import CarriedKeys, with_keys, with_times, without_carried_key
+from slackwater.proxy.columns import KEY
 from slackwater.proxy.dead_letters import DeadLetters
 from slackwater.proxy.guarded import GuardedReader
+from slackwater.proxy.joined import key_of_parts
 from slackwater.proxy.json_input import BOUNDARY
 from slackwater.proxy.json_text import MESSAGE_BYTES_MAX
 from slackwater.proxy.messages import Bad, Parsed
@@ -36,8 +38,6 @@ CUT_BYTES: Final = 4 * PAYLOAD_CHARS_MAX
 SEQUENCE_MAX: Final = 2**53
 """Largest counter that a double represents exactly."""
 _SEQUENCE: Final = "sequence"
-_ANY_KEY: Final = KeySpec(value="-")
-"""Placeholder for a key from the topic while payloads are parsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,40 +84,51 @@ class MqttReader:
     def __init__(self, spec: StreamSpec, dead_letters: DeadLetters | None) -> None:
         assert spec.mqtt is not None
         self._where = f"mqtt:{spec.name}"
-        self._level = spec.key.level
+        one = spec.key.level
+        self._levels = spec.key.levels or (() if one is None else (one,))
+        self._join = spec.key.join
         self._counts = spec.mqtt.sequence is not None
         fields = spec.fields
         if spec.mqtt.sequence is not None:
             fields = (*fields, FieldSpec(_SEQUENCE, spec.mqtt.sequence))
-        key = spec.key if self._level is None else _ANY_KEY
-        self._reader = GuardedReader(replace(spec, key=key, fields=fields), dead_letters)
+        parsed = replace(without_carried_key(spec), fields=fields)
+        self._reader = GuardedReader(parsed, dead_letters)
         known = frozenset() if dead_letters is None else dead_letters.positions(self._where)
         self.first_number: int = max(known, default=-1) + 1
         """Numbers below this one belong to quarantined messages."""
 
-    def read(self, first: int, messages: Sequence[Message]) -> Iterator[CountedReadings]:
+    def read(
+        self, first: int, messages: Sequence[Message], times: type_i64 | None = None
+    ) -> Iterator[CountedReadings]:
         """Parse messages that are numbered from ``first`` on, in one or more parts.
 
-        Any bytes are accepted.
+        ``times``: of the messages, if their readings have none. Any bytes are accepted.
         """
         payloads = [m.payload if m.size == len(m.payload) else b"" for m in messages]
         for start, end in self._reader.slices(payloads):
-            yield self._read(first + start, messages[start:end], payloads[start:end])
+            of_part = None if times is None else times[start:end]
+            yield self._read(first + start, messages[start:end], payloads[start:end], of_part)
 
     def _read(
-        self, first: int, messages: Sequence[Message], payloads: Sequence[bytes]
+        self,
+        first: int,
+        messages: Sequence[Message],
+        payloads: Sequence[bytes],
+        times: type_i64 | None,
     ) -> CountedReadings:
         numbers = np.arange(first, first + len(messages), dtype=np.int64)
         parsed = self._reader.parse(self._where, numbers, payloads)
         bad = [_explained(one, parsed, messages) for one in parsed.bad]
         bad += [Bad(index, BOUNDARY, None) for index, _ in parsed.boundaries]
-        parsed = replace(parsed, bad=(), boundaries=())
-        if self._level is not None:
-            parsed = _keyed(parsed, [_level(m.topic, self._level) for m in messages], bad)
+        parsed = replace(parsed, bad=tuple(bad), boundaries=())
+        if times is not None:
+            parsed = with_times(parsed, times)
+        if self._levels:
+            parsed = with_keys(parsed, _keys([m.topic for m in messages], self._levels, self._join))
         sequences = np.empty(0, np.int64)
         if self._counts:
-            parsed, sequences = _counted(parsed, bad)
-        bad.sort(key=lambda one: one.index)
+            parsed, sequences = _counted(parsed)
+        bad = sorted(parsed.bad, key=lambda one: one.index)
         parsed = replace(parsed, bad=tuple(bad))
         batch = Batch([m.payload for m in messages], numbers, parsed, self._reader.texts)
         return CountedReadings(messages, batch, sequences)
@@ -131,40 +142,35 @@ def _explained(bad: Bad, parsed: Parsed, messages: Sequence[Message]) -> Bad:
     return replace(bad, detail=f"{message.size} bytes, at most {PAYLOAD_BYTES_MAX}")
 
 
-def _level(topic: str, level: int) -> str:
-    """Return the level of the topic as a key; empty if it is not a valid key."""
-    levels = topic.split("/")
-    key = levels[level - 1] if level <= len(levels) else ""
-    return key if len(key) <= key_chars_max and "\ufffd" not in key else ""
-
-
-def _keyed(parsed: Parsed, keys: Sequence[str], bad: list[Bad]) -> Parsed:
-    """Set each reading's key from its message's topic; without a key it is malformed."""
+def _keys(topics: Sequence[str], levels: Sequence[int], join: str) -> CarriedKeys:
+    """Return the keys of messages from the levels of their topics."""
     places: dict[str, int] = {}
-    of_message = np.array([places.setdefault(key, len(places)) for key in keys], np.int32)
-    at, elements = parsed.indices, parsed.elements
-    numbers = at if elements is None else elements.messages[at]
-    parsed = replace(parsed, key_index=of_message[numbers], keys=list(places))
-    if "" not in places:
-        return parsed
-    lacks = parsed.key_index == places[""]
-    bad += [
-        Bad(int(parsed.indices[i]), "key: no such level in the topic", int(parsed.stimes[i]))
-        for i in np.flatnonzero(lacks)
-    ]
-    return _chosen(parsed, ~lacks)
+    index = np.array([places.setdefault(topic, len(places)) for topic in topics], np.int32)
+    keys, faults = zip(*(_key_of(topic, levels, join) for topic in places), strict=True)
+    return CarriedKeys(index, keys, faults)
 
 
-def _counted(parsed: Parsed, bad: list[Bad]) -> tuple[Parsed, type_i64]:
+def _key_of(topic: str, levels: Sequence[int], join: str) -> tuple[str, str]:
+    """Return the key of a topic, or why it has none."""
+    given = topic.split("/")
+    parts = [given[level - 1].strip() if level <= len(given) else "" for level in levels]
+    if any("\N{REPLACEMENT CHARACTER}" in part for part in parts):
+        parts = [""]
+    key, fault = key_of_parts(parts, join)
+    return key, f"{KEY}: no such level in the topic" if fault == KEY else fault
+
+
+def _counted(parsed: Parsed) -> tuple[Parsed, type_i64]:
     """Remove the counter from the fields; a reading without a whole number in it is malformed."""
     *values, counters = parsed.values
     parsed = replace(parsed, values=tuple(values))
     with np.errstate(invalid="ignore"):
         sound = (counters == np.trunc(counters)) & (np.abs(counters) <= SEQUENCE_MAX)
-    bad += [
+    bad = [
         Bad(int(parsed.indices[i]), _SEQUENCE, int(parsed.stimes[i]))
         for i in np.flatnonzero(~sound)
     ]
+    parsed = replace(parsed, bad=(*parsed.bad, *bad))
     return _chosen(parsed, sound), counters[sound].astype(np.int64)
 
 

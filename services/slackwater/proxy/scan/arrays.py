@@ -18,6 +18,7 @@ from slackwater.proxy.scan.leaves import (
     CODES,
     KEY_AT,
     KEY_SIZE,
+    NOT_FINITE,
     SIZE_MAX,
     SIZES,
     STRIDE,
@@ -63,7 +64,10 @@ def read_column(at: int, end: int, leaf: int, row: int, plan: int, keys: int, ou
     Return the address after it, ``UNSURE`` or ``FULL``.
     """
     if load_u8(at) != _OPEN:
-        return _read_one(at, end, leaf, row, plan, keys, output)
+        not_finite = load_i64(output + NOT_FINITE)
+        after = _read_one(at, end, leaf, row, plan, keys, output)
+        # NaN of all rows counts once for each: the definition counts.
+        return after if load_i64(output + NOT_FINITE) == not_finite else UNSURE
     size, size_max = 0, load_i64(output + SIZE_MAX)
     at = skip_blanks(at + 1, end)
     if at < end and load_u8(at) == _CLOSE:

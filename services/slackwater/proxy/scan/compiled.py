@@ -106,3 +106,18 @@ def entry(signature: str) -> Callable[[F], F]:
         return compiled
 
     return compile_
+
+
+def callback(signature: str) -> Callable[[Callable[..., Any]], int]:
+    """Compile a function that C calls; returns its address."""
+
+    def compile_(function: Callable[..., Any]) -> int:
+        compiled: Any = numba.cfunc(signature, cache=True)(function)
+        _CALLBACKS.append(compiled)
+        return int(compiled.address)
+
+    return compile_
+
+
+_CALLBACKS: Final[list[Any]] = []
+"""Keeps the code of callbacks in memory."""

@@ -218,6 +218,36 @@ def word_end(at: int, end: int) -> int:
     return UNSURE
 
 
+@outlined
+def constant_end(at: int, end: int) -> int:
+    """Return the place after ``nan``, ``inf`` or ``infinity``, in letters of any case.
+
+    A minus may be before it. The next byte is the caller's to check.
+    """
+    if at < end and load_u8(at) == _MINUS:
+        at += 1
+    if end - at < 3:
+        return UNSURE
+    a, b, c = _small(at), _small(at + 1), _small(at + 2)
+    if a == ord("n") and b == ord("a") and c == ord("n"):
+        return at + 3
+    if a != ord("i") or b != ord("n") or c != ord("f"):
+        return UNSURE
+    at += 3
+    if end - at < 5:
+        return at
+    d, e, f = _small(at), _small(at + 1), _small(at + 2)
+    is_long = d == ord("i") and e == ord("n") and f == ord("i")
+    is_long = is_long and _small(at + 3) == ord("t") and _small(at + 4) == ord("y")
+    return at + 5 if is_long else at
+
+
+@inner
+def _small(at: int) -> int:
+    """Return the byte as a small letter, if it is a letter."""
+    return load_u8(at) | U8(0x20)
+
+
 @inner
 def _after_name(at: int, end: int) -> int:
     """Return the place after a member's name and its colon."""
@@ -237,8 +267,10 @@ def _scalar_end(at: int, end: int) -> int:
         at, _ = string_end(at + 1, end)
         return at + 1 if at >= 0 else UNSURE
     if byte == _MINUS or _ZERO <= byte <= _NINE:
-        return number_end(at, end)[0]
-    return word_end(at, end)
+        after = number_end(at, end)[0]
+    else:
+        after = word_end(at, end)
+    return after if after >= 0 else constant_end(at, end)
 
 
 @outlined

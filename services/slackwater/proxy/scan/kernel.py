@@ -10,7 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from slackwater.proxy.json_text import MESSAGE_BYTES_MAX, NESTING_DEPTH_MAX
+from slackwater.proxy.json_text import (
+    MESSAGE_BYTES_MAX,
+    NESTING_DEPTH_MAX,
+    REGISTRY_HEADER_BYTES,
+)
 from slackwater.proxy.scan.arrays import FULL, begin_columns, end_columns, read_column
 from slackwater.proxy.scan.compiled import entry, inner
 from slackwater.proxy.scan.grammar import UNSURE, after_blanks, string_end, value_end
@@ -20,6 +24,7 @@ from slackwater.proxy.scan.leaves import (
     COUNTS,
     KEY_AT,
     KEY_SIZE,
+    NOT_FINITE,
     STATUS,
     STRIDE,
     VALUES,
@@ -130,6 +135,8 @@ def _read_message(
     """
     stack, seen = load_i64(plan + STACK), U64(0)
     node, depth, expected = -1, 0, 0
+    if at < end and load_u8(at) == 0:
+        at += REGISTRY_HEADER_BYTES
     at = after_blanks(at, end)
     if at >= end or load_u8(at) != _OPEN:
         return UNSURE
@@ -145,7 +152,7 @@ def _read_message(
         if name >= 0:
             bit = U64(1) << U64(name)
             if seen & bit:
-                return UNSURE  # twice: the last one counts
+                return UNSURE  # twice: malformed
             seen |= bit
             expected = name + 1
             leaf = load_i64(load_i64(plan + LEAF) + 8 * name)
@@ -205,12 +212,15 @@ def scan(starts: int, ends: int, first: int, count: int, plan: int, keys: int, o
             continue
         for field in range(fields):
             store_f64(values + 8 * (field * stride + row), np.nan)
+        not_finite = load_i64(output + NOT_FINITE)
         if _read_message(at, end, row, plan, keys, output, False) < 0:
+            store_i64(output + NOT_FINITE, not_finite)  # the definition counts those of this one
             continue
         code = 0
         if has_key:
             code = code_of(load_i64(output + KEY_AT), load_i64(output + KEY_SIZE), end, keys)
             if code == NO_ROOM:
+                store_i64(output + NOT_FINITE, not_finite)
                 return row
         store_i32(codes + 4 * row, I32(code))
         store_u8(status + row, U8(READ))
@@ -234,11 +244,14 @@ def scan_columns(
         if end - at > MESSAGE_BYTES_MAX:
             continue
         begin_columns(row, plan, output)
+        not_finite = load_i64(output + NOT_FINITE)
         found = _read_message(at, end, row, plan, keys, output, True)
         if found == FULL:
+            store_i64(output + NOT_FINITE, not_finite)
             return message, row
         rows = end_columns(row, plan, output) if found == 0 else UNSURE
         if rows < 0:
+            store_i64(output + NOT_FINITE, not_finite)
             continue
         row += rows
         store_i64(counts + 8 * message, rows)

@@ -112,8 +112,19 @@ def _call_with(_context: Any, function: Any, argument: Any) -> Any:
     return types.void(types.intp, types.intp), generate
 
 
+def _call_for(_context: Any, function: Any, one: Any, other: Any) -> Any:
+    """Call a C function at an address with two pointers; it returns a word."""
+
+    def generate(_c: Any, builder: Any, _s: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(_LONG, [_LONG, _LONG])
+        return builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), arguments[1:])
+
+    return types.int64(types.intp, types.intp, types.intp), generate
+
+
 leading_zeros: _UnaryFunction = _as_intrinsic(_leading_zeros)
 trailing_zeros: _UnaryFunction = _as_intrinsic(_trailing_zeros)
 high_product: _BinaryFunction = _as_intrinsic(_high_product)
 double_of_bits: Callable[[int], float] = _as_intrinsic(_double_of_bits)
 call_with: Callable[[int, int], None] = _as_intrinsic(_call_with)
+call_for: Callable[[int, int, int], int] = _as_intrinsic(_call_for)

@@ -13,6 +13,8 @@ from typing import Any, Final
 import numpy as np
 
 from slackwater.model.deployment import StreamSpec
+from slackwater.model.meanings import meanings_of
+from slackwater.model.message_paths import Step, path_text, steps_of
 
 INNER, KEY, TIME, FIELD = -1, 0, 1, 2
 """Leaves; the field i has the leaf ``FIELD + i``."""
@@ -24,7 +26,10 @@ PATH_MAX: Final = 16
 NAMES, FIELDS, NEEDED, UNIT, HAS_KEY, TEXT, STARTS, FIRST, MASK, PARENT, LEAF, STACK, POWERS = (
     range(0, 104, 8)
 )
-_UNITS: Final = {"s": 6, "ms": 3, "us": 0, "iso": ISO, None: 0}
+# And what booleans mean: whether true (bit 0) and false (bit 1) mean a number, and the two numbers.
+BOOLEANS, TRUE_IS, FALSE_IS = range(104, 128, 8)
+_PLAN_WORDS: Final = 16
+_UNITS: Final = {"s": 6, "ms": 3, "us": 0, "ns": -3, "iso": ISO, None: 0}
 
 
 class UnsupportedSpec(Exception):
@@ -37,8 +42,15 @@ class Plan:
     def __init__(self, spec: StreamSpec, powers_address: int) -> None:
         if spec.time.format is not None:
             raise UnsupportedSpec("times in a format of their own")
+        if spec.time.zone is not None:
+            raise UnsupportedSpec("local times of a zone")
+        if any(field.is_text for field in spec.fields):
+            raise UnsupportedSpec("texts")
         self.fields = len(spec.fields)
-        self.has_key = (spec.key.field or spec.key.column) is not None
+        if len(spec.key.parts) > 1 or len(spec.time.parts) > 1:
+            raise UnsupportedSpec("a key or a time of several parts")
+        self.has_key = bool(spec.key.parts)
+        self.has_time = bool(spec.time.parts)
         self._names: list[bytes] = []
         self._parents: list[int] = []
         self._leaves: list[int] = []
@@ -47,19 +59,28 @@ class Plan:
         if len(self._names) > NAMES_MAX:
             raise UnsupportedSpec(f"more than {NAMES_MAX} names")
         self._lay_out(_UNITS[spec.time.unit], powers_address)
+        meanings = meanings_of(spec)
+        for bit, (value, slot) in enumerate(((True, TRUE_IS), (False, FALSE_IS))):
+            number = meanings.of_boolean(value)
+            if number is not None:
+                self._plan[BOOLEANS // 8] |= 1 << bit
+                self._plan.view(np.float64)[slot // 8] = number
 
     @property
     def address(self) -> int:
         """Address of the plan."""
         return int(self._plan.ctypes.data)
 
-    def _add(self, path: Sequence[str], leaf: int) -> None:
+    def _add(self, path: Sequence[Step], leaf: int) -> None:
+        names = [step for step in path if isinstance(step, str)]
+        if len(names) < len(path):
+            raise UnsupportedSpec(f"{path_text(path)} is an element of an array")
         if len(path) > PATH_MAX:
             raise UnsupportedSpec(f"a path of more than {PATH_MAX} names")
-        if not all(map(_is_plain, path)):
-            raise UnsupportedSpec(f"{'.'.join(path)!r} has a character that JSON escapes")
+        if not all(map(_is_plain, names)):
+            raise UnsupportedSpec(f"{path_text(path)} has a character that JSON escapes")
         parent = -1
-        for depth, name in enumerate(path):
+        for depth, name in enumerate(names):
             is_last = depth == len(path) - 1
             known = self._find(parent, name.encode())
             if known is None:
@@ -68,7 +89,7 @@ class Plan:
                 self._parents.append(parent)
                 self._leaves.append(leaf if is_last else INNER)
             elif is_last or self._leaves[known] != INNER:
-                raise UnsupportedSpec(f"{'.'.join(path)} is wanted twice, or inside another")
+                raise UnsupportedSpec(f"{path_text(path)} is wanted twice, or inside another")
             parent = known
 
     def _find(self, parent: int, name: bytes) -> int | None:
@@ -88,7 +109,7 @@ class Plan:
             LEAF: np.array(self._leaves, np.int64),
             STACK: np.zeros(PATH_MAX, np.int64),
         }
-        self._plan = np.zeros(13, np.int64)
+        self._plan = np.zeros(_PLAN_WORDS, np.int64)
         self._plan.view(np.uint64)[NEEDED // 8] = needed
         sizes = {NAMES: len(self._names), FIELDS: self.fields, UNIT: unit, HAS_KEY: self.has_key}
         addresses = {slot: array.ctypes.data for slot, array in self._arrays.items()}
@@ -101,12 +122,10 @@ def _is_plain(name: str) -> bool:
     return name.isprintable() and '"' not in name and "\\" not in name
 
 
-def _paths(spec: StreamSpec) -> list[tuple[list[str], int]]:
-    columns = spec.time.columns
-    time = (spec.time.field or (columns[0] if columns else "")).split(".")
-    if time[0] == "boundary":
+def _paths(spec: StreamSpec) -> list[tuple[Sequence[Step], int]]:
+    found: list[tuple[Sequence[Step], int]] = []
+    found += [(steps_of(part), KEY) for part in spec.key.parts]
+    found += [(steps_of(part), TIME) for part in spec.time.parts]
+    if any(path[0] == "boundary" for path, leaf in found if leaf == TIME):
         raise UnsupportedSpec("a time that a boundary message has too")
-    key = spec.key.field or spec.key.column
-    found = [] if key is None else [(key.split("."), KEY)]
-    found.append((time, TIME))
-    return found + [(f.source.split("."), FIELD + i) for i, f in enumerate(spec.fields)]
+    return found + [(steps_of(f.source), FIELD + i) for i, f in enumerate(spec.fields)]

@@ -13,7 +13,7 @@ from slackwater.proxy.messages import Messages
 from slackwater.proxy.scan import kernel
 from slackwater.proxy.scan.decimals import POWERS_OF_FIVE
 from slackwater.proxy.scan.keys import Keys
-from slackwater.proxy.scan.leaves import COUNTS, OUTPUT_WORDS, SIZE_MAX, SIZES
+from slackwater.proxy.scan.leaves import COUNTS, NOT_FINITE, OUTPUT_WORDS, SIZE_MAX, SIZES
 from slackwater.proxy.scan.plan import FIELD, Plan
 
 _GROW_BYTES: Final = 64 * 1024
@@ -29,6 +29,8 @@ class Scanned:
     """A row of numbers per field."""
     left: Any
     """Indices of the messages left to the definition."""
+    not_finite: int
+    """Number of values that were NaN or Infinity, and are missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class Scanner:
         """Read a batch of messages."""
         self._drop_keys_if_large()
         n = len(messages)
-        status, stimes = np.empty(n, np.uint8), np.empty(n, np.int64)
+        status, stimes = np.empty(n, np.uint8), self._times(n)
         key_index, values = np.empty(n, np.int32), np.empty((self._plan.fields, n))
         output = _described(status, stimes, key_index, values)
         starts, ends, places = _places(messages)
@@ -75,7 +77,8 @@ class Scanner:
                 break
             self._keys.grow(max(_GROW_BYTES, int(ends[done] - starts[done])))
         self._keys.decode()
-        return Scanned(stimes, key_index, values, np.flatnonzero(status))
+        not_finite = int(output[NOT_FINITE // 8])
+        return Scanned(stimes, key_index, values, np.flatnonzero(status), not_finite)
 
     def scan_columns(self, messages: Messages, rows_max: int) -> ScannedColumns:
         """Read a batch of messages of columns with at most ``rows_max`` rows each."""
@@ -84,7 +87,7 @@ class Scanner:
         starts, ends, places = _places(messages)
         room = int(kernel.rows_at_most(*places, n, rows_max))
         status, counts = np.empty(n, np.uint8), np.empty(n, np.int64)
-        stimes, values = np.empty(room, np.int64), np.empty((fields, room))
+        stimes, values = self._times(room), np.empty((fields, room))
         key_index, sizes = np.empty(room, np.int32), np.empty(FIELD + fields, np.int64)
         output = _described(status, stimes, key_index, values)
         for slot, word in (
@@ -102,7 +105,13 @@ class Scanner:
             self._keys.grow(max(_GROW_BYTES, int(ends[done] - starts[done])))
         self._keys.decode()
         left = np.flatnonzero(status)
-        return ScannedColumns(stimes[:row], key_index[:row], values[:, :row], left, counts)
+        not_finite = int(output[NOT_FINITE // 8])
+        columns = (stimes[:row], key_index[:row], values[:, :row])
+        return ScannedColumns(*columns, left, not_finite, counts)
+
+    def _times(self, n: int) -> type_i64:
+        """Return room for times; times that are not in messages are 0."""
+        return np.empty(n, np.int64) if self._plan.has_time else np.zeros(n, np.int64)
 
     def _drop_keys_if_large(self) -> None:
         if self._keys.is_large:

@@ -24,9 +24,13 @@ _MINUTES_A_DAY: Final = 1_440
 
 @inner
 def unix_us(negative: bool, digits: int, exponent: int, unit: int) -> tuple[bool, int]:
-    """Return whether the number is a time, and the time; ``unit``: 6 for s, 3 for ms, 0 for us."""
+    """Return whether the number is a time, and the time.
+
+    ``unit`` is the power of ten of a unit in microseconds: 6 for s, 3 for ms, 0 for us, -3 for ns.
+    """
     power = exponent + unit
-    if digits >= U64(10**_DIGITS_MAX) or not -_DIGITS_MAX <= power <= _DIGITS_MAX:
+    limit = U64(10**_DIGITS_MAX) if unit >= 0 else U64(2**63)
+    if digits >= limit or not -_DIGITS_MAX <= power <= _DIGITS_MAX:
         return False, 0
     us = I64(digits)
     if power >= 0:
@@ -36,7 +40,7 @@ def unix_us(negative: bool, digits: int, exponent: int, unit: int) -> tuple[bool
         us = -us if negative else us
     else:
         part = _POWERS[-power]
-        us = -((us + part - 1) // part) if negative else us // part
+        us = -((us - 1) // part + 1) if negative else us // part
     return -_LIMIT < us < _LIMIT, us
 
 

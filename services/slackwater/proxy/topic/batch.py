@@ -12,7 +12,7 @@ from slackwater.model.records import type_i64
 from slackwater.protocols.dpc.source.core import Arrived, Refused
 from slackwater.proxy.messages import MESSAGE, Parsed
 from slackwater.proxy.positions import next_positions
-from slackwater.proxy.quarantine import PAYLOAD_CHARS_MAX, QuarantineEntry
+from slackwater.proxy.quarantine import PAYLOAD_CHARS_MAX, QuarantineEntry, why
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,8 @@ class Batch:
     offsets: type_i64
     parsed: Parsed
     texts: Callable[[bytes], Callable[[int], str]]
+    mark: str = ""
+    """Follows each place; see ``TopicState.mark``."""
     _texts_of: dict[int, Callable[[int], str]] = field(default_factory=dict)
     """The last message whose text was requested: it is parsed once for all its elements."""
 
@@ -40,10 +42,13 @@ class Batch:
         return self._texts_of[message](element)[:PAYLOAD_CHARS_MAX]
 
     def position(self, index: int) -> str:
-        """Return the offset of a message, with the index of an element in it."""
+        """Return the offset of a message, with the index of an element in it, and the topic's id.
+
+        For example ``17``, ``17[2]`` or ``17@pLp4AYDATVapA4rAbqcY7w``.
+        """
         message, element = self._place(index)
         offset = int(self.offsets[message])
-        return str(offset) if element == MESSAGE else f"{offset}[{element}]"
+        return f"{offset}{self.mark}" if element == MESSAGE else f"{offset}[{element}]{self.mark}"
 
     def _place(self, index: int) -> tuple[int, int]:
         elements = self.parsed.elements
@@ -59,8 +64,11 @@ class Batch:
         offsets = self.offsets[elements.messages[at]]
         return next_positions(offsets, elements.indices[at], elements.lasts[at])
 
-    def runs(self) -> list[tuple[Arrived, Any, int | None]]:
-        """Return readings between explicit boundaries, with their indices and the boundary."""
+    def runs(self) -> list[tuple[Arrived, Any, tuple[int, int] | None]]:
+        """Return readings between explicit boundaries, with their indices and the boundary.
+
+        A boundary is the index of its message, and its watermark.
+        """
         parsed, end = self.parsed, int(self.offsets[-1]) + 1
         complete = Arrived(
             parsed.stimes,
@@ -72,11 +80,11 @@ class Batch:
         )
         if not parsed.boundaries:
             return [(complete, parsed.indices, None)]
-        runs: list[tuple[Arrived, Any, int | None]] = []
+        runs: list[tuple[Arrived, Any, tuple[int, int] | None]] = []
         start = 0
-        for index, watermark in parsed.boundaries:
-            stop = int(np.searchsorted(parsed.indices, index))
-            runs.append((complete.take(slice(start, stop)), parsed.indices[start:stop], watermark))
+        for boundary in parsed.boundaries:
+            stop = int(np.searchsorted(parsed.indices, boundary[0]))
+            runs.append((complete.take(slice(start, stop)), parsed.indices[start:stop], boundary))
             start = stop
         runs.append((complete.take(slice(start, None)), parsed.indices[start:], None))
         return runs
@@ -94,19 +102,27 @@ class Batch:
             for bad in self.parsed.bad
         ]
 
+    def boundary_ahead(self, where: str, boundary: tuple[int, int]) -> QuarantineEntry:
+        """Return the entry of a boundary too far ahead of the clock."""
+        index, watermark = boundary
+        position, detail = where + self.position(index), "boundary: ahead of the proxy's clock"
+        return QuarantineEntry(position, "ahead", watermark, detail, self.text(index))
+
     def refused(self, where: str, refused: Refused, indices: Any) -> list[QuarantineEntry]:
         """Return the entries of refused readings; ``indices`` are those of their run."""
         entries = []
         for i in refused.indices.tolist():
             index = int(indices[i])
             at = int(np.searchsorted(self.parsed.indices, index))
+            stime = int(self.parsed.stimes[at])
             entries.append(
                 QuarantineEntry(
                     where + self.position(index),
                     refused.reason,
-                    int(self.parsed.stimes[at]),
-                    "",
+                    stime,
+                    why(refused, stime),
                     self.text(index),
+                    self.parsed.keys[int(self.parsed.key_index[at])],
                 )
             )
         return entries

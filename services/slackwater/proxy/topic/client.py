@@ -10,6 +10,7 @@ election, transactions, checksums, TLS. A client of this module only converts th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
@@ -19,16 +20,23 @@ from confluent_kafka import KafkaError
 from slackwater.model.records import type_i64
 
 NoticeKind = Literal["end", "missing", "gone", "error"]
-"""``missing``: the topic cannot be read; ``gone``: the position is no longer in its log."""
+"""``missing``: the topic cannot be read; ``gone``: the position is no longer in its log, or the log
+was truncated before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Consecutive messages of one partition; a message without a value has an empty one."""
+    """Consecutive messages of one partition; a message without a value has an empty one.
+
+    ``times`` (in ms, -1 for none) and ``keys`` (empty for none) are those of the records, if the
+    client was opened to return them.
+    """
 
     partition: int
     offsets: type_i64
     values: Sequence[bytes]
+    times: type_i64 | None = None
+    keys: Sequence[bytes] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,28 @@ class Notice:
     kind: NoticeKind
     offset: int
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordParts:
+    """What a client returns besides values."""
+
+    times: bool = False
+    keys: bool = False
+
+
+VALUES_ONLY: Final = RecordParts()
+_TRUNCATED: Final = re.compile(r"log truncation detected at .*: broker end offset is (\d+)")
+
+
+def truncated_at(notice: Notice) -> int | None:
+    """Return the offset at which the log was truncated, if the library has found that it was.
+
+    The library keeps the leader epoch of the messages that it has returned, and asks a new leader
+    where this epoch ends (KIP-320). It returns the answer in the text of the error only.
+    """
+    found = _TRUNCATED.search(notice.text)
+    return None if found is None else int(found[1])
 
 
 class TopicClient(Protocol):
@@ -57,6 +87,14 @@ class TopicClient(Protocol):
 
     def release(self) -> None:
         """Release the memory of the last read."""
+        ...
+
+    def metadata_count(self) -> int:
+        """Return how many metadata responses the client has received.
+
+        Messages that were returned before a greater number was may be of the topic's earlier id
+        only; see ``watched``.
+        """
         ...
 
     def pause(self) -> None:

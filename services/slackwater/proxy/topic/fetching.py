@@ -41,6 +41,8 @@ class Fetching:
         self._opened = opened
         self._client = opened(FETCH_WAIT_MS if partitions == 1 else FETCH_WAIT_SEVERAL_MS)
         self._is_paused = False
+        self._metadata_before = 0
+        """Metadata responses of the client before this one."""
         self._messages = 0
         """Messages since the last cut point."""
         self.polls_for_markers = False
@@ -53,6 +55,7 @@ class Fetching:
 
     def poll_for_markers(self, positions: Mapping[int, int]) -> None:
         """Reopen the client with the fetch wait for topics with transactions."""
+        self._metadata_before = self.metadata_count() + 1
         self._client.close()
         self._client, self.polls_for_markers = self._opened(FETCH_WAIT_MARKERS_MS), True
         self.assign(positions)
@@ -66,6 +69,10 @@ class Fetching:
     def release(self) -> None:
         """Release the memory of the last read."""
         self._client.release()
+
+    def metadata_count(self) -> int:
+        """Return how many metadata responses have been received; another client is one more."""
+        return self._metadata_before + self._client.metadata_count()
 
     @property
     def is_paused(self) -> bool:

@@ -38,23 +38,33 @@ from typing import Final
 import numpy as np
 
 from slackwater.model.deployment import TopicSpec
-from slackwater.model.errors import DeploymentError, EnvironmentProblem, SlackwaterError
-from slackwater.protocols.dpc.source.core import SourceCore, SourceRules
+from slackwater.model.errors import EnvironmentProblem, SlackwaterError
+from slackwater.protocols.dpc.source.core import SourceCore
+from slackwater.proxy.carried import without_carried_key
 from slackwater.proxy.formats.avro.books import open_book
 from slackwater.proxy.formats.elements import without_first
 from slackwater.proxy.guarded import GuardedReader
 from slackwater.proxy.messages import NotYetReadableError
-from slackwater.proxy.positions import position_of, split_position
+from slackwater.proxy.rules import follows_clock, live_rules
 from slackwater.proxy.shell import InputContext
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.topic.batch import Batch
-from slackwater.proxy.topic.client import Fetched, Notice, TopicClient
+from slackwater.proxy.topic.client import Fetched, Notice, TopicClient, truncated_at
 from slackwater.proxy.topic.fetching import Fetching
 from slackwater.proxy.topic.opening import open_client
+from slackwater.proxy.topic.partition import Partition, identity_of
+from slackwater.proxy.topic.records import of_records, wanted_of
+from slackwater.proxy.topic.source_logs import decided_partitions, take_over
+from slackwater.proxy.topic.watched import WatchedTopic
 from slackwater.runtime.logs.cluster import cluster_of
-from slackwater.runtime.logs.topics import ensure_topics, partition_count, topics_for
 from slackwater.runtime.logs.transport import Log, LogError
-from slackwater.runtime.service.parts import PROXIES, WATERMARK
+from slackwater.runtime.service.parts import (
+    MADE_AGAIN,
+    PARTITIONS,
+    PROXIES,
+    TRUNCATED,
+    WATERMARK,
+)
 
 _log = logging.getLogger(__name__)
 ASK_TIMEOUT_S: Final = 5.0
@@ -68,25 +78,16 @@ WAIT_S_MAX: Final = 0.1
 """Maximum wait in a step; a stop is checked between steps."""
 
 
-@dataclass(slots=True)
-class _Partition:
-    """One partition of the topic and its source log."""
-
-    number: int
-    log: SourceLog
-    position: int = 0
-    """Every message below this offset has been read."""
-    elements_taken: int = 0
-    """Elements of the message at ``position`` that are already in the log; 0 between messages."""
-    begun: bool = False
-    """Whether the partition has ever had a record."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """End offsets of the partitions, observed after the event clock showed ``event_us``."""
+    """End offsets of the partitions, observed after the event clock showed ``event_us``.
+
+    ``read``: the partitions' positions before. An end below its position shows a truncation; an end
+    may be below the position of now, since messages are read while it is requested.
+    """
 
     event_us: int | None
+    read: dict[int, int]
     ends: dict[Log, int]
 
 
@@ -95,34 +96,21 @@ class TopicInput:
 
     def __init__(self, context: InputContext, topic: TopicSpec) -> None:
         self._context = context
-        self._topic, self._proxies = topic.name, topic.proxies
+        self._topic, self._proxies, self._from = topic.name, topic.proxies, topic.from_
         self._book = open_book(topic, context.clock.monotonic_us)
-        self._reader = GuardedReader(context.spec, context.dead_letters, self._book)
+        spec = context.spec
+        self._reader = GuardedReader(without_carried_key(spec), context.dead_letters, self._book)
+        self._wanted = wanted_of(spec)
         self._readable_at_us = 0
         """Time of the next attempt to read the next message; see ``NotYetReadableError``."""
-        spec = context.spec
-        self._by_clock = self._follows_clock()
-        count = partition_count(context.cluster, topic.name)
-        if count < topic.proxies:
-            raise DeploymentError(
-                f"topic {topic.name} has {count} partitions, too few for the {topic.proxies}"
-                f" proxies of stream {spec.name} (topic.proxies)"
-            )
-        names = [f"{spec.name}.{p}" for p in range(count)]
-        # The number of partitions is known only here, so the first proxy to start creates the logs.
-        called = context.transport.names
-        wanted = {called.source(name) for name in names}
-        ensure_topics(
-            context.cluster, [t for t in topics_for(names, [], called) if t.name in wanted]
-        )
-        self._partitions = [
-            _Partition(p, SourceLog(context.transport, context.writer, self._rules(names[p]), ""))
-            for p in range(context.name.share, count, topic.proxies)
-        ]
+        self._by_clock = follows_clock(context)
+        assert context.topics is not None
+        self._watched = WatchedTopic(context.topics, topic.name, context.cluster)
+        count = self._count = decided_partitions(context, self._watched)
+        numbers = range(context.name.share, count, topic.proxies)
+        self._all = [self._partition(number) for number in numbers]
+        self._partitions = [partition for partition in self._all if partition.is_present]
         self._by_number = {partition.number: partition for partition in self._partitions}
-        for partition in self._partitions:
-            partition.log.identity = f"topic:{topic.name}:{partition.number}"
-        self._from = topic.from_
         self._has_markers = False
         """Whether ends lie beyond the last messages, because of transaction markers."""
         self._client = Fetching(self._open, len(self._partitions))
@@ -132,60 +120,43 @@ class TopicInput:
         self._come, self._come_since_us, self._read_at_us = 0, 0, 0
         """Messages since a time, and when the next read before a cut point is due."""
         self._gone = 0
+        self._memory = context.topic_memory
+
+    def _partition(self, number: int) -> Partition:
+        context, topic = self._context, self._watched.state
+        rules = live_rules(context, f"{context.spec.name}.{number}", self._count)
+        identity = identity_of(self._topic, number, topic.id)
+        log = SourceLog(context.transport, context.writer, rules, identity)
+        return Partition(number, log, is_present=number < topic.partitions)
 
     def _open(self, wait_ms: int) -> TopicClient:
         group = self._context.transport.names.assigned_group
-        return open_client(cluster_of(self._context.cluster), self._topic, group, wait_ms)
-
-    def _follows_clock(self) -> bool:
-        """Return whether boundaries follow the clock, not the readings alone."""
-        spec = self._context.spec
-        return spec.expect_every_us is None and self._context.deployment.clock == "wall"
-
-    def _rules(self, name: str) -> SourceRules:
-        spec = self._context.spec
-        return SourceRules(
-            log=name,
-            fields=spec.field_names,
-            disorder_us=spec.disorder_us,
-            late="promise" if self._by_clock else "input",
-            clock_boundaries=self._by_clock,
-            learning=self._context.learning,
-        )
+        where = cluster_of(self._context.cluster)
+        return open_client(where, self._topic, group, wait_ms, self._wanted)
 
     @property
     def logs(self) -> Sequence[SourceLog]:
-        """The source log of each partition that this proxy reads."""
-        return [partition.log for partition in self._partitions]
+        """The source log of each partition that this proxy writes."""
+        return [partition.log for partition in self._all]
 
     def begin(self) -> None:
-        """Take over the logs and seek to their positions."""
+        """Take over the logs and seek to their positions.
+
+        The earlier writer reads on until it is superseded, so an extent of the topic that was
+        observed before that may end below a position in its log: it would pass for a truncation,
+        and messages would be read twice.
+        """
         context = self._context
+        take_over(self.logs, context)
         logs = [(self._topic, p.number) for p in self._partitions]
         begins = context.transport.beginning_offsets(logs)
         ends = context.transport.end_offsets(logs, isolation="read_committed")
-        hints = context.spool.hints()
-        for partition in self._partitions:
-            log = partition.log
-            log.begin(hints.get(log.name))
-            at = (self._topic, partition.number)
-            partition.begun = ends[at] > 0
-            known = log.identity in log.scan.positions
-            start, taken = split_position(log.core.position) if known else (begins[at], 0)
-            if not known and self._from == "end":
-                start = ends[at]
-            if start < begins[at]:
-                lost = begins[at] - start
-                self._gone += lost
-                log.core.lost(lost)
-                _log.warning("%s:%d: %d messages were deleted before they were read", *at, lost)
-                start, taken = begins[at], 0
-            partition.position, partition.elements_taken = start, taken
-            log.core.position = position_of(start, taken)
-        self._assign()
-
-    def _assign(self) -> None:
+        for partition in self._all:  # one that the topic lacks now is empty: the rest of it is lost
+            at = self._topic, partition.number
+            extent = begins.get(at, 0), ends.get(at, 0)
+            self._gone += partition.seek(at[0], extent, self._from == "end", self._memory)
         self._client.assign(self._positions)
+        self._watched.follow(self._client.metadata_count)
 
     @property
     def _positions(self) -> dict[int, int]:
@@ -196,6 +167,7 @@ class TopicInput:
     def step(self, now_us: int) -> int:
         """Read available messages; at a cut point send boundaries for what has been read."""
         context = self._context
+        self._watched.look()
         if now_us < self._readable_at_us:
             return self._readable_at_us
         if not context.quarantine.settle() or not all(log.has_room for log in self.logs):
@@ -242,7 +214,7 @@ class TopicInput:
             if not self._needs_ends:
                 self._flush_all(event_us, now_us)
                 return
-            asked = self._asked = self._asking.submit(self._ask, event_us)
+            asked = self._asked = self._asking.submit(self._ask, event_us, self._positions)
             wait([asked], WAIT_S_MAX)
         if not asked.done():
             return
@@ -252,6 +224,10 @@ class TopicInput:
             self._asked = None  # Kafka is unavailable: no boundary is sent
             self._ask_at_us = now_us + RETRY_US
             return
+        if not all(self._note_end(partition, ends, now_us) for partition in self._partitions):
+            self._asked = None
+            self._ask_at_us = now_us + RETRY_US
+            return
         if self._is_lagging(ends):
             return  # messages below the end offsets are outstanding
         self._asked = None
@@ -259,20 +235,23 @@ class TopicInput:
             partition.begun |= ends.ends[self._topic, partition.number] > 0
         self._flush_all(ends.event_us, now_us)
 
+    def _note_end(self, partition: Partition, ends: _Ends, now_us: int) -> bool:
+        read, end = ends.read[partition.number], ends.ends[self._topic, partition.number]
+        return partition.note_end(read, end, now_us, self._memory)
+
     def _resume(self, now_us: int) -> None:
         """Fetch up to the end offsets, which the resumed client observes after the clock."""
-        event_us = self._context.event_us(now_us)
+        event_us, read = self._context.event_us(now_us), self._positions
         ends = self._client.resume(WAIT_S_MAX)
         if ends is not None:
+            by_log = {(self._topic, number): end for number, end in ends.items()}
             self._asked = Future()
-            self._asked.set_result(
-                _Ends(event_us, {(self._topic, number): end for number, end in ends.items()})
-            )
+            self._asked.set_result(_Ends(event_us, read, by_log))
 
     @property
     def _needs_ends(self) -> bool:
         """Whether watermarks follow the clock or, for empty partitions, other partitions."""
-        if self._by_clock or all(partition.begun for partition in self._partitions):
+        if self._by_clock or all(partition.begun for partition in self._all):
             return self._by_clock
         return self._watermark() is not None
 
@@ -293,12 +272,12 @@ class TopicInput:
         if event_us is None:
             return now_us + UNPACED_US
         grid = self._context.default_grid
-        due = [p.log.core.next_flush_us(event_us, grid) for p in self._partitions]
+        due = [p.log.core.next_flush_us(event_us, grid) for p in self._all]
         return self._context.wall_us(min(due))
 
     def _flush_empty(self, event_us: int | None) -> None:
         follow = self._watermark()
-        for partition in self._partitions:
+        for partition in self._all:
             if not partition.begun:
                 self._flush(partition, event_us if follow is None else None, follow)
 
@@ -312,17 +291,20 @@ class TopicInput:
         return min(begun) if begun else self._context.watermark_elsewhere()
 
     def _flush(
-        self, partition: _Partition, clock_us: int | None, follow_us: int | None = None
+        self, partition: Partition, clock_us: int | None, follow_us: int | None = None
     ) -> None:
         log = partition.log
-        log.append(log.core.flush(log.inc, clock_us, follow_us))
+        records = log.core.flush(log.inc, clock_us, follow_us)
+        log.append(records)
+        if records:
+            self._memory.truncated_at.pop(log.identity, None)
 
-    def _ask(self, event_us: int | None) -> _Ends:
-        logs = [(self._topic, p.number) for p in self._partitions]
+    def _ask(self, event_us: int | None, read: dict[int, int]) -> _Ends:
+        logs = [(self._topic, number) for number in read]
         ends = self._context.transport.end_offsets(
             logs, isolation="read_committed", timeout_s=ASK_TIMEOUT_S
         )
-        return _Ends(event_us, ends)
+        return _Ends(event_us, read, ends)
 
     # Reading.
 
@@ -331,6 +313,9 @@ class TopicInput:
         found = self._client.read(WAIT_S_MAX if self._awaits_messages else 0)
         read = 0
         try:
+            if found and not self._watched.is_confirmed and not self._watched.confirm():
+                self._await_readable(now_us + RETRY_US)  # fetched again
+                return 0
             for one in found:
                 partition = self._by_number[one.partition]
                 if isinstance(one, Notice):
@@ -351,7 +336,7 @@ class TopicInput:
             for partition in self._partitions:
                 if partition.log.core.waiting:
                     self._flush(partition, None)
-        self._assign()
+        self._client.assign(self._positions)
 
     @property
     def _awaits_messages(self) -> bool:
@@ -361,7 +346,7 @@ class TopicInput:
             return False
         return self._is_lagging(asked.result())
 
-    def _take(self, partition: _Partition, fetched: Fetched, now_us: int) -> None:
+    def _take(self, partition: Partition, fetched: Fetched, now_us: int) -> None:
         where = f"{self._topic}:{partition.number}"
         # librdkafka has returned messages twice after a seek or a resumption (its issue 4637).
         repeated = int(np.searchsorted(fetched.offsets, partition.position))
@@ -370,19 +355,22 @@ class TopicInput:
         offsets, values = fetched.offsets[repeated:], fetched.values[repeated:]
         if not len(offsets):
             return
+        mark = self._watched.state.mark
+        where += mark  # a message of another id is another message
         taken = partition.elements_taken if int(offsets[0]) == partition.position else 0
         partition.begun = True
         for start, end in self._reader.slices(values):
             if start and partition.log.core.is_full and self._context.quarantine.settle():
                 self._flush(partition, None)
             parsed = self._reader.parse(where, offsets[start:end], values[start:end])
+            parsed = of_records(parsed, fetched, repeated + start, repeated + end)
             parsed = parsed if start else without_first(parsed, taken)
-            batch = Batch(values[start:end], offsets[start:end], parsed, self._reader.texts)
+            batch = Batch(values[start:end], offsets[start:end], parsed, self._reader.texts, mark)
             partition.position = int(offsets[end - 1]) + 1
             partition.elements_taken = 0
             self._offer(partition, batch, now_us)
 
-    def _note(self, partition: _Partition, notice: Notice) -> None:
+    def _note(self, partition: Partition, notice: Notice) -> None:
         """Handle the end of a partition, or an error."""
         match notice.kind:
             case "end":
@@ -391,8 +379,15 @@ class TopicInput:
                     self._has_markers = True
                     partition.position, partition.elements_taken = notice.offset, 0
             case "missing":
+                self._watched.confirm()
                 raise EnvironmentProblem(f"topic {self._topic} cannot be read: {notice.text}")
             case "gone":
+                offset = truncated_at(notice)
+                if offset is not None:
+                    # Kafka may no longer have the messages that are not in the source log yet.
+                    if partition.log.core.waiting and self._context.quarantine.settle():
+                        self._flush(partition, None)
+                    self._memory.truncated_at[partition.log.identity] = offset
                 raise SlackwaterError(
                     f"{self._topic}:{partition.number} no longer has offset {partition.position}:"
                     " restarting the stream"
@@ -400,21 +395,22 @@ class TopicInput:
             case "error":
                 _log.warning("%s:%d: %s", self._topic, partition.number, notice.text)
 
-    def _offer(self, partition: _Partition, batch: Batch, now_us: int) -> None:
+    def _offer(self, partition: Partition, batch: Batch, now_us: int) -> None:
         context, core = self._context, partition.log.core
-        future_us = context.future_from_us(now_us)
+        compared_us = context.compared_us(now_us)
         where = f"{partition.number}:"
         entries = batch.malformed(where)
-        for arrived, indices, watermark in batch.runs():
-            for refused in core.offer(arrived, future_us):
+        for arrived, indices, boundary in batch.runs():
+            for refused in context.offer(core, arrived, now_us, lambda: batch.values[-1]):
                 entries += batch.refused(where, refused, indices)
-            if watermark is not None:
-                core.advance_watermark(watermark)
-        context.quarantine.put(entries, now_us)
+            if boundary is not None and not core.advance_watermark(boundary[1], compared_us):
+                entries.append(batch.boundary_ahead(where, boundary))
+        context.quarantine.put(entries, now_us, partition.log.inc)
+        context.not_finite += batch.parsed.not_finite
 
     def detail(self) -> dict[str, int]:
         """Return counters for the heartbeat."""
-        cores: list[SourceCore] = [p.log.core for p in self._partitions]
+        cores: list[SourceCore] = [p.log.core for p in self._all]
         begun = [p.log.core.watermark for p in self._partitions if p.begun]
         several = {PROXIES: self._proxies} if self._proxies > 1 else {}
         if several and begun:
@@ -425,7 +421,10 @@ class TopicInput:
             "blank": 0,
             "spool_bytes": self._context.spool.bytes_held,
             "deleted_unread": self._gone,
-            **self._context.quarantine.all_counts(),
+            PARTITIONS: self._count,
+            MADE_AGAIN: self._memory.changes["made again"],
+            TRUNCATED: self._memory.changes["truncated"],
+            **self._context.counts(),
         }
 
     def leave(self) -> None:

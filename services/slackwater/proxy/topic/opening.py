@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from slackwater.proxy.topic.client import TopicClient
+from slackwater.proxy.topic.client import VALUES_ONLY, RecordParts, TopicClient
 from slackwater.proxy.topic.objects import ConfluentClient
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.kafka import client_config
@@ -22,7 +22,9 @@ by partition: with 16 MiB the reader gets 250,000 small messages of one partitio
 the next, so one source log is seconds ahead of the others, and windows miss their deadlines."""
 
 
-def open_client(cluster: Cluster, topic: str, group: str, fetch_wait_ms: int) -> TopicClient:
+def open_client(
+    cluster: Cluster, topic: str, group: str, fetch_wait_ms: int, wanted: RecordParts = VALUES_ONLY
+) -> TopicClient:
     """Return a client of the topic; a fetch without messages ends after ``fetch_wait_ms``."""
     config = consumer_config(cluster, group, fetch_wait_ms)
     try:
@@ -31,8 +33,8 @@ def open_client(cluster: Cluster, topic: str, group: str, fetch_wait_ms: int) ->
         library()
     except Exception as error:  # noqa: BLE001 -- whatever hinders it, the topic is read
         _log.warning("topic %s is read message by message, at a lower rate: %s", topic, error)
-        return ConfluentClient(topic, config)
-    return QueueClient(topic, config)
+        return ConfluentClient(topic, config, wanted)
+    return QueueClient(topic, config, wanted)
 
 
 def consumer_config(cluster: Cluster, group: str, fetch_wait_ms: int) -> Config:

@@ -10,22 +10,27 @@ import numpy as np
 
 from slackwater.model.records import type_i64
 from slackwater.proxy.messages import Messages
-from slackwater.proxy.scan.handed_over import destroy, places
-from slackwater.proxy.topic.client import Fetched, Notice, kind_of
-from slackwater.runtime.logs.librdkafka import PointerConsumer, message_destroyer
+from slackwater.proxy.scan.handed_over import destroy, key_places, metadata_counter, places, times
+from slackwater.proxy.topic.client import VALUES_ONLY, Fetched, Notice, RecordParts, kind_of
+from slackwater.runtime.logs.librdkafka import PointerConsumer, message_clock, message_destroyer
 
 MESSAGES_MAX: Final = 10_000
 """Maximum messages of one read. Their columns fit the processor's cache."""
-_COLUMNS: Final = 5
+_COLUMNS: Final = 8
+_KEYS_AT, _TIMES_AT = 5 * 8 * MESSAGES_MAX, 7 * 8 * MESSAGES_MAX
+"""Where the columns of keys and times begin, in bytes."""
 
 
 class QueueClient:
     """A client whose messages are memory addresses, valid until ``release``."""
 
-    def __init__(self, topic: str, config: Mapping[str, Any]) -> None:
-        self._topic = topic
-        self._destroyer = message_destroyer()
-        self._consumer = PointerConsumer(config)
+    def __init__(
+        self, topic: str, config: Mapping[str, Any], wanted: RecordParts = VALUES_ONLY
+    ) -> None:
+        self._topic, self._wanted = topic, wanted
+        self._destroyer, self._clock = message_destroyer(), message_clock()
+        self._metadata = np.zeros(1, np.int64)
+        self._consumer = PointerConsumer(config, metadata_counter, self._metadata.ctypes.data)
         self._pointers = np.zeros(MESSAGES_MAX, np.int64)
         self._columns = np.zeros((_COLUMNS, MESSAGES_MAX), np.int64)
         self._held = 0
@@ -44,10 +49,14 @@ class QueueClient:
         if not count:
             return []
         notices = places(pointers, count, columns, MESSAGES_MAX)
+        if self._wanted.keys:
+            key_places(pointers, count, columns + _KEYS_AT, MESSAGES_MAX)
+        if self._wanted.times:
+            times(pointers, count, columns + _TIMES_AT, self._clock)
         found = self._columns[:, :count]
         numbers = found[3]
         if not notices and numbers[0] == numbers[-1] and (numbers == numbers[0]).all():
-            return [_fetched(found)]
+            return [self._fetched(found)]
         by_partition = [found[:, numbers == number] for number in np.unique(numbers)]
         return [one for part in by_partition for one in self._in_order(part)]
 
@@ -57,11 +66,17 @@ class QueueClient:
         start = 0
         for at in (*np.flatnonzero(part[4]).tolist(), part.shape[1]):
             if at > start:
-                found.append(_fetched(part[:, start:at]))
+                found.append(self._fetched(part[:, start:at]))
             if at < part.shape[1]:
-                found.append(self._notice(*part[:, at].tolist()))
+                found.append(self._notice(*part[:5, at].tolist()))
             start = at + 1
         return found
+
+    def _fetched(self, part: type_i64) -> Fetched:
+        of_records = part[7].copy() if self._wanted.times else None
+        keys = Messages(part[5], part[6]) if self._wanted.keys else None
+        values = Messages(part[0], part[1])
+        return Fetched(int(part[3, 0]), part[2], values, of_records, keys)
 
     def _notice(self, start: int, end: int, offset: int, partition: int, error: int) -> Notice:
         text = ctypes.string_at(start, end - start).decode(errors="replace") if start else ""
@@ -71,6 +86,10 @@ class QueueClient:
         """Free the memory of the last read."""
         held, self._held = self._held, 0
         destroy(self._pointers.ctypes.data, held, self._destroyer)
+
+    def metadata_count(self) -> int:
+        """Return how many metadata responses the client has received."""
+        return int(self._metadata[0])
 
     def pause(self) -> None:
         """Stop fetching; messages that were fetched and not read are fetched again later."""
@@ -85,7 +104,3 @@ class QueueClient:
         """Close the client."""
         self.release()
         self._consumer.close()
-
-
-def _fetched(part: type_i64) -> Fetched:
-    return Fetched(int(part[3, 0]), part[2], Messages(part[0], part[1]))

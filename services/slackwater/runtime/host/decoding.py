@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 
 from slackwater.codec.delta_records import decode_delta
 from slackwater.codec.ordered_records import decode_ordered
+from slackwater.codec.results import parse_result, parse_time
 from slackwater.codec.source_records import decode_source
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import Kind, OrderedRecord, SourceRecord
@@ -40,6 +41,7 @@ def decode(form: Form, log: Log, offset: int, value: bytes) -> Record:
         return None
 
 
+_BOUNDARY: Final = b'"kind":"boundary"'
 Decode: TypeAlias = Callable[[Form, Log, int, bytes], Record]
 
 REMEMBERED_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -96,10 +98,24 @@ def decode_ordered_record(raw: RawRecord) -> OrderedRecord | None:
 def watermark_of(record: Record) -> int | None:
     """Return the event time (us) that has been reached by this record; None without one.
 
-    It advances the event clock of a deployment with ``clock: data`` (trace-12).
+    It advances the event clock of a deployment with ``clock: data`` (trace-12). Of another query's
+    results it is the end of the answered windows: their watermark is a window further (trace-20).
     """
-    if record is None or isinstance(record, bytes):
+    if record is None:
         return None
+    if isinstance(record, bytes):
+        return _answered_to(record)
     if isinstance(record, SourceRecord):
         return None if record.kind is Kind.VOID else record.boundary
     return None if record.kind is Kind.START else record.bucket_end
+
+
+def _answered_to(line: bytes) -> int | None:
+    """Return the end of the windows that a boundary of results answers; None for other records."""
+    if _BOUNDARY not in line:
+        return None
+    try:
+        found = parse_result(line)
+        return parse_time(found["window_end"]) if found["kind"] == "boundary" else None
+    except (MalformedRecordError, ValueError, KeyError, TypeError):
+        return None  # the session that reads the record counts it

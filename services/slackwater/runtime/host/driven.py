@@ -40,6 +40,7 @@ from slackwater.sessions.effects import (
     FetchPositions,
     LogLine,
     Perform,
+    Rebuild,
     Refute,
     Skipped,
     WriteState,
@@ -56,6 +57,10 @@ _log = logging.getLogger(__name__)
 
 class SessionEndedError(SlackwaterError):
     """Raised when a session has ended itself and must be restarted."""
+
+
+class SessionOutdatedError(SlackwaterError):
+    """Raised when a session is to be built again at once, since what it reads has changed."""
 
 
 class HeartbeatPublisher(Protocol):
@@ -359,6 +364,8 @@ class Driven:
                     SKIPPED.note(*log, offset, reason, found)
                 case Fail(reason):
                     raise SessionEndedError(reason)
+                case Rebuild(reason):
+                    raise SessionOutdatedError(reason)
 
     def _report(self, log: Log, offset: int) -> None:
         """Note a delivered record. Called in the writer's thread; begins no turn."""

@@ -18,11 +18,13 @@ def _nothing() -> None:
 class Fragment:
     """A fragment from one start to its end. For the fields see the arguments of ``driven.Driven``.
 
-    ``close`` releases what was acquired to make the fragment.
+    ``close`` releases what was acquired to make the fragment. ``topics``: those in which it keeps
+    positions, or whose records have offsets in others (rule-32).
     """
 
     session: Session
     end_timeout_us: int
+    topics: frozenset[str] = frozenset()
     heartbeat_period_us: int = HEARTBEAT_PERIOD_US
     observe: Callable[[int, int], None] | None = None
     committer: Committer | None = None

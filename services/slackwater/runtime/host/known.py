@@ -84,6 +84,10 @@ class RegistryView:
         """The placement number in the replicated record; -1 if there is no such record."""
         return -1 if self._placements is None else self._placements.of(fragment)
 
+    def partitions(self, stream: str) -> int:
+        """Return the number of a stream's source logs; waits until its proxy has recorded it."""
+        return self.registry.wait_for_partitions(stream)
+
     def readers(self, children_of: str) -> list[QuerySpec]:
         """Return the queries that read this query's children."""
         return self.registry.wait_for_readers(children_of, self.deployment.queries.values())
@@ -93,16 +97,20 @@ class RegistryView:
         """Whether the event clock follows the data."""
         return self.deployment.clock == "data"
 
-    def normal_time(self, spec: QuerySpec) -> NormalTime:
+    def normal_time(self, spec: QuerySpec, *, awaits_begin: bool = False) -> NormalTime:
         """Return the query's normal times, for a fragment that starts; ``leave_time`` at its end.
 
-        Fragments of one query share them unless the event clock follows the data.
+        Fragments of one query share them unless the event clock follows the data. ``awaits_begin``
+        is that of its definition.
         """
         deployment = self.deployment_of(spec.name)
         with self._locks[spec.name]:
             time = self._times.get(spec.name)
             if time is None:
-                time = NormalTime(self.registry, deployment, spec)
+                time = NormalTime(
+                    *(self.registry, deployment, spec),
+                    awaits_begin=awaits_begin,
+                )
                 if not self.follows_data:
                     self._times[spec.name] = time
             self._users[time] += 1

@@ -283,7 +283,7 @@ class EmbeddedBroker:
         if mark.exists():
             return
         shutil.rmtree(self.data_dir / "logs", ignore_errors=True)
-        cluster_id = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:])[:22].decode()
+        cluster_id = self._cluster_id()
         done = subprocess.run(
             [
                 *(*java, "kafka.tools.StorageTool", "format"),
@@ -300,6 +300,9 @@ class EmbeddedBroker:
                 f"the broker's data directory {self.data_dir} cannot be prepared: {emitted[-1]}"
             )
         write_atomically(mark, cluster_id + "\n")
+
+    def _cluster_id(self) -> str:
+        return base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:])[:22].decode()
 
     def _wait_until_it_answers(self, log_offset: int) -> None:
         assert self._process is not None

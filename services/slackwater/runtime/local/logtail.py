@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
@@ -9,6 +10,8 @@ TAIL_BYTES_MAX: Final = 64 * 1024
 LINE_CHARS_MAX: Final = 500
 LINES_MAX: Final = 12
 """Lines of an excerpt; the first lines of a crash report name the fault and its thread."""
+_TERMINAL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
+"""Control sequences of a terminal (ECMA-48), as libraries write them; a log is read as text."""
 
 
 def last_lines(log: Path, since_bytes: int = 0) -> list[str]:
@@ -24,6 +27,7 @@ def last_lines(log: Path, since_bytes: int = 0) -> list[str]:
             text = file.read(TAIL_BYTES_MAX).decode(errors="replace")
     except OSError:
         return []
+    text = _TERMINAL.sub("", text)
     return [line.rstrip()[:LINE_CHARS_MAX] for line in text.splitlines() if line.strip()]
 
 

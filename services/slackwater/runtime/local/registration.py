@@ -31,16 +31,21 @@ from slackwater.primitives.eventclock import DataClock, EventClock, WallClock
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.soutput.config import answered_by_all, start_of_generation
 from slackwater.runtime.local.beginning import (
+    FIRST_READINGS_S_MAX,
     await_first_readings,
     beginning,
     first_event_time,
+    history_speed,
 )
 from slackwater.runtime.local.layout import sources_of, topic_specs
+from slackwater.runtime.logs.described import TopicObserver
 from slackwater.runtime.logs.kafka import KafkaTransport
-from slackwater.runtime.logs.topics import ensure_inputs, ensure_topics, partition_counts
+from slackwater.runtime.logs.topics import ensure_inputs, partition_counts
 from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.owntopics import make_own_topics, why_registry_is_lost
 from slackwater.runtime.service.registry import QueryDefinition, Registry, streams_of
 from slackwater.runtime.service.state import read_root_states
+from slackwater.runtime.service.zone_rules import zones_of
 
 _log = logging.getLogger(__name__)
 
@@ -152,6 +157,8 @@ class Registration:
         self._path = deployment_path
         self._clock = clock or SystemClock()
         self._partitions_of: dict[str, int] | None = None
+        self._waits_since: dict[str, int] = {}
+        """By the query of the children, since when some of its files have begun (us)."""
 
     @property
     def partitions_of(self) -> dict[str, int]:
@@ -203,7 +210,8 @@ class Registration:
                 for name in {topic.name for topic in read}
             }
             ensure_inputs(cluster, wanted, within_s)
-        ensure_topics(cluster, topic_specs(self._deployment, self.partitions_of), within_s)
+        layouts = topic_specs(self._deployment, self.partitions_of)
+        make_own_topics(self._transport, layouts, within_s)
 
     @property
     def _new_start(self) -> str:
@@ -223,6 +231,9 @@ class Registration:
             _log.warning("restored registry entries hidden by foreign records: %s", hidden)
         published = registry.clock()
         if published is None:
+            observer = TopicObserver(self._transport.cluster)
+            if why := why_registry_is_lost(self._transport, observer, self._deployment.queries):
+                raise EnvironmentProblem(why)
             registry.publish_clock(wanted)
             return wanted
         if published.to_json() != wanted.to_json():
@@ -284,10 +295,13 @@ class Registration:
             start_us = self._beginning(query, event_clock)
         if start_us is None:
             return None
+        w_us = query.bucket_us(self._speed(query, event_clock))
         return QueryDefinition(
-            *(name, generation_of(name), start_us, query.bucket_us(), query),
+            *(name, generation_of(name), start_us, w_us, query),
             deadline_us=self._deadline_us(query),
             deployment=deployment.connected(query),
+            zones=zones_of(query),
+            awaits_begin=not generation_of(name),
         )
 
     def _unanswered(self, later: QuerySpec) -> int | None:
@@ -350,11 +364,31 @@ class Registration:
                 for partition, log in enumerate(sources[stream])
             },
         )
-        return beginning(
+        now_us = self._clock.now_us()
+        event_us, lateness_us = event_clock.event(now_us), deployment.lateness_us(query)
+        logs = [log for stream in streams for log in sources[stream]]
+        if isinstance(event_clock, DataClock):
+            found = beginning(self._transport, logs, event_us, lateness_us, True)
+            if found is not None or not self._has_waited(query, logs, now_us):
+                return found
+        return beginning(self._transport, logs, event_us, lateness_us)
+
+    def _has_waited(self, query: QuerySpec, logs: Iterable[str], now_us: int) -> bool:
+        """Whether some of these logs have had times, and others none, for long enough."""
+        if beginning(self._transport, logs, None, 0) is None:
+            return False
+        since_us = self._waits_since.setdefault(query.child_query, now_us)
+        return now_us - since_us > FIRST_READINGS_S_MAX * 1e6
+
+    def _speed(self, query: QuerySpec, event_clock: EventClock) -> int:
+        """Return how many times as wide as live ones the query's buckets are."""
+        if not isinstance(event_clock, DataClock):
+            return 1
+        sources = sources_of(self._deployment, self.partitions_of)
+        return history_speed(
             self._transport,
-            (log for stream in streams for log in sources[stream]),
-            event_clock.event(self._clock.now_us()),
-            deployment.lateness_us(query),
+            (log for of in self._deployment.source_streams(query) for log in sources[of]),
+            0 if query.join is None else query.join.within_us,
         )
 
     def as_registered(self) -> Deployment:
@@ -409,6 +443,7 @@ class Registration:
         definitions: list[QueryDefinition] = []
         unknown: list[str] = []
         begins: dict[str, int | None] = {}
+        speeds: dict[str, int] = {}
         for query in deployment.in_order():
             if query.name not in wanted:
                 continue
@@ -422,10 +457,15 @@ class Registration:
             if start_time_us is None:
                 unknown.append(query.name)
             else:
+                if query.child_query not in speeds:
+                    speeds[query.child_query] = self._speed(query, event_clock)
+                w_us = query.bucket_us(speeds[query.child_query])
                 definitions.append(
                     QueryDefinition(
-                        *(query.name, 0, start_time_us, query.bucket_us(), query),
+                        *(query.name, 0, start_time_us, w_us, query),
                         deadline_us=self._deadline_us(query),
+                        zones=zones_of(query),
+                        awaits_begin=True,
                     )
                 )
         if definitions:

@@ -24,11 +24,13 @@ from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem, UsageError
 from slackwater.primitives.eventclock import AnchoredClock
 from slackwater.runtime.local.background import Background
+from slackwater.runtime.local.begins import Begins
 from slackwater.runtime.local.broker import EmbeddedBroker, why_no_answer
 from slackwater.runtime.local.broker_security import CLIENT_FILE, security_of
 from slackwater.runtime.local.changes import without_queries
 from slackwater.runtime.local.datadir import DataDirectory, keep_prefix, read_run
 from slackwater.runtime.local.draining import Draining
+from slackwater.runtime.local.http_port import check_http_port
 from slackwater.runtime.local.late_registration import LateRegistration
 from slackwater.runtime.local.launchers import ProcessSpec
 from slackwater.runtime.local.layout import (
@@ -51,6 +53,7 @@ from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 from slackwater.runtime.service.settings import Settings, settings
 from slackwater.runtime.service.truncation import Truncation
+from slackwater.runtime.service.zone_rules import zones_of
 
 _log = logging.getLogger(__name__)
 
@@ -132,6 +135,8 @@ class Stack:
         self._registration: Registration | None = None
         self._paused: frozenset[str] = frozenset()
         self._truncation: Truncation | None = None
+        self.begins: Begins
+        """Records the begins of its queries; after ``open``."""
         self.late = LateRegistration()
         self.added: AddedProxies
         """The proxies of streams that were added with queries; after ``open``."""
@@ -184,6 +189,9 @@ class Stack:
     async def open(self) -> str:
         """First phase of both starts: directory, broker, topics; returns the broker's address."""
         self._directory.acquire()
+        http = any(stream.http is not None for stream in self._deployment.streams.values())
+        if http and self.options.runs_long:
+            await check_http_port(self._deployment.http)
         keep_prefix(self._directory.path, self._deployment.names)
         self._deployment = self._as_in_last_run()
         self._supervisor = Supervisor(
@@ -204,6 +212,7 @@ class Stack:
         inputs = self.options.input_partitions
         await asyncio.to_thread(self.registration.make_topics, input_partitions=inputs)
         self._listener = HeartbeatListener(self._transport).start()
+        self.begins = Begins(Registry(self._transport), self._listener, self._clock)
         self._background.run("watch of the logs", self._supervisor.watch_logs)
         kept = (self._supervisor, self._listener, self._launch)
         self._background.run("watch of long turns", OwnHosts(*kept).run)
@@ -231,6 +240,8 @@ class Stack:
             # Another program may have registered one of the queries first, with other children.
             self._deployment = await asyncio.to_thread(self.registration.share)
             self._write_run()
+        self.begins.register(self._deployment.queries)
+        self._background.run("begins of queries", self.begins.run)
         await self._start_fragments()
         self.late.begin_with(missing)
         if missing:
@@ -272,7 +283,9 @@ class Stack:
     async def start_rehearsal(self, start_time_us: int, speed: float) -> None:
         """Register the queries, start everything and wait until all are ready for the clock."""
         definitions = [
-            QueryDefinition(name, 0, start_time_us, query.bucket_us(speed), query)
+            QueryDefinition(
+                *(name, 0, start_time_us, query.bucket_us(speed), query), zones=zones_of(query)
+            )
             for name, query in self._deployment.queries.items()
         ]
         registry = Registry(self.transport)

@@ -63,14 +63,20 @@ _REPEAT_S_MIN = 30.0
 
 
 class _OncePerOutage(logging.Filter):
-    """Passes one connection error of each kind in ``_REPEAT_S_MIN``; a client logs 20 a second."""
+    """Passes one connection error of each kind in ``_REPEAT_S_MIN``; a client logs 20 a second.
+
+    A broker that has just started loads its coordinators: the client waits, and nothing is wrong.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._logged_at: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        facility = record.getMessage().split(" ", 1)[0]
+        message = record.getMessage()
+        if "Coordinator load in progress" in message:
+            return False
+        facility = message.split(" ", 1)[0]
         now_s = time.monotonic()
         if now_s - self._logged_at.get(facility, -_REPEAT_S_MIN) < _REPEAT_S_MIN:
             return False

@@ -58,10 +58,14 @@ _PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
     "rd_kafka_offsets_for_times": (c_int, c_void_p, c_void_p, c_int),
     "rd_kafka_consume_batch_queue": (c_ssize_t, c_void_p, c_int, c_void_p, c_size_t),
     "rd_kafka_message_destroy": (None, c_void_p),
+    "rd_kafka_message_timestamp": (c_int64, c_void_p, c_void_p),
     "rd_kafka_consumer_close": (c_int, c_void_p),
     "rd_kafka_destroy": (None, c_void_p),
     "rd_kafka_err2str": (c_char_p, c_int),
+    "rd_kafka_conf_interceptor_add_on_new": (c_int, c_void_p, c_char_p, c_void_p, c_void_p),
+    "rd_kafka_interceptor_add_on_response_received": (c_int, *[c_void_p] * 4),
 }
+_ON_NEW: Final[Any] = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_size_t)
 _CONSUMER: Final = 1
 _END: Final = -1
 """``RD_KAFKA_OFFSET_END``."""
@@ -107,7 +111,16 @@ def library() -> Any:
 
 def message_destroyer() -> int:
     """Return the address of the C function that frees a message."""
-    address = ctypes.cast(library().rd_kafka_message_destroy, c_void_p).value
+    return _address_of(library().rd_kafka_message_destroy)
+
+
+def message_clock() -> int:
+    """Return the address of the C function to the time of a message and its kind, 0 for none."""
+    return _address_of(library().rd_kafka_message_timestamp)
+
+
+def _address_of(function: Any) -> int:
+    address = ctypes.cast(function, c_void_p).value
     assert address is not None
     return address
 
@@ -115,9 +128,14 @@ def message_destroyer() -> int:
 class PointerConsumer:
     """A consumer with explicit assignment. For one thread at a time."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        """Create the consumer; ``config`` as for confluent-kafka, with ``logger``, no callbacks."""
+    def __init__(self, config: Mapping[str, Any], on_response: int = 0, argument: int = 0) -> None:
+        """Create the consumer; ``config`` as for confluent-kafka, with ``logger``, no callbacks.
+
+        ``on_response``: address of a C function that the library's threads call with each response
+        of a broker (``rd_kafka_interceptor_f_on_response_received_t``), and with ``argument``.
+        """
         self._library = library()
+        self._on_response, self._argument = on_response, argument
         self._logger: logging.Logger = config.get("logger", logging.getLogger(__name__))
         settings = {name: value for name, value in config.items() if name != "logger"}
         self._handle = self._open(settings | {"log.queue": True})
@@ -137,12 +155,20 @@ class PointerConsumer:
                 self._library.rd_kafka_conf_destroy(conf)
                 # The library's own text would show the value, which may be a secret.
                 raise EnvironmentProblem(f"Kafka's client does not accept the setting {name}")
+        on_new = _ON_NEW(self._intercept)  # called by rd_kafka_new, in this thread
+        if self._on_response:
+            self._library.rd_kafka_conf_interceptor_add_on_new(conf, b"responses", on_new, None)
         handle: int | None = self._library.rd_kafka_new(_CONSUMER, conf, error, _ERROR_BYTES)
         if handle is None:
             self._library.rd_kafka_conf_destroy(conf)
             reason = error.value.decode(errors="replace")
             raise EnvironmentProblem(f"no Kafka client can be created: {reason}")
         return handle
+
+    def _intercept(self, client: int, *_: object) -> int:
+        """Let a new client call ``on_response``."""
+        add = self._library.rd_kafka_interceptor_add_on_response_received
+        return int(add(client, b"responses", self._on_response, self._argument))
 
     def assign(self, topic: str, positions: Mapping[int, int]) -> None:
         """Read exactly these partitions, from these offsets."""

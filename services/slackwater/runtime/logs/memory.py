@@ -99,6 +99,18 @@ class MemoryBroker:
                 assert (topic, partition) not in self._logs, f"{topic} is there already"
                 self._logs[topic, partition] = _Log(bytes_max)
 
+    def grow_topic(self, topic: str, partitions: int) -> None:
+        """Create the partitions that a topic of this size has, as far as they are missing."""
+        with self.changed:
+            for partition in range(partitions):
+                self._logs.setdefault((topic, partition), _Log(RECORD_BYTES_MAX))
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with its records."""
+        with self.changed:
+            for log in [log for log in self._logs if log[0] == topic]:
+                del self._logs[log]
+
     def go_away(self) -> None:
         """Become unreachable: appends wait, readers get no records, requests no answer."""
         with self.changed:

@@ -67,6 +67,8 @@ class OffsetsClient:
             consumer.poll(0)  # empties the client's event queue
             if found and all(at.error is None and at.offset >= 0 for at in found):
                 return {(at.topic, at.partition): at.offset for at in found}
+            if any(at.error and at.error.code() == KafkaError._UNKNOWN_PARTITION for at in found):
+                consumer, why = self._another(isolation, consumer), "unknown partition"
             # On a starting broker, or for a new topic, there is no leader yet: retry.
             if time.monotonic() + _ASK_AGAIN_S > deadline_s:
                 names = ", ".join(f"{at.topic}:{at.partition}" for at in wanted[:3])
@@ -78,8 +80,8 @@ class OffsetsClient:
     def _another(self, isolation: Isolation, stuck: Consumer) -> Consumer:
         """Replace a client whose cached metadata lacks a partition.
 
-        The metadata was cached while the topic was being created, and ``offsets_for_times`` never
-        refreshes it (observed for minutes, on a broker that created topics slowly).
+        The metadata was cached before the partition was added, or while the topic was being
+        created, and ``offsets_for_times`` never refreshes it (observed for minutes).
         """
         with self._lock:
             if self._consumers.get(isolation) is stuck:

@@ -80,9 +80,14 @@ def to_json(role: Role, role_rules: Iterable[Rule], principal: str) -> dict[str,
 def _proxy(deployment: Deployment, names: Names) -> list[Rule]:
     found = [rule for stream in deployment.streams for rule in _source(stream, deployment, BOTH)]
     found += [Rule("topic", names.quarantine(stream), WRITE) for stream in deployment.streams]
-    # Learned values of ``expect_every: auto`` are recorded in the registry (decision 41).
-    if any(stream.learns_gaps for stream in deployment.streams.values()):
+    # Recorded in the registry: learned values of ``expect_every: auto`` (decision 41), and how many
+    # source logs a stream with a topic has, which a proxy creates (rule-30).
+    streams = deployment.streams.values()
+    if any(stream.learns_gaps or stream.topic is not None for stream in streams):
         found.append(Rule("topic", names.registry, WRITE))
+    for stream in streams:
+        if stream.topic is not None:
+            found.append(Rule("topic", names.source(f"{stream.name}."), ("Create",), "prefixed"))
     return found + _inputs(deployment, READ)
 
 

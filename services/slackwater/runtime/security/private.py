@@ -8,6 +8,7 @@ are to be shared.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterable
@@ -46,13 +47,21 @@ def write_atomically(path: Path, content: str) -> None:
 
     When it returns, the new content also survives a power failure: the file's name is in the
     directory, so the directory is synchronised too.
+
+    Raises:
+        OSError: the file cannot be written; the old content is unchanged.
     """
     part = path.with_name(f"{path.name}.part")
-    with open(part, "w", encoding="utf-8", opener=_opener) as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    try:
+        with open(part, "w", encoding="utf-8", opener=_opener) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise OSError(error.errno, error.strerror, str(path)) from error  # a full disk names none
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(directory)

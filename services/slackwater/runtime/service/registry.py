@@ -16,7 +16,10 @@ record of a key, so an entry hidden by another record is written again when a de
 (``restore``).
 
 The registry also holds the ``expect_every`` that proxies have learned for their streams. The normal
-times of every process depend on it, also if the process reads no source log (rule-15).
+times of every process depend on it, also if the process reads no source log (rule-15). And it holds
+the number of source logs of each stream that reads a topic: the topic may get more partitions at
+any time, so no reader of the logs counts them (rule-30). It holds the ids of the deployment's
+topics, to which all positions belong (rule-32).
 """
 
 from __future__ import annotations
@@ -25,18 +28,18 @@ import json
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
 
 from slackwater.codec.state_records import decode_registry, encode_registry
+from slackwater.deployment.windows import why_no_window
 from slackwater.model.deployment import Deployment, QuerySpec, StreamSpec, readers_of
 from slackwater.model.errors import EnvironmentProblem, MalformedRecordError
-from slackwater.model.names import base_of
 from slackwater.model.records import RegistryRecord
 from slackwater.primitives.eventclock import EventClock, clock_from_json
-from slackwater.primitives.lateness import LEARNING, Step
+from slackwater.primitives.lateness import Step
 from slackwater.primitives.windows import Grid
 from slackwater.runtime.logs.incarnation import append_and_wait
 from slackwater.runtime.logs.skipped import SKIPPED
@@ -47,18 +50,26 @@ from slackwater.runtime.logs.transport import (
     Transport,
     read_to_end,
 )
+from slackwater.runtime.service.registry_entries import (
+    BEGIN,
+    EVENT_US_MAX,
+    EXPECT_EVERY,
+    PARSERS,
+    PARTITIONS,
+    TOPIC,
+    Learned,
+    check_stands_alone,
+)
+from slackwater.runtime.service.zone_rules import check_zones
 
 _CLOCK = "clock"
 _QUERY = "query/"
 _PLACEMENT = "placement/"
-_EXPECT_EVERY = "expect_every/"
 _POLL_S = 0.2
 QUERIES_FETCH_WAIT_MS_MAX: Final = 5_000
 """Queries change rarely: a follower of them asks the broker once in this time. A change ends the
 wait at once."""
 
-EVENT_US_MAX: Final = 2**61
-"""Event times and widths of a definition lie below it, so that sums of two fit 64 bits."""
 COUNTED_MAX: Final = 10_000
 """Bound on the starts that a supervisor of an earlier version may have counted."""
 COUNT_MAX: Final = 65_536
@@ -81,6 +92,11 @@ class QueryDefinition:
 
     ``deployment`` has what the fragments of a query that was registered at run time need of a
     deployment file. It is None for a query that is in the file.
+
+    ``awaits_begin``: nothing is due before its begin is recorded (rule-15); not in a rehearsal.
+
+    ``zones`` identifies the rules of each zone that its windows follow, and those of the queries
+    that read the same children: fragments with other rules would disagree about the windows.
     """
 
     name: str
@@ -91,6 +107,8 @@ class QueryDefinition:
     deadline_us: int | None = None
     deployment: Deployment | None = None
     state: QueryState = "running"
+    zones: dict[str, str] = field(default_factory=dict)
+    awaits_begin: bool = False
 
     @property
     def first_deadline_us(self) -> int:
@@ -100,7 +118,11 @@ class QueryDefinition:
 
     @property
     def grid(self) -> Grid:
-        """Its cut points, and the units that it answers: windows, or buckets without a window."""
+        """Its cut points, and the units that it answers: windows, or buckets without a window.
+
+        Raises ``EnvironmentProblem`` if this machine's rules of a zone are not the definition's.
+        """
+        check_zones(self.name, self.zones)
         return Grid(self.w_us, self.spec.units(self.w_us), self.spec.cut_windows)
 
     def to_json(self) -> dict[str, Any]:
@@ -118,6 +140,10 @@ class QueryDefinition:
             values["deployment"] = _DEPLOYMENT.dump_python(self.deployment, mode="json")
         if self.state != "running":
             values["state"] = self.state
+        if self.zones:
+            values["zones"] = self.zones
+        if self.awaits_begin:
+            values["awaits_begin"] = True
         return values
 
     @classmethod
@@ -150,8 +176,9 @@ def check_ranges(query: QueryDefinition) -> None:
         raise ValueError("the names are not those of a query")
     if not (abs(query.e0_us) < EVENT_US_MAX and 0 < query.w_us < EVENT_US_MAX):
         raise ValueError(f"start time {query.e0_us} us or width {query.w_us} us is out of range")
-    if window is not None and not 0 < window.slide_us <= window.size_us < EVENT_US_MAX:
-        raise ValueError(f"a window of {window.size_us} us every {window.slide_us} us")
+    for each in (*spec.cut_windows, *([] if window is None else [window])):
+        if (reason := why_no_window(each)) is not None:
+            raise ValueError(reason)
     if not all(0 <= time < EVENT_US_MAX for time in times):
         raise ValueError("a time or the generation is out of range")
     if not all(0 < n <= COUNT_MAX for n in (spec.children, spec.replicas, spec.parts)):
@@ -170,21 +197,6 @@ def streams_of(applied: Iterable[QueryDefinition]) -> dict[str, StreamSpec]:
     return found
 
 
-def check_stands_alone(query: str, deployment: Deployment) -> None:
-    """Check that a deployment has the query, and all that its queries read; else ``ValueError``."""
-    known = deployment.streams.keys() | deployment.queries.keys()
-    known |= {base_of(name) for name in deployment.queries}  # a changed query is read by its name
-    named = all(name == each.name for name, each in deployment.queries.items())
-    named &= all(name == each.name for name, each in deployment.streams.items())
-    read = {source for each in deployment.queries.values() for source in each.sources}
-    if query not in deployment.queries or not named or not read <= known:
-        raise ValueError("its deployment does not have all that it reads")
-
-
-Learned = Mapping[str, tuple[Step, ...]]
-"""Recorded steps of the streams with ``expect_every: auto`` (rule-15)."""
-
-
 class Registry:
     """Reads and writes the entries of the registry."""
 
@@ -199,6 +211,39 @@ class Registry:
     def publish_queries(self, *definitions: QueryDefinition) -> None:
         """Register queries."""
         self._publish({_QUERY + query.name: query.to_json() for query in definitions})
+
+    def publish_partitions(self, stream: str, partitions: int) -> None:
+        """Record the number of a stream's source logs."""
+        self._publish({PARTITIONS + stream: {"stream": stream, "partitions": partitions}})
+
+    def partitions(self, stream: str) -> int | None:
+        """The recorded number of a stream's source logs; None before it is recorded."""
+        entry = self._entries().get(PARTITIONS + stream)
+        return None if entry is None else cast(int, entry.value)
+
+    def publish_begins(self, begins_us: Mapping[str, int]) -> None:
+        """Record the begins of queries, us of wall time, by name."""
+        self._publish({BEGIN + q: {"query": q, "begin_us": us} for q, us in begins_us.items()})
+
+    def begins(self) -> dict[str, int]:
+        """The recorded begins of queries, us of wall time, by name."""
+        return cast(dict[str, int], _named(self._entries(), BEGIN))
+
+    def publish_topics(self, ids: Mapping[str, str]) -> None:
+        """Record the ids of topics of the deployment, by name."""
+        self._publish({TOPIC + name: {"topic": name, "id": id_} for name, id_ in ids.items()})
+
+    def topics(self) -> dict[str, str]:
+        """The recorded ids of the deployment's topics, by name."""
+        return cast(dict[str, str], _named(self._entries(), TOPIC))
+
+    def wait_for_partitions(self, stream: str, timeout_s: float | None = None) -> int:
+        """Wait until the number of a stream's source logs is recorded.
+
+        Raises:
+            EnvironmentProblem: it is not recorded before the time-out.
+        """
+        return cast(int, self._wait(PARTITIONS + stream, timeout_s))
 
     def take_placement(self, process: str, above: int = -1) -> int:
         """Allocate a placement number for a start of this fragment, greater than all before.
@@ -268,22 +313,22 @@ class Registry:
 
     def follow_time(
         self, closed: threading.Event | None = None
-    ) -> Iterator[tuple[EventClock, Learned]]:
-        """Yield the event clock and the learned steps once it is published, and after each change.
+    ) -> Iterator[tuple[EventClock, Learned, dict[str, int]]]:
+        """Yield the event clock, learned steps and begins of queries; again after each change.
 
-        Ends soon after ``closed`` is set.
+        The first time is once the clock is published. Ends soon after ``closed`` is set.
         """
         entries: dict[str, _Entry] = {}
-        reported: Learned | None = None
+        reported: tuple[Learned, dict[str, int]] | None = None
         for caught_up in self._follow(entries):
             if closed is not None and closed.is_set():
                 return
             if not caught_up or _CLOCK not in entries:
                 continue
-            learned = _learned(entries)
-            if learned != reported:
-                reported = learned
-                yield cast(EventClock, entries[_CLOCK].value), learned
+            found = _learned(entries), cast(dict[str, int], _named(entries, BEGIN))
+            if found != reported:
+                reported = found
+                yield cast(EventClock, entries[_CLOCK].value), *found
 
     def follow_queries(self, closed: threading.Event) -> Iterator[dict[str, QueryDefinition]]:
         """Yield all queries once the registry has been read to its end, and after each change.
@@ -309,13 +354,18 @@ class Registry:
 
     def _publish(self, entries: Mapping[str, Mapping[str, Any]], times: int = 1) -> int:
         """Append these entries ``times`` times; returns the offset of the last one."""
-        offset = -1
+        if not entries:
+            return -1
         failures: list[str] = []
         writer = self._transport.writer(failures.append)
         try:
-            for name, definition in list(entries.items()) * times:
-                record = RegistryRecord(name, json.dumps(definition, sort_keys=True))
-                offset = append_and_wait(writer, self._log, encode_registry(record), name.encode())
+            texts = {name: json.dumps(of, sort_keys=True) for name, of in entries.items()}
+            records = [RegistryRecord(*each) for each in texts.items()] * times
+            for record in records[:-1]:
+                writer.append(*self._log, encode_registry(record), record.name.encode())
+            last = records[-1]  # delivered after the others
+            key = last.name.encode()
+            offset = append_and_wait(writer, self._log, encode_registry(last), key)
         finally:
             writer.close()
         return offset
@@ -363,12 +413,6 @@ class Registry:
             reader.close()
 
 
-def expectation_record(stream: str, step: Step) -> RegistryRecord:
-    """The entry that records a step; its name has the whole step, so no other step replaces it."""
-    name = f"{_EXPECT_EVERY}{stream}/{step.from_us}/{step.expect_every_us}"
-    return RegistryRecord(name, json.dumps({"stream": stream, **asdict(step)}, sort_keys=True))
-
-
 @dataclass(slots=True)
 class _Entry:
     """An entry as written and as parsed; ``hidden``: a newer record has its key."""
@@ -414,8 +458,9 @@ def _parsed(record: RegistryRecord) -> _Entry:
         return _Entry(definition, clock_from_json(definition))
     if record.name.startswith(_PLACEMENT):
         return _Entry(definition, None)
-    if record.name.startswith(_EXPECT_EVERY):
-        return _Entry(definition, _expectation(record, definition))
+    for prefix, parse in PARSERS.items():
+        if record.name.startswith(prefix):
+            return _Entry(definition, parse(record, definition))
     if not record.name.startswith(_QUERY):
         raise ValueError(f"unknown entry {record.name[:80]}")
     try:
@@ -430,25 +475,20 @@ def _parsed(record: RegistryRecord) -> _Entry:
     return _Entry(definition, query)
 
 
-def _expectation(record: RegistryRecord, definition: dict[str, Any]) -> tuple[str, Step]:
-    match definition:
-        case {"stream": str(stream), "from_us": int(from_us), "expect_every_us": int(us)}:
-            step = Step(from_us, us)
-            in_range = abs(from_us) < EVENT_US_MAX and 0 < us <= LEARNING.most_us
-            if in_range and expectation_record(stream, step).name == record.name:
-                return stream, step
-    raise ValueError("not a step of a stream's expect_every")
-
-
 def _queries(entries: Mapping[str, _Entry]) -> dict[str, QueryDefinition]:
     found = (cast(QueryDefinition, e.value) for n, e in entries.items() if n.startswith(_QUERY))
     return {query.name: query for query in sorted(found, key=lambda query: query.name)}
 
 
+def _named(entries: Mapping[str, _Entry], prefix: str) -> dict[str, object]:
+    """Return the values of the entries with this prefix, by the rest of their names."""
+    return {n.removeprefix(prefix): e.value for n, e in entries.items() if n.startswith(prefix)}
+
+
 def _learned(entries: Mapping[str, _Entry]) -> Learned:
     found: dict[str, list[Step]] = {}
     for name, entry in entries.items():
-        if name.startswith(_EXPECT_EVERY):
+        if name.startswith(EXPECT_EVERY):
             stream, step = cast(tuple[str, Step], entry.value)
             found.setdefault(stream, []).append(step)
     return {stream: tuple(sorted(steps)) for stream, steps in found.items()}

@@ -262,10 +262,8 @@ def test_readings_ahead_of_every_promise_come_when_it_is_their_time(
         lower = cursor.next_reading(start)
         found = [v for c, _ in cursor.columns(low, end) for v in values_in(c, low, end)]
         assert found == [v for r in log for v in values_in(r.columns, low, end)]
-        times = [t for r in log if r.columns for t in r.columns.load().stimes if start <= t < end]
-        if times:
-            assert lower is not None
-            assert lower <= min(times)
+        buffered = [r.columns.load().stimes for r in log[: cursor.offset] if r.columns]
+        assert lower == min((t for stimes in buffered for t in stimes if t >= start), default=None)
         cursor.pass_to(end)
 
 
@@ -283,3 +281,22 @@ def test_what_is_gone_before_anything_was_read_is_lost() -> None:
     first = SourceRecord(Kind.INSERTION, "s1", 0, 115, 117, 900, 910, 920)
     assert cursor.offer(45, first)
     assert cursor.gaps == [(0, 920, Gap("s1", 115))]
+
+
+@pytest.mark.parametrize("strict", STRICT)
+def test_a_gap_reaches_as_far_as_the_disorder_and_a_restart_finds_it_again(strict: bool) -> None:
+    """The readings that a proxy has lost may be later than the watermark of its next record."""
+    log = log_of(12, {4: 7})
+    cursor = SourceCursor(BEGINNING, strict=strict, disorder_us=25)
+    for below in range(1, 8):
+        read(cursor, log, below)
+        cursor.pass_to(cursor.boundary)
+        if strict:
+            # Its state is read again wherever it ends.
+            cursor = SourceCursor(cursor.rebuild, strict=True, disorder_us=25)
+            read(cursor, log, below)
+            cursor.pass_to(cursor.boundary)
+        at_gap = (40, 75, 7) if below > 5 else None
+        assert affected(cursor) == ([at_gap] if at_gap and cursor.boundary < 75 else [])
+    cursor.pass_to(80)
+    assert affected(cursor) == []

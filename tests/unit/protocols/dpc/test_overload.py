@@ -95,3 +95,47 @@ def test_windows_that_are_known_to_be_empty_cost_nothing() -> None:
     assert of.passed_over(now, 0, lambda _: 1) == 0
     assert of.passed_over(now, 0, lambda _: 10) == 0
     assert of.passed_over(now, 0, lambda _: 11) == 1_000
+
+
+def test_where_the_broker_is_slow_transactions_grow() -> None:
+    """A transaction takes 1,000 and 1 for each window: more than the tolerance, in any case."""
+    of, sizes = overload(), [1, 1]
+    for _ in range(10):
+        transaction(of, 1_000 + sizes[-1], *[1] * sizes[-1])
+        sizes.append(of.fitting_finally(100))
+    assert sizes[-3:] == [100, 100, 100]
+    assert of.fitting(100) < 30
+
+
+def test_they_stay_large_when_few_windows_are_there_for_a_while() -> None:
+    of = overload()
+    for windows in (1, 1, 2, 4, 8, 16, 32, 64, 100, 3, 1, 5):
+        transaction(of, 1_000 + windows, *[1] * windows)
+    assert of.fitting_finally(100) == 100
+
+
+def test_where_windows_are_slow_they_do_not_grow() -> None:
+    """A window takes 500: a larger transaction is tried from time to time, and does not pay."""
+    of, sizes = overload(), [1]
+    for _ in range(40):
+        transaction(of, 500 * sizes[-1], *[1] * sizes[-1])
+        sizes.append(of.fitting_finally(100))
+    assert sizes.count(2) == 3
+    assert sizes.count(1) == len(sizes) - 3
+
+
+def test_where_windows_become_slow_transactions_become_small_at_once() -> None:
+    of, sizes = overload(), []
+    for windows in (1, 2, 100, 100):
+        transaction(of, 10 + windows, *[1] * windows)
+    for windows in (100, 100, 1, 1):
+        transaction(of, 500 * windows, *[1] * windows)
+        sizes.append(of.fitting_finally(100))
+    assert sizes[0] == 100, "one slow transaction may be due to the broker"
+    assert sizes[1:] == [1, 1, 1]
+
+
+def test_a_fast_transaction_is_not_made_smaller() -> None:
+    of = overload()
+    transaction(of, 10, 1)
+    assert of.fitting_finally(100) == of.fitting(100) == 20

@@ -24,7 +24,9 @@ class Logs:
             tuple(DeltaCursor(position, lambda e: e, strict=False) for _ in range(2))
             for _ in range(replicas)
         ]
-        self.input = LiveInput([(a, b) for a, b in pairs], 0, ahead_us_max=100 * BUCKET)
+        self.input = LiveInput(
+            [(a, b) for a, b in pairs], 0, ahead_us_max=100 * BUCKET, ahead_records_max=100
+        )
         self._ends: dict[tuple[int, int], int] = {}
 
     def emit(

@@ -12,7 +12,7 @@ from slackwater.model.limits import NEVER
 from slackwater.model.records import Gap, Kind, SourceColumns, SourcePosition, SourceRecord
 from slackwater.primitives.ids import ANY, Contiguous
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.source.core import DAY_US, Arrived, SourceCore, SourceRules
+from slackwater.protocols.dpc.source.core import Arrived, SourceCore, SourceRules
 from slackwater.protocols.dpc.source.scan import LogScan, Resume
 from slackwater.protocols.dpc.sunion.cursor import SourceCursor
 
@@ -20,9 +20,14 @@ DISORDER = 7
 
 
 def rules(
-    late: str = "input", *, clock: bool = True, readings_max: int = 10_000, disorder: int = DISORDER
+    late: str = "input",
+    *,
+    clock: bool = True,
+    readings_max: int = 10_000,
+    disorder: int = DISORDER,
+    ahead: int | None = None,
 ) -> SourceRules:
-    return SourceRules("room", ("t",), disorder, late, clock, readings_max)  # type: ignore[arg-type]
+    return SourceRules("room", ("t",), disorder, late, clock, ahead, readings_max)  # type: ignore[arg-type]
 
 
 def arrived(stimes: list[int], first: int = 0, keys: list[str] | None = None) -> Arrived:
@@ -162,13 +167,81 @@ def test_long_keys_make_records_smaller() -> None:
     assert [columns(r).keys[0][:3] for r in records] == ["000", "004", "008", "012"]
 
 
-def test_a_reading_a_day_ahead_goes_to_quarantine_and_moves_nothing() -> None:
-    core = SourceCore(rules())
-    future = 100 + DAY_US + 1
-    (refused,) = core.offer(arrived([100, future, 101]), now_us=100)
-    assert (refused.reason, refused.indices.tolist()) == ("future", [1])
-    assert core.largest == 101
-    assert core.offer(arrived([future], 3)) == ()  # a replay: the rule does not apply
+class TestAhead:
+    """Readings, and boundaries of the input, that are ahead of the clock (trace-45)."""
+
+    @pytest.mark.parametrize("late", ["input", "promise"])
+    @pytest.mark.parametrize("ahead", [0, 60])
+    def test_a_reading_too_far_ahead_is_refused_and_moves_nothing(
+        self, late: str, ahead: int
+    ) -> None:
+        core = SourceCore(rules(late, ahead=ahead))
+        (refused,) = core.offer(arrived([99, 100 + ahead + 1, 100 + ahead]), now_us=100)
+        assert (refused.reason, refused.indices.tolist()) == ("ahead", [1])
+        assert refused.clock_us == 100
+        assert core.largest == 100
+        assert [r[1] for r in readings(list(core.flush(1)))] == [99, 100 + ahead]
+
+    def test_a_replay_is_compared_with_no_clock(self) -> None:
+        core = SourceCore(rules(ahead=0))
+        assert core.offer(arrived([10**15])) == ()
+        assert core.flush(1)[-1].boundary == 10**15 - DISORDER
+
+    def test_a_device_that_is_ahead_makes_nobody_late_and_its_readings_are_kept(self) -> None:
+        core = SourceCore(rules(clock=False, ahead=60))
+        records: list[SourceRecord] = []
+        for now in range(1_000, 1_100, 10):
+            assert core.offer(arrived([now + 55, now - DISORDER], core.position), now) == ()
+            records += core.flush(1)
+            assert core.watermark == now - DISORDER
+        assert len(readings(records)) == 20
+        check_watermarks(records)
+
+    def test_a_boundary_that_is_ahead_counts_as_far_as_the_clock_has_come(self) -> None:
+        core = SourceCore(rules(clock=False, ahead=60))
+        assert core.advance_watermark(150, now_us=100)
+        assert core.claim(100) == 100
+        assert core.offer(arrived([99, 100]), now_us=100)[0].indices.tolist() == [0]
+        assert core.claim(130) == 130
+        assert core.claim(1_000) == 150
+
+    def test_a_boundary_too_far_ahead_is_refused(self) -> None:
+        core = SourceCore(rules(clock=False, ahead=60))
+        assert not core.advance_watermark(161, now_us=100)
+        assert core.claim(1_000) == NEVER
+
+    def test_a_restart_knows_what_counted(self) -> None:
+        core = SourceCore(rules(clock=False, ahead=60))
+        core.offer(arrived([150, 90]), now_us=100)
+        scan = LogScan()
+        for offset, record in enumerate([core.start("s"), *core.flush(0)]):
+            scan.see(offset, record)
+        again = SourceCore(rules(clock=False, ahead=60), scan.resume("s"))
+        assert again.largest == core.largest == 100
+        assert again.offer(arrived([94, 92], 2), now_us=101)[0].indices.tolist() == [1]
+
+    @given(st.lists(st.tuples(st.lists(st.integers(-40, 40), max_size=6), st.integers(0, 9))))
+    @pytest.mark.parametrize("late", ["input", "promise"])
+    def test_the_watermark_never_passes_the_clock(
+        self, late: str, turns: list[tuple[list[int], int]]
+    ) -> None:
+        core = SourceCore(rules(late, clock=late == "promise", ahead=20, readings_max=3))
+        records: list[SourceRecord] = []
+        now, refused = 1_000, 0
+        largest = NEVER
+        for offsets, later in turns:
+            now += later
+            stimes = [now + offset for offset in offsets]
+            for some in core.offer(arrived(stimes, core.position), now):
+                refused += len(some.indices)
+                too_far = [i for i, offset in enumerate(offsets) if offset > 20]
+                assert (some.reason == "ahead") == (some.indices.tolist() == too_far != [])
+            largest = max([largest, *(min(s, now) for s in stimes if s <= now + 20)])
+            records += core.flush(1, now)
+            assert core.watermark <= now - DISORDER
+            assert core.largest == largest
+        check_watermarks(records)
+        assert len(readings(records)) + refused == sum(len(offsets) for offsets, _ in turns)
 
 
 def test_flushes_at_the_cut_points_of_all_queries_after_disorder() -> None:

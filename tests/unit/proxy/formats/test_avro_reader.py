@@ -314,7 +314,7 @@ def marked() -> Json:
     [
         (recursive(), "is recursive in R"),
         (costly(), "items have many fields that take no bytes"),
-        (named_by("note"), "has two fields of one name"),
+        (named_by("note"), "has 2 fields 'note', numbers 5 and 6"),
         (named_by(["a", "list"]), "is not an Avro schema"),
         (marked(), "is not an Avro schema"),
         (record({"x": {"type": "fixed", "name": "F", "size": math.inf}}), "is not an Avro schema"),

@@ -113,7 +113,7 @@ def written(value: Any, style: tuple[str, str, int | None]) -> bytes:
 
 NO_ARRAYS = [
     b"", b"{}", b"[", b"[1", b"null", b'"a"', b'[{"mote":}]', b"[{}]x", b"\xff", b"[\xff]",
-    b'[{"mote":"a","at":1}', b'{"mote":"a","at":1}]', b'[{"a":1},]', b'[{"a":NaN}]',
+    b'[{"mote":"a","at":1}', b'{"mote":"a","at":1}]', b'[{"a":1},]', b'[{"a":nano}]',
     b'[{"mote":"\xff","at":1}]', b'[{"a":"x},{y"},{"b":2]', b"[" * 70 + b"]" * 70,
 ]  # fmt: skip
 

@@ -253,14 +253,48 @@ def test_csv_as_the_stream_declares_it() -> None:
         "detail": "field temperature",
     }
     assert content.text(bad.index) == '"b;c";10/03/2004;18.00.01;warm;1'
-    with pytest.raises(UnusableBody, match="several columns"):
-        read(b"{}", JSON, spec)
+    joined = b'{"node":"a","Date":"10/03/2004","Time":"18.00.00","temperature":2.6}'
+    assert rows_of(read(joined, JSON, spec)) == [("a", at, 2.6, None)]
+
+
+@pytest.mark.parametrize(
+    ("body", "rows"),
+    [
+        (b"node,ts,humidity\na,1,41\n", [("a", 1000, None, 41.0)]),
+        (b"humidity,node,ts\n41,a,1\n42,b,2\n", [("a", 1000, None, 41.0), ("b", 2000, None, 42.0)]),
+        # A cell in quotes, a row that is too short, one empty cell more: other paths of the reader.
+        (b'node,ts,humidity\n"a",1,41\n', [("a", 1000, None, 41.0)]),
+        (b"node,ts,humidity\na,1\nb,2,42,\n", [("a", 1000, None, None), ("b", 2000, None, 42.0)]),
+        (b"node,ts\na,1\n", [("a", 1000, None, None)]),
+    ],
+)
+def test_a_field_without_a_column_is_missing_as_in_json(body: bytes, rows: list[Any]) -> None:
+    assert rows_of(read(body, CSV)) == rows
+    named = [line.split(b",") for line in body.replace(b'"', b"").splitlines()]
+    objects = [
+        {
+            name: float(cell) if name != "node" else cell
+            for name, cell in zip(
+                map(bytes.decode, named[0]), map(bytes.decode, line), strict=False
+            )
+        }
+        for line in named[1:]
+    ]
+    assert rows_of(read(json.dumps(objects).encode(), JSON)) == rows
+
+
+def test_a_body_of_csv_without_any_declared_column_is_refused() -> None:
+    spec = replace(SPEC, key=KeySpec(value="a"), time=TimeSpec(from_="arrival"))
+    assert rows_of(read(b"humidity\n1\n", CSV, spec)) == [("a", 0, None, 1.0)]
+    with pytest.raises(UnusableBody, match="no column that the stream declares"):
+        read(b"humid\n1\n", CSV, spec)
 
 
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (b"node,ts\na,1\n", "has no column 'temperature'; its header has: node, ts"),
+        (b"node,temperature\na,1\n", "has no column 'ts'; its header has: node, temperature"),
+        (b"node,ts,humidity,humidity\na,1,2,2\n", "has 2 columns 'humidity'"),
         (b"", "has no column 'node'"),
         ("node,ts".encode("utf-16"), "UTF-16"),
     ],
@@ -324,6 +358,23 @@ def test_base_values_are_added() -> None:
     assert rows_of(senml(pack)) == [("a", 1_500_000_000_000_000, 20.1, 21.0)]
 
 
+def test_a_missing_value_counts_as_zero_beside_a_base_value() -> None:
+    """RFC 8428, section 4.5.4; a record of base values only is no measurement."""
+    pack = [
+        {"bn": "urn:dev:1:", "bt": 1.5e9, "bv": 20},
+        {"n": "temperature", "v": 1},
+        {"n": "temperature", "t": -0.1},
+        {"n": "humidity", "t": -0.1, "s": 7},
+        {"n": "battery", "t": 1},
+    ]
+    content = senml(pack)
+    assert rows_of(content) == [
+        ("urn:dev:1", 1_500_000_000_000_000, 21.0, None),
+        ("urn:dev:1", 1_499_999_999_900_000, 20.0, 20.0),
+    ]
+    assert (content.ignored, content.parsed.bad) == (1, ())
+
+
 @pytest.mark.parametrize(
     ("record", "detail"),
     [
@@ -331,6 +382,13 @@ def test_base_values_are_added() -> None:
         ({"bn": 5, "n": "temperature", "v": 1}, "bn"),
         ({"bn": "a:", "n": "temperature", "vs": "warm"}, "field temperature: no numeric value"),
         ({"bn": "a:", "n": "temperature", "v": "warm"}, "field temperature"),
+        ({"bn": "a:", "n": "temperature", "t": 1}, "field temperature: no numeric value"),
+        ({"bn": "a:", "n": "temperature", "s": 1}, "field temperature: no numeric value"),
+        (
+            {"bn": "a:", "n": "temperature", "bv": 1, "vs": "x"},
+            "field temperature: no numeric value",
+        ),
+        ({"bn": "a:", "n": "temperature", "bv": "1"}, "bv"),
         ({"bn": "a:", "n": "temperature", "v": 1, "t": "now"}, "time"),
         ({"bn": "a:", "n": "temperature", "v": 1, "t": 1e30}, "time"),
         ({"n": "temperature", "v": 1}, "key"),
@@ -345,6 +403,18 @@ def test_a_record_that_cannot_be_used_has_its_index(record: Any, detail: str) ->
     content = senml([{"bn": "b:", "bt": 1.5e9, "n": "temperature", "v": 1}, {"bn": ""}, record])
     assert [(bad.index, bad.detail) for bad in content.parsed.bad] == [(2, detail)]
     assert len(rows_of(content)) == 1
+
+
+@pytest.mark.parametrize(
+    "base", [{"bn": 5}, {"bt": "x"}, {"bv": None, "n": "temperature", "v": 1}, {"bver": 11}]
+)
+def test_records_after_a_malformed_base_value_are_not_read_with_the_one_before(base: Row) -> None:
+    """They were counted as readings of the device before them."""
+    record = {"n": "temperature", "v": 1}
+    content = senml([{"bn": "b:", "bt": 1.5e9}, record, base, record | {"t": 5}, 7])
+    assert rows_of(content) == [("b", 1_500_000_000_000_000, 1.0, None)]
+    assert [bad.index for bad in content.parsed.bad] == [2, 3, 4]
+    assert content.parsed.bad[1].detail.startswith("the base values of record 2 are malformed: b")
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[", b'{"n":1}]', b"[1,2", b"\xff", b"[]}, {"])
@@ -383,6 +453,8 @@ def test_arrow_columns_of_many_types() -> None:
         ("7", 1500, None, 1.0),
         ("8", 2000, 1000.0, 2.0),
     ]
+    without = table().drop_columns(["humidity"])
+    assert rows_of(read(arrow(without), ARROW)) == [("a", 1000, 1.0, None), ("b", 2000, 2.0, None)]
     nanoseconds = table(ts=pa.array([-1, 1_999], pa.timestamp("ns")))
     assert [row[1] for row in rows_of(read(arrow(nanoseconds), ARROW))] == [-1, 1]
 
@@ -413,6 +485,7 @@ def test_a_row_that_cannot_be_used_has_its_index(columns: Any, detail: str) -> N
         (b"nothing", "is not an Arrow IPC stream"),
         (arrow(table())[:-100], "is not an Arrow IPC stream"),
         (arrow(table().drop_columns(["ts"])), "has no column 'ts'; it has: node, temperature"),
+        (arrow(table().drop_columns(["node"])), "has no column 'node'; it has: ts, temperature"),
         (arrow(table(ts=pa.array([1.5, 2.5]))), "column 'ts' is double: a time is"),
         (arrow(table(temperature=pa.array([[1], [2]]))), "a field is a number"),
         (arrow(table(), compression="zstd"), "compressed"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
 import random
@@ -21,8 +22,9 @@ from tests.certificates import Authority
 from tests.http_site import JSON_HEADERS, NOW_US, TOKEN, Site, opened
 from tests.ports import free_port
 from tests.unit.proxy.test_pushed import POSTED, PushWorld, reading
+from tests.waiting import eventually
 
-from slackwater.model.deployment import HttpListenSpec
+from slackwater.model.deployment import HttpListenSpec, TimeSpec
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.proxy.http import app, server
 from slackwater.proxy.http.app import Posted
@@ -41,6 +43,15 @@ def test_a_posted_body_is_answered_with_its_counts(site: Site) -> None:
     status, answer = site.post([reading(1002), reading(1003, "warm")])
     assert (status, answer["accepted"], answer["malformed"]) == (200, 1, 1)
     assert answer["errors"] == [{"index": 1, "reason": "malformed", "detail": "field t"}]
+
+
+def test_a_body_has_the_time_at_which_it_was_complete(tmp_path: Path) -> None:
+    spec = replace(POSTED, time=TimeSpec(from_="arrival"))
+    world = PushWorld(tmp_path, spec)
+    with opened(world, free_port(), tmp_path) as made:
+        assert made.post([{"node": "a", "t": 1}, {"node": "b", "t": 2}])[1]["accepted"] == 2
+        eventually(lambda: len(world.readings()) == 2)
+    assert [round(second * 1_000_000) for _, second, _ in world.readings()] == [NOW_US] * 2
 
 
 def test_lines_are_named_by_their_number(site: Site) -> None:
@@ -71,7 +82,18 @@ def test_a_repeated_request_is_answered_as_the_first(site: Site) -> None:
         (413, b"[" + b"{}," * 100_000 + b"{}]", {}, "room"),
         (413, {}, {"Content-Length": str(app.BODY_BYTES_MAX + 1)}, "room"),
         (415, b"a=1", {"Content-Type": "application/x-www-form-urlencoded"}, "room"),
-        (415, b"x", {"Content-Encoding": "gzip"}, "room"),
+        (415, b"x", {"Content-Encoding": "br"}, "room"),
+        (415, b"x", {"Content-Encoding": "gzip, gzip"}, "room"),
+        (400, b"x", {"Content-Encoding": "gzip"}, "room"),
+        (400, b"", {"Content-Encoding": "gzip"}, "room"),
+        (400, gzip.compress(b"[]", mtime=0)[:-3], {"Content-Encoding": "gzip"}, "room"),
+        (400, gzip.compress(b"[]", mtime=0) + b"more", {"Content-Encoding": "gzip"}, "room"),
+        (
+            413,
+            gzip.compress(bytes(app.UNPACKED_BYTES_MAX + 1), mtime=0),
+            {"Content-Encoding": "gzip"},
+            "room",
+        ),
         (421, {}, {"Host": "rebound.example"}, "room"),
         (421, {}, {"Host": "[::1"}, "room"),
         (401, {}, {}, "guarded"),
@@ -91,6 +113,46 @@ def test_each_mistake_has_its_status_and_a_reason(
 def test_a_token_opens_its_stream(site: Site) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}", "Host": "plant.example"}
     assert site.post(reading(1000), headers, "guarded")[0] == 200
+
+
+def test_a_body_of_gzip_is_unpacked(site: Site) -> None:
+    packed = {"Content-Encoding": "gzip", "Idempotency-Key": "k-1"}
+    body = json.dumps([reading(1000), reading(1001)]).encode()
+    members = gzip.compress(body[:20]) + gzip.compress(body[20:])
+    assert site.post(gzip.compress(body), packed) == (200, {"stream": "room", "accepted": 2})
+    for again in (members, gzip.compress(body, 1)):
+        assert site.post(again, packed | {"Content-Encoding": "X-GZIP"})[1]["repeated"]
+    assert site.post(body, {"Idempotency-Key": "k-1"})[1]["repeated"], "the bytes are the same"
+
+
+def test_bodies_that_are_unpacked_share_the_memory(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some kilobytes become megabytes, which are reserved step by step."""
+    monkeypatch.setattr(app.Room, "reserve", _of_small_room)
+    body = gzip.compress(b"[" + b" " * 4_000_000 + json.dumps(reading(1000)).encode() + b"]")
+    assert len(body) < 10_000
+    status, answer = site.post(body, {"Content-Encoding": "gzip"})
+    assert (status, "memory limit" in answer["error"]) == (429, True)
+    assert site.post([reading(1000)])[0] == 200
+
+
+def _of_small_room(room: app.Room, size: int) -> None:
+    if size > 100_000:
+        raise app.Refusal(429, "the bodies of other requests fill the proxy's memory limit")
+    room.left -= size
+
+
+def test_a_slash_at_the_end_makes_no_difference(site: Site) -> None:
+    assert site.post([reading(1000)], stream="room/") == (200, {"stream": "room", "accepted": 1})
+    assert site.post([reading(1000)], stream="nowhere/")[0] == 404
+
+
+@pytest.mark.parametrize("path", ["", "room/more", "room//"])
+def test_an_unknown_path_is_refused_with_the_right_form(site: Site, path: str) -> None:
+    status, answer = site.post([reading(1000)], stream=path)
+    assert (status, "are posted to /streams/NAME" in answer["error"]) == (404, True)
+    assert not site.world.readings()
 
 
 def test_another_method_is_refused_in_json(site: Site) -> None:

@@ -132,9 +132,11 @@ def test_a_message_is_acknowledged_on_request_and_not_before(
         assert broker.expect(PUBACK) == b"\x00\x08"
         broker.packet()
 
+    before_us = SystemClock().now_us()
     _, link = started(part)
     link.wait(2, 60)
     (first, second), _ = link.take(9)
+    assert before_us <= first.arrived_us <= second.arrived_us <= SystemClock().now_us()
     assert (first.topic, first.payload, first.mid, first.is_repeated) == ("lab/a", b"one", 7, False)
     assert (second.payload, second.mid, second.is_repeated) == (b"two", 8, True)
     assert acknowledged.wait(60)

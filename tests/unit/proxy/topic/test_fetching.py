@@ -37,6 +37,9 @@ class Client:
 
     def release(self) -> None: ...
 
+    def metadata_count(self) -> int:
+        return 0
+
     def pause(self) -> None:
         self.calls.append("pause")
 

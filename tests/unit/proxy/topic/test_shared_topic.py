@@ -14,11 +14,12 @@ from tests.scenarios.test_r10_boundaries_promise_only_what_was_read import (
     AtOnce,
     Client,
 )
+from tests.topic_world import replace_broker
 
 from slackwater.model.errors import DeploymentError
-from slackwater.proxy.topic import input as topic_input
 from slackwater.proxy.topic.client import Fetched
 from slackwater.proxy.topic.input import TopicInput
+from slackwater.runtime.logs.described import TopicState
 from slackwater.runtime.service.parts import PROXIES, WATERMARK
 
 SHARED = replace(THEIRS, proxies=2)
@@ -34,17 +35,10 @@ class Shared:
     ) -> None:
         self.world = World(folder, spec=DECLARED)
         self.clients: list[Client] = []
-        for name in (f"sw.source.room.{p}" for p in range(partitions)):
-            self.world.broker.create_topic(name)
         self.world.broker.create_topic(THEIRS.name, partitions)
         self.world.broker.create_topic("sw.registry")
-        for name, stand_in in {
-            "partition_count": lambda *_: partitions,
-            "ensure_topics": lambda *_: None,
-            "open_client": lambda *_: self._client(),
-            "ThreadPoolExecutor": lambda *_, **__: AtOnce(),
-        }.items():
-            monkeypatch.setattr(topic_input, name, stand_in)
+        self.world.topics.states[THEIRS.name] = TopicState("first", partitions)
+        replace_broker(monkeypatch, self.world.broker, self._client, AtOnce)
         contexts = [self.world.context(data=str(share), share=share) for share in range(2)]
         self.proxies = [TopicInput(context, SHARED) for context in contexts]
         for share, context in enumerate(contexts):

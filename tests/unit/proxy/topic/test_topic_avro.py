@@ -154,8 +154,8 @@ def test_an_id_that_the_registry_does_not_have_is_refused_and_the_stream_goes_on
     assert fed.times() == [990, 992]
     details = {entry["position"]: entry["detail"] for entry in fed.world.quarantined()}
     assert details == {
-        "0:1": "schema id 3 is not in the registry",
-        "0:3": "neither of the two framings of Avro",
+        "0:1@first": "schema id 3 is not in the registry",
+        "0:3@first": "neither of the two framings of Avro",
     }
 
 

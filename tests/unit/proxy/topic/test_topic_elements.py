@@ -19,6 +19,7 @@ from slackwater.codec import decode_source
 from slackwater.model.records import SourcePosition, SourceRecord
 from slackwater.protocols.dpc.sunion.cursor import SourceCursor
 from slackwater.proxy.positions import split_position
+from slackwater.proxy.rules import live_rules
 from slackwater.proxy.topic import input as topic_input
 from slackwater.proxy.topic.client import Fetched, Notice
 from slackwater.runtime.logs.transport import read_to_end
@@ -41,11 +42,11 @@ class ManyReadings(Fed):
             expect_every_us=60 * S,
         )
         self.form = form
-        small = topic_input.TopicInput._rules
+        rules = live_rules
         monkeypatch.setattr(
-            topic_input.TopicInput,
-            "_rules",
-            lambda own, name: replace(small(own, name), readings_max=3),
+            topic_input,
+            "live_rules",
+            lambda *given: replace(rules(*given), readings_max=3),
         )
         super().__init__(world, monkeypatch)
 
@@ -108,9 +109,9 @@ def expected(
     for offset, times in enumerate(messages):
         for i, t in enumerate(times):
             if t is None:
-                refused[f"0:{offset}[{i}]"] = "malformed"
+                refused[f"0:{offset}[{i}]@first"] = "malformed"
             elif t < largest - DISORDER_S:
-                refused[f"0:{offset}[{i}]"] = "late"
+                refused[f"0:{offset}[{i}]@first"] = "late"
             else:
                 logged.append((t, float(n)))
                 largest = max(largest, t)

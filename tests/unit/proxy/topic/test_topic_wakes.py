@@ -148,7 +148,7 @@ def test_an_end_behind_a_marker_is_not_waited_for_twice(
     world = World(tmp_path, spec=replace(SPEC, topic=THEIRS, disorder_us=5 * S))
     client, opened = Client(), []
 
-    def open_(_cluster: object, _topic: str, _group: str, wait_ms: int) -> Client:
+    def open_(_cluster: object, _topic: str, _group: str, wait_ms: int, _wanted: object) -> Client:
         opened.append(wait_ms)
         return client
 
@@ -156,7 +156,12 @@ def test_an_end_behind_a_marker_is_not_waited_for_twice(
     monkeypatch.setattr(topic_input, "open_client", open_)
     fed.proxy = topic_input.TopicInput(world.context(), THEIRS)
     fed.proxy.begin()
-    fed.put([990, 991])
+    if markers:
+        fed.put([990])
+        with world.broker.transaction() as transaction:
+            transaction.append(THEIRS.name, 0, b'{"node": "n", "ts": 991, "t": 1}')
+    else:
+        fed.put([990, 991])
     fed.bring()
     client.waiting.append(Notice(0, "end", 2 + markers, ""))
     for _ in range(3):

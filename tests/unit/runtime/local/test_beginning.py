@@ -6,7 +6,13 @@ from tests.contracts.transport import no_failure
 
 from slackwater.codec.source_records import encode_source
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
-from slackwater.runtime.local.beginning import await_first_readings, beginning, first_event_time
+from slackwater.runtime.local.beginning import (
+    BUCKET_READINGS_MAX,
+    await_first_readings,
+    beginning,
+    first_event_time,
+    history_speed,
+)
 from slackwater.runtime.logs.memory import MemoryBroker
 
 NEVER = -(2**62)
@@ -119,3 +125,72 @@ def test_a_partition_without_a_usable_message_is_waited_for_no_longer_than_the_l
     broker.writer(no_failure).append("in", 1, b"no reading")
     await_first_readings(broker, INPUTS, within_s=0)
     assert "no reading of s2 after 0 s" in caplog.text
+
+
+def test_of_files_that_are_read_together_any_may_have_the_oldest_reading(
+    broker: MemoryBroker,
+) -> None:
+    write(broker, "s1", Kind.INSERTION, 800, 800)
+    assert beginning(broker, ["s1", "s2"], None, 0, True) is None
+    assert beginning(broker, ["s1", "s2"], None, 0) == 800
+    write(broker, "s2", Kind.INSERTION, 300, 300)
+    assert beginning(broker, ["s1", "s2"], None, 0, True) == 300
+
+
+# The width of the buckets of a history.
+
+S = 1_000_000
+
+
+def every(us: int, readings: int = 5_000) -> list[int]:
+    return [number * us for number in range(readings)]
+
+
+@pytest.mark.parametrize(
+    ("us", "speed"),
+    [
+        (3_600 * S, 14_400),
+        (60 * S, 14_400),
+        (S, 14_400),
+        (S // 50, 240),
+        (S // 1_000, 20),
+        (S // 100_000, 1),
+    ],
+    ids=["hour", "minute", "second", "20 ms", "1 ms", "10 us"],
+)
+def test_buckets_of_a_history_hold_as_many_readings_as_fit(
+    broker: MemoryBroker, us: int, speed: int
+) -> None:
+    write(broker, "s1", Kind.START, NEVER)
+    write(broker, "s1", Kind.INSERTION, 0, *every(us))
+    assert history_speed(broker, ["s1", "s2"]) == speed
+    assert speed == 1 or speed * 250_000 / us <= BUCKET_READINGS_MAX
+
+
+def test_readings_of_all_logs_are_in_one_bucket(broker: MemoryBroker) -> None:
+    write(broker, "s1", Kind.INSERTION, 0, *every(S // 10))
+    assert history_speed(broker, ["s1"]) == 3_600
+    write(broker, "s2", Kind.INSERTION, 0, *every(S // 10))
+    assert history_speed(broker, ["s1", "s2"]) == 1_200
+
+
+def test_the_densest_of_the_first_readings_decide(broker: MemoryBroker) -> None:
+    """A reading an hour, and after half a year 5,000 a second."""
+    sparse, dense = every(3_600 * S, 4_000), every(200, 12_000)
+    write(broker, "s1", Kind.INSERTION, 0, *sparse, *(sparse[-1] + at for at in dense))
+    assert history_speed(broker, ["s1"]) == 4
+
+
+def test_pairs_of_a_join_count_instead_of_readings(broker: MemoryBroker) -> None:
+    write(broker, "s1", Kind.INSERTION, 0, *every(S))
+    assert history_speed(broker, ["s1"], within_us=S) == 14_400
+    assert history_speed(broker, ["s1"], within_us=3_600 * S) == 4
+
+
+def test_without_two_readings_buckets_are_those_of_the_present(broker: MemoryBroker) -> None:
+    assert history_speed(broker, ["s1", "s2"]) == 1
+    write(broker, "s1", Kind.INSERTION, 0, 7 * S)
+    write(broker, "s2", Kind.BOUNDARY, 9 * S)
+    assert history_speed(broker, ["s1", "s2"]) == 1
+    write(broker, "s2", Kind.INSERTION, 9 * S, 10 * S, 70 * S)
+    assert history_speed(broker, ["s1", "s2"]) == 14_400

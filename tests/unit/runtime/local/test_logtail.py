@@ -76,3 +76,10 @@ def test_without_a_word_or_a_log(tmp_path: Path) -> None:
     assert last_error(log) is None
     assert failure_excerpt(log) == ""
     assert last_message(log, "x") == f"it ended without an error message (see {log})"
+
+
+def test_sequences_for_a_terminal_are_left_out(tmp_path: Path) -> None:
+    log = tmp_path / "host-0.log"
+    log.write_bytes(b"\x1b[?25h\x1b[32mOK \x1b[0m^\nt ERROR host/0 a.b: \x1b[1mgone\x1b[0m\n")
+    assert failure_excerpt(log) == "OK ^ | t ERROR host/0 a.b: gone"
+    assert last_error(log) == "gone"

@@ -27,6 +27,7 @@ from slackwater.runtime.local import registration
 from slackwater.runtime.local.registration import Registration
 from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.logs.topics import QueryTopics, topics_for
+from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 
 
@@ -68,6 +69,7 @@ def test_queries_that_share_begin_together_though_data_arrives_meanwhile(
     assert deployment.queries["r"].child_query == "q"
     found = [None, 7_000_000, 5_000_000]  # of q; then a reading arrives, then an older one
     monkeypatch.setattr(registration, "beginning", lambda *of: found.pop(0))
+    monkeypatch.setattr(registration, "history_speed", lambda *of: 1)
     monkeypatch.setattr(registration, "partition_counts", lambda where, topics: {})
     monkeypatch.setattr(broker, "cluster", None, raising=False)
     wanted = Registration(cast(Any, broker), deployment, Path("d.yaml"))
@@ -75,6 +77,45 @@ def test_queries_that_share_begin_together_though_data_arrives_meanwhile(
     assert wanted.register(["q", "r"], DataClock()) == []
     begun = Registry(broker).queries()
     assert begun["q"].e0_us == begun["r"].e0_us
+
+
+@pytest.mark.parametrize(("clock", "w_us"), [(DataClock(), 3_600_000_000), (WallClock(), 250_000)])
+def test_a_history_has_wider_buckets_the_same_for_queries_that_share(
+    monkeypatch: pytest.MonkeyPatch, clock: DataClock | WallClock, w_us: int
+) -> None:
+    broker = MemoryBroker()
+    for spec in topics_for([], []):
+        broker.create_topic(spec.name, spec.partitions)
+    queries = {name: query(name, "s1") for name in ("q", "r")}
+    deployment = share(Deployment("data", {"s1": stream("s1")}, queries))
+    monkeypatch.setattr(registration, "beginning", lambda *of: 7_000_000)
+    speeds = [14_400, 4]  # readings arrive between two looks
+    monkeypatch.setattr(registration, "history_speed", lambda *of: speeds.pop(0))
+    monkeypatch.setattr(registration, "partition_counts", lambda where, topics: {})
+    monkeypatch.setattr(broker, "cluster", None, raising=False)
+    Registration(cast(Any, broker), deployment, Path("d.yaml")).register(["q", "r"], clock)
+    assert {each.w_us for each in Registry(broker).queries().values()} == {w_us}
+
+
+def test_a_history_waits_for_all_its_files_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker, now_us = MemoryBroker(), 0
+    for spec in topics_for([], []):
+        broker.create_topic(spec.name, spec.partitions)
+    deployment = share(Deployment("data", {"s1": stream("s1")}, {"q": query("q", "s1")}))
+    monkeypatch.setattr(registration, "beginning", lambda *of: None if len(of) == 5 else 7_000_000)
+    monkeypatch.setattr(registration, "history_speed", lambda *of: 1)
+    monkeypatch.setattr(registration, "partition_counts", lambda where, topics: {})
+    monkeypatch.setattr(broker, "cluster", None, raising=False)
+    clock = SystemClock(wall_us=lambda: now_us, monotonic_us=lambda: now_us)
+    wanted = Registration(cast(Any, broker), deployment, Path("d.yaml"), clock=clock)
+    assert wanted.register(["q"], DataClock()) == ["q"]
+    now_us += 9_000_000
+    assert wanted.register(["q"], DataClock()) == ["q"]
+    now_us += 2_000_000
+    assert wanted.register(["q"], DataClock()) == []
+    assert Registry(broker).queries()["q"].e0_us == 7_000_000
 
 
 def of_chain(*queries: QuerySpec, clock: Clock = "wall") -> Deployment:
@@ -97,6 +138,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> MemoryBroker:
         made.create_topic(spec.name, spec.partitions)
     monkeypatch.setattr(registration, "partition_counts", lambda where, topics: {"sw.registry": 1})
     monkeypatch.setattr(registration, "beginning", lambda *of: 5_000_000)
+    monkeypatch.setattr(registration, "history_speed", lambda *of: 1)
     monkeypatch.setattr(made, "cluster", None, raising=False)
     monkeypatch.setattr(made, "bootstrap", "kafka:9092", raising=False)
     return made
@@ -303,7 +345,7 @@ def test_one_that_was_in_the_file_from_the_beginning_may_begin_later(
 ) -> None:
     """A restart in between finds it unregistered, with a deadline in effect from the start."""
     both = replace(HASTY, sources=("q", "s2"))
-    begins = iter([5_000_000, None])
+    begins = iter([5_000_000, None, None])
     monkeypatch.setattr(registration, "beginning", lambda *of: next(begins))
     first = on(broker, of_chain(Q, both, clock="data"))
     assert first.register(first.missing(), DataClock()) == ["hasty"]

@@ -83,7 +83,7 @@ def kinds(topics: set[str]) -> set[str]:
 @pytest.mark.parametrize(
     ("role", "written"),
     [
-        (Role.PROXY, {"source", "quarantine", "heartbeats"}),
+        (Role.PROXY, {"source", "quarantine", "heartbeats", "registry"}),
         (Role.HOST, {"ordered", "state", "results", "registry", "heartbeats"}),
         (Role.AGGREGATOR, {"deltas", "heartbeats"}),
         (Role.CLIENT, set()),
@@ -103,9 +103,15 @@ def test_every_log_has_one_role_that_writes_it(deployment: Deployment) -> None:
 
 
 def test_only_the_admin_makes_changes_and_truncates(deployment: Deployment) -> None:
-    for operation in ("Create", "Alter", "Delete"):
+    for operation in ("Alter", "Delete"):
         able = [role for role in Role if may(role, operation, deployment)]
         assert able == [Role.ADMIN]
+    able = [role for role in Role if may(role, "Create", deployment)]
+    assert able == [Role.PROXY, Role.ADMIN]
+    lab = deployment.names.source("lab")
+    assert may(Role.PROXY, "Create", deployment) == {f"{lab}.0", f"{lab}.1"}, (
+        "the logs of partitions that are added to the stream's topic"
+    )
     assert kinds(may(Role.ADMIN, "Delete", deployment)) == {"ordered", "deltas"}
 
 
@@ -164,9 +170,10 @@ def test_a_proxy_wants_no_topic_that_nobody_has_made(deployment: Deployment) -> 
 
 def test_a_proxy_may_record_what_it_has_learned_of_silence(tmp_path: Path) -> None:
     path = tmp_path / "d.yaml"
-    fixed = load_deployment(_written(path, FILE))
+    posted = FILE.replace("topic: {name: lab-readings, format: json}", "http: {}")
+    fixed = load_deployment(_written(path, posted))
     learning = load_deployment(
-        _written(path, FILE.replace("expect_every: 5s", "expect_every: auto"))
+        _written(path, posted.replace("expect_every: 5s", "expect_every: auto"))
     )
     registry = learning.names.registry
     assert registry not in may(Role.PROXY, "Write", fixed)

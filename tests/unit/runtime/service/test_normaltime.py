@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from functools import partial
 
 import pytest
 from tests.contracts.transport import no_failure
@@ -24,7 +26,8 @@ from slackwater.primitives.lateness import Step
 from slackwater.runtime.logs.incarnation import append_and_wait
 from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.service.normaltime import NormalTime
-from slackwater.runtime.service.registry import Registry, expectation_record
+from slackwater.runtime.service.registry import Registry
+from slackwater.runtime.service.registry_entries import expectation_record
 
 S = 1_000_000
 LAB = StreamSpec(
@@ -84,3 +87,27 @@ def test_normal_time_waits_for_the_clock_and_then_follows_what_is_learned(
     record(broker, Step(200 * S, 60 * S))
     eventually(lambda: normal.of(200 * S) == 261 * S)
     assert [normal.lateness_us(e * S) // S for e in (99, 199, 200)] == [6, 8, 61]
+
+
+def test_nothing_is_due_before_the_begin_of_a_query_that_awaits_one(broker: MemoryBroker) -> None:
+    registry = Registry(broker)
+    plain = replace(LAB, learns_gaps=False)
+    registry.publish_clock(WallClock())
+    registry.publish_begins({"another": 3})
+    times = [
+        NormalTime(registry, Deployment("wall", {"lab": lab}, {}), QUERY, awaits_begin=True)
+        for lab in (plain, LAB)
+    ]
+    at_once = NormalTime(registry, Deployment("wall", {"lab": plain}, {}), QUERY)
+    eventually(lambda: at_once.of(0) == 6 * S)
+    assert [time.of(0) for time in times] == [None, None]
+    registry.publish_begins({"climate": 100 * S})
+    for time in times:
+        eventually(partial(_is_due_at, time, 100 * S))
+        assert [time.of(e * S) for e in (94, 95)] == [100 * S, 101 * S]
+        assert time.of(1_000 * S) == 1_006 * S
+        time.close()
+
+
+def _is_due_at(time: NormalTime, us: int) -> bool:
+    return time.of(0) == us

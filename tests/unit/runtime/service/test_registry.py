@@ -165,6 +165,17 @@ def test_a_definition_whose_deployment_lacks_something_is_no_entry(
         QueryDefinition.from_json(values)
 
 
+def test_the_begins_of_queries_are_recorded_by_name(broker: MemoryBroker) -> None:
+    registry = Registry(broker)
+    assert registry.begins() == {}
+    registry.publish_begins({"climate": 7, "hour": 8})
+    registry.publish_clock(WallClock())
+    assert registry.begins() == {"climate": 7, "hour": 8}
+    awaits = replace(CLIMATE, awaits_begin=True)
+    assert QueryDefinition.from_json(awaits.to_json()) == awaits
+    assert "awaits_begin" not in CLIMATE.to_json()
+
+
 def test_the_newest_entry_of_a_name_counts(broker: MemoryBroker) -> None:
     registry = Registry(broker)
     registry.publish_clock(WallClock())
@@ -233,6 +244,8 @@ FOREIGN: dict[str, tuple[bytes | None, bytes]] = {
         "query/climate",
         FORGED | {"spec": FORGED["spec"] | {"window": {"size_us": 1, "slide_us": 0}}},
     ),
+    "the begin of another query": entry("begin/climate", {"query": "other", "begin_us": 1}),
+    "a begin at no time": entry("begin/climate", {"query": "climate", "begin_us": 2**70}),
     "a megabyte of zeros": (b"query/climate", bytes(1_000_000)),
 }
 

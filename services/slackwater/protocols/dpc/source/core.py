@@ -14,6 +14,12 @@ A reading below the watermark is late. The stream's ``LateRule`` decides which r
   never passes a usable reading: later input is above (largest time so far) - ``disorder``, or late.
 * ``promise``: watermarks follow the clock, and a reading is late if it is below the watermark.
 
+Where readings are compared with a clock (``now_us``), no watermark passes it, so no window is
+stable before its end, whatever a device stamps. A reading ahead of the clock by more than
+``ahead_us`` is refused. One that is ahead by less is logged, and counts as one of now: for the
+largest time, and so for the watermark and for which readings are late. The same holds for a
+boundary in the input.
+
 A watermark from the clock covers only input that was read to an end observed after it (trace-10);
 the caller passes ``clock_us`` in that case. Boundaries of a stream with ``expect_every`` never come
 from a clock, whether the duration is declared or learned. If it is learned, the core also counts
@@ -46,9 +52,8 @@ from slackwater.primitives.lateness import Gaps, Learning
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.source.scan import Resume
 
-Reason = Literal["malformed", "crash", "late", "before_start", "future", "superseded", "duplicate"]
+Reason = Literal["malformed", "crash", "late", "before_start", "ahead", "superseded", "duplicate"]
 LateRule = Literal["input", "promise"]
-DAY_US: Final = 86_400_000_000
 READINGS_DEFAULT_MAX: Final = 10_000
 BYTES_DEFAULT_MAX: Final = 256 * 1024
 
@@ -93,6 +98,8 @@ class Refused:
 
     reason: Reason
     indices: npt.NDArray[np.intp]
+    clock_us: int | None = None
+    """With ``ahead``: the time of the clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +112,14 @@ class SourceRules:
     late: LateRule
     clock_boundaries: bool
     """False with ``expect_every``: the stream's boundaries come from readings alone."""
+    ahead_us: int | None = None
+    """How far a reading may be ahead of the clock; None: readings are not compared with a clock."""
     readings_max: int = READINGS_DEFAULT_MAX
     bytes_max: int = BYTES_DEFAULT_MAX
     learning: Learning | None = None
     """With ``expect_every: auto``: how the value is learned from gaps between readings."""
+    partitions: int = 0
+    """Number of the stream's source logs; 0 for a stream of one log (rule-30)."""
 
     @property
     def rows_max(self) -> int:
@@ -136,8 +147,12 @@ class SourceCore:
         self.rules = rules
         self.next_id = resume.next_id
         self.watermark = resume.watermark
-        self.largest = resume.largest
-        self.input_watermark = NEVER
+        self.largest = self._resumed_largest(resume)
+        self._input_watermark = NEVER
+        self._now_us = NEVER
+        """The latest time of the clock that readings are compared with; NEVER without one."""
+        self._offered_us = NEVER
+        """The clock when readings were last offered."""
         self.gaps = Gaps(rules.learning) if rules.learning is not None else None
         self.position = resume.position
         self.waiting = 0
@@ -147,6 +162,16 @@ class SourceCore:
         self._end_us: int | None = None
         self._ended = False
         self._lost = 0
+
+    def _resumed_largest(self, resume: Resume) -> int:
+        """Return the largest time before the restart.
+
+        That of the log's readings may be ahead of the clock then. The watermark shows what counted:
+        it was this less ``disorder``, or more, and then nothing depends on it.
+        """
+        if self.rules.ahead_us is None or resume.watermark == NEVER:
+            return resume.largest
+        return min(resume.largest, resume.watermark + self.rules.disorder_us)
 
     # What comes in.
 
@@ -166,24 +191,33 @@ class SourceCore:
         late = stimes < self._largest_before(stimes) - self.rules.disorder_us
         return int(np.count_nonzero(late))
 
-    def advance_watermark(self, t_us: int) -> None:
-        """Raise the input's watermark to that of a boundary message in it."""
-        self.input_watermark = max(self.input_watermark, t_us)
+    def advance_watermark(self, t_us: int, now_us: int | None = None) -> bool:
+        """Raise the input's watermark to that of a boundary message in it.
+
+        Return False, and change nothing, if it is as far ahead of the clock as no reading may be.
+        """
+        clock_us = self._clock(now_us)
+        if clock_us is not None and t_us > clock_us + self._ahead_us:
+            return False
+        self._input_watermark = max(self._input_watermark, t_us)
+        return True
 
     def offer(self, arrived: Arrived, now_us: int | None = None) -> tuple[Refused, ...]:
         """Accept readings, and return those that cannot be used.
 
-        With ``now_us``, the event clock's time, a reading more than a day ahead of it is refused.
+        ``now_us``: the time of the clock that they are compared with; None if there is none.
         """
         self.position = arrived.position
+        clock_us = self._clock(now_us)
         if not len(arrived):
             return ()
         refused: list[Refused] = []
         usable = np.ones(len(arrived), np.bool_)
-        if now_us is not None:
-            usable &= arrived.stimes <= now_us + DAY_US
-            _note(refused, "future", ~usable)
+        if clock_us is not None:
+            usable &= arrived.stimes <= clock_us + self._ahead_us
+            _note(refused, "ahead", ~usable, clock_us)
         late = self._late(arrived.stimes, usable)
+        self._offered_us = NEVER if clock_us is None else self._now_us
         _note(refused, "late", late)
         usable &= ~late
         if self._start_us is not None:
@@ -194,9 +228,36 @@ class SourceCore:
             self.waiting += len(kept)
         return tuple(refused)
 
+    @property
+    def input_watermark(self) -> int:
+        """The watermark of the boundary messages in the input, as far as the clock has come."""
+        if self._now_us == NEVER:
+            return self._input_watermark
+        return min(self._input_watermark, self._now_us)
+
+    def _clock(self, now_us: int | None) -> int | None:
+        """Note the time, and return that of the clock that readings are compared with, if any."""
+        if self.rules.ahead_us is None or now_us is None:
+            return None
+        self._now_us = max(self._now_us, now_us)
+        return now_us
+
+    @property
+    def _ahead_us(self) -> int:
+        assert self.rules.ahead_us is not None
+        return self.rules.ahead_us
+
     def _late(self, stimes: type_i64, usable: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         late = stimes < max(self.watermark, self.input_watermark)
-        before = self._largest_before(np.where(usable, stimes, NEVER))
+        counting = np.where(usable, stimes, NEVER)
+        is_ahead = counting > self._now_us
+        if self._now_us > NEVER and is_ahead.any():
+            # Now is later than the arrival of its neighbours. Among them it counts as one of the
+            # time before which all earlier readings were offered.
+            before = self._largest_before(np.where(is_ahead, self._offered_us, counting))
+            self.largest = max(self.largest, self._now_us)
+        else:
+            before = self._largest_before(counting)
         if self.rules.late == "input":
             late |= stimes < before - self.rules.disorder_us
         late &= usable
@@ -244,6 +305,10 @@ class SourceCore:
         grids = self._grids or (default,)
         return min(grid.next_cut(after_us - disorder) for grid in grids) + disorder
 
+    def begin_at(self, watermark: int) -> None:
+        """Set the first watermark of a log that begins while its stream runs (rule-30)."""
+        self.watermark = max(self.watermark, watermark)
+
     def claim(self, clock_us: int | None, follow_us: int | None = None) -> int:
         """The highest watermark that may be sent now, in us of event time.
 
@@ -253,6 +318,8 @@ class SourceCore:
         """
         if self._ended and self._end_us is not None:
             return max(self.watermark, self._end_us)
+        if self._now_us > NEVER and clock_us is not None:
+            self._now_us = max(self._now_us, clock_us)
         claims = [self.watermark, self.input_watermark]
         if self.rules.late == "input" and self.largest > NEVER:
             claims.append(self.largest - self.rules.disorder_us)
@@ -322,6 +389,7 @@ class SourceCore:
             input_position=self.position,
             spool=spool,
             gap=() if kind is Kind.START else self._take_gap(),
+            partitions=self.rules.partitions,
         )
 
     def _take_gap(self) -> tuple[Gap, ...]:
@@ -366,9 +434,14 @@ class SourceCore:
         return self._fit(_compact(left)) + self._fit(_compact(right))
 
 
-def _note(refused: list[Refused], reason: Reason, mask: npt.NDArray[np.bool_]) -> None:
+def _note(
+    refused: list[Refused],
+    reason: Reason,
+    mask: npt.NDArray[np.bool_],
+    clock_us: int | None = None,
+) -> None:
     if mask.any():
-        refused.append(Refused(reason, np.flatnonzero(mask)))
+        refused.append(Refused(reason, np.flatnonzero(mask), clock_us))
 
 
 def _join(chunks: Sequence[Arrived]) -> Arrived:

@@ -41,7 +41,11 @@ class LogScan:
     spool: str = ""
     accepted: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     positions: dict[str, int] = field(default_factory=dict)
-    """Per spool, the input position of its last accepted record."""
+    """Per spool, the input position of its last accepted record.
+
+    The spool of records whose START retention has deleted is not known: ``""``."""
+    started: dict[str, None] = field(default_factory=dict)
+    """The spools that START named, in order; one may not have a record yet."""
     has_hole: bool = False
     """True if a record beyond the end of the prefix was read, and the record at its end was not."""
     pending_gap: bool = False
@@ -55,6 +59,8 @@ class LogScan:
         if record.kind is Kind.START:
             self.inc = max(self.inc, offset)
             self.spool = record.spool
+            self.started.pop(record.spool, None)
+            self.started[record.spool] = None
             if record.gap:
                 self.ids, self.accepted = Contiguous(record.first_id), {}
         elif record.kind is Kind.VOID:

@@ -207,9 +207,8 @@ class AnswerPlanner(Generic[C]):
 
     def __init__(self, snapshot: Answered, grid: Grid, due_at: Callable[[int], int | None]) -> None:
         assert grid.window is not None, "a query without a window has no windows to answer"
-        self._slide = grid.window.slide_us
         for start in (snapshot.stable_from, snapshot.answered_to):
-            assert start % self._slide == 0, "no window starts there"
+            assert grid.is_start(start), "no window starts there"
         self._state = snapshot
         self._grid = grid
         self._due_at = due_at
@@ -246,18 +245,18 @@ class AnswerPlanner(Generic[C]):
         none if a live answer is due.
         """
         draft = _Draft[C](self._state, self._grid, self._due_at)
-        chosen, more = self._within_bounds(_from(stable, self._state.stable_from, self._slide))
+        chosen, more = self._within_bounds(_from(stable, self._state.stable_from, self._grid))
         if chosen:
             draft.answer_stable(chosen)
         if not more or draft.stable_from < draft.answered_to:
-            for ready in _from(tentative, draft.answered_to, self._slide):
+            for ready in _from(tentative, draft.answered_to, self._grid):
                 draft.answer_tentative(ready)
         return Transaction(tuple(draft.effects), self._state, draft.state, more)
 
     def stable_after(self, stable: Iterable[Ready[C]]) -> int:
         """S after the transaction that ``plan`` would make of these stable windows."""
-        chosen, _ = self._within_bounds(_from(stable, self._state.stable_from, self._slide))
-        return _end(chosen, self._slide) if chosen else self._state.stable_from
+        chosen, _ = self._within_bounds(_from(stable, self._state.stable_from, self._grid))
+        return _end(chosen, self._grid) if chosen else self._state.stable_from
 
     def _within_bounds(self, stable: Iterable[Ready[C]]) -> tuple[list[Ready[C]], bool]:
         """The first stable windows that fit, cut at T, and whether some are left (rule-23).
@@ -267,7 +266,7 @@ class AnswerPlanner(Generic[C]):
         """
         chosen: list[Ready[C]] = []
         state, corrected, rows = self._state, 0, 0
-        for ready in _cut(stable, state.answered_to, self._slide):
+        for ready in _cut(stable, state.answered_to, self._grid):
             if chosen and rows + ready.rows > STABLE_ROWS_MAX:
                 return chosen, True
             if ready.window_start < state.answered_to:
@@ -283,11 +282,9 @@ class _Draft(Generic[C]):
     """A transaction under construction: numbers its records and advances S, T and the epoch."""
 
     def __init__(self, state: Answered, grid: Grid, due_at: Callable[[int], int | None]) -> None:
-        assert grid.window is not None
         self.next_seq, self.epoch = state.next_seq, state.epoch
         self.stable_from, self.answered_to = state.stable_from, state.answered_to
         self.effects: list[Effect[C]] = []
-        self._slide = grid.window.slide_us
         self._grid = grid
         self._due_at = due_at
 
@@ -298,10 +295,10 @@ class _Draft(Generic[C]):
 
     def answer_stable(self, chosen: Sequence[Ready[C]]) -> None:
         """Append UNDO for replaced windows, the stable answers, and REC_DONE if S = T (rule-22)."""
-        before, to = self.state, _end(chosen, self._slide)
+        before, to = self.state, _end(chosen, self._grid)
         correcting = before.stable_from < before.answered_to
         if correcting:
-            undo_to = min(to, before.answered_to) - self._slide
+            undo_to = self._grid.later(min(to, before.answered_to), -1)
             self.effects.append(Undo(self._take(1), before.epoch, before.stable_from, undo_to))
         for ready in chosen:
             replaces = ready.window_start < before.answered_to
@@ -324,7 +321,7 @@ class _Draft(Generic[C]):
             self.effects.append(window)
         else:
             self._run(ready, epoch, stable=False)
-        self.answered_to = start + ready.windows * self._slide
+        self.answered_to = self._grid.later(start, ready.windows)
 
     def _stable(self, ready: Ready[C], epoch: int) -> None:
         assert not ready.missing, "a window that lacks a source is not stable"
@@ -351,7 +348,7 @@ class _Draft(Generic[C]):
         self.effects.append(run)
 
     def _end_of(self, ready: Ready[C]) -> int:
-        return self._grid.window_end(ready.window_start + (ready.windows - 1) * self._slide)
+        return self._grid.window_end(self._grid.later(ready.window_start, ready.windows - 1))
 
     def _take(self, records: int) -> int:
         """Reserve ``records`` seqs; return the first."""
@@ -360,30 +357,30 @@ class _Draft(Generic[C]):
         return first
 
 
-def _end(chosen: Sequence[Ready[C]], slide: int) -> int:
+def _end(chosen: Sequence[Ready[C]], grid: Grid) -> int:
     """Start of the window after the last of these."""
     last = chosen[-1]
-    return last.window_start + last.windows * slide
+    return grid.later(last.window_start, last.windows)
 
 
-def _from(items: Iterable[Ready[C]], at: int, slide: int) -> Iterable[Ready[C]]:
+def _from(items: Iterable[Ready[C]], at: int, grid: Grid) -> Iterable[Ready[C]]:
     """The items from window ``at`` on, without earlier windows; a run may lose its beginning."""
     for ready in items:
-        end = ready.window_start + ready.windows * slide
+        end = grid.later(ready.window_start, ready.windows)
         if end <= at:
             continue
-        late = max(at - ready.window_start, 0) // slide
-        rest = replace(ready, window_start=ready.window_start + late * slide,
+        late = max(grid.windows_between(ready.window_start, at), 0)
+        rest = replace(ready, window_start=grid.later(ready.window_start, late),
                        windows=ready.windows - late) if late else ready  # fmt: skip
         assert rest.window_start == at, f"window {at} is next, not {rest.window_start}"
         yield rest
         at = end
 
 
-def _cut(items: Iterable[Ready[C]], at: int, slide: int) -> Iterable[Ready[C]]:
+def _cut(items: Iterable[Ready[C]], at: int, grid: Grid) -> Iterable[Ready[C]]:
     """Split runs of empty windows that span ``at``."""
     for ready in items:
-        before = (at - ready.window_start) // slide
+        before = grid.windows_between(ready.window_start, at)
         if 0 < before < ready.windows:
             yield replace(ready, windows=before)
             yield replace(ready, window_start=at, windows=ready.windows - before)

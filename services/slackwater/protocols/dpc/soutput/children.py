@@ -39,6 +39,7 @@ def restore_child(
         [cursor(r, LineName.STABLE, strict=True) for r in range(config.replicas)],
         frontier,
         config.ahead_buckets_max * grid.w_us,
+        config.ahead_buckets_max,
     )
     panes = PaneStore(grid, contents, state.stable_from)
     live_panes = LivePanes(grid, contents, panes, streams=config.children[child])
@@ -55,6 +56,7 @@ def restore_child(
         ],
         start,
         config.ahead_buckets_max * grid.w_us,
+        config.ahead_buckets_max,
     )
     chosen = Chosen(contents, live_panes, start)
     return Child(stable, panes, live, chosen, Upstream(config.replicas, config.stale_us))

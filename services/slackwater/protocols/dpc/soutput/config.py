@@ -95,6 +95,8 @@ class RootConfig:
     """Names of topics, to report holes with."""
     children_of: str = ""
     """The query whose children the root reads; empty: ``query``."""
+    is_history: bool = False
+    """Whether the event clock follows the data: all that has been read is due at once."""
     is_recorded: bool = False
     """Whether controllers have recorded ``placement``: all starts on one node then have one
     number."""

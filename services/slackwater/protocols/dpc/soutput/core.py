@@ -103,6 +103,7 @@ class RootCore:
             self._children,
             self.answers,
             self.overload,
+            config.is_history,
         )
         self._logs_of = [[log for log in self._logs if log.child == child] for child in children]
         self._inputs: Inputs[DeltaLog, DeltaCursor] = Inputs(
@@ -244,7 +245,7 @@ class RootCore:
 
     def _normal_time_of(self, start: int, windows: int) -> int | None:
         """Normal time of the window ``windows`` after the window that begins at ``start``."""
-        end = self._grid.window_end(start + windows * self._slide)
+        end = self._grid.window_end(self._grid.later(start, windows))
         return self._config.schedule.normal_time(end)
 
     def _switches(self, now: int, answered_to: int) -> list[Switched]:
@@ -253,7 +254,7 @@ class RootCore:
         It is the first answer to a window that another replica than the lost one has passed.
         """
         found = []
-        end = self._grid.window_end(answered_to - self._slide)
+        end = self._grid.window_end(self._grid.later(answered_to, -1))
         for i, child in enumerate(self._children):
             lost = child.upstream.lost
             if lost is not None and child.live.passes_without(lost.replica, end):
@@ -274,12 +275,11 @@ class RootCore:
         """Offsets for the catch-up readers: parked cursors that need input (rule-12)."""
         wanted: dict[tuple[LineName, DeltaLog], int] = {}
         for log, cursor in self._inputs.parked(LineName.LIVE):
-            if self._children[log.child].live.needs_input(cursor):
+            if self._children[log.child].live.needs_input(log.replica, cursor):
                 wanted[LineName.LIVE, log] = cursor.offset
         for log, cursor in self._inputs.parked(LineName.STABLE):
             stable = self._children[log.child].stable
-            ahead_us = cursor.boundary - self._needed_to
-            if stable.wants(log.replica) and ahead_us <= stable.ahead_us_max:
+            if stable.wants(log.replica) and stable.has_room(cursor.boundary, self._needed_to):
                 wanted[LineName.STABLE, log] = cursor.offset
         return wanted
 
@@ -323,11 +323,6 @@ class RootCore:
     def _due_at(self, end: int) -> int:
         normal = self._config.schedule.normal_time(end)
         return self._now if normal is None else normal
-
-    @property
-    def _slide(self) -> int:
-        assert self._grid.window is not None
-        return self._grid.window.slide_us
 
     # Status for other components.
 

@@ -13,7 +13,7 @@ change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -66,13 +66,11 @@ class Windows:
 
     def following(self, start: int) -> int:
         """Start of the next window."""
-        assert self.grid.window is not None
-        return start + self.grid.window.slide_us
+        return self.grid.later(start)
 
     def news_from(self, start: int) -> int:
         """The end of the window before."""
-        assert self.grid.window is not None
-        return self.grid.window_end(start) - self.grid.window.slide_us
+        return self.grid.window_end(self.grid.later(start, -1))
 
 
 class Chosen:
@@ -155,7 +153,7 @@ class Decider:
     """Makes decisions from the given state, without changing it.
 
     ``empty_wait_us`` is how long after its normal time an answer without rows may wait for others
-    to form a run.
+    to form a run. ``is_history``: the event clock follows the data.
     """
 
     grid: Grid
@@ -166,6 +164,7 @@ class Decider:
     children: Sequence[Child]
     answers: AnswerPlanner[PaneShare[Any]]
     overload: Overload
+    is_history: bool
 
     def decide(
         self, line: Line, now: int, *, suppress_tentative: bool, live_alone: int
@@ -175,8 +174,10 @@ class Decider:
         over = self._passed_over(line, now, suppress_tentative=suppress_tentative)
         # If windows are shorter than a transaction takes, a live answer is always due: corrections
         # must come first from time to time, or the lines would never join.
-        stable_first = (_have_met(line) and not over) or live_alone >= LIVE_ALONE_MAX
-        stable, held_until = self._complete(line, now) if stable_first else ([], None)
+        have_met = _have_met(line) and not over
+        stable_first = have_met or live_alone >= LIVE_ALONE_MAX
+        fits = self.overload.fitting if not have_met else self.overload.fitting_finally
+        stable, held_until = self._complete(line, now, fits) if stable_first else ([], None)
         if stable:
             over = self._passed_over(line, now, suppress_tentative=suppress_tentative)
         live = self._due(line, over, now, suppress_tentative=suppress_tentative)
@@ -187,7 +188,7 @@ class Decider:
         tentative = self._in_runs(live.answers) if self.empty_wait_us else live.answers
         if not (stable or tentative or stable_first):
             # Corrections are gathered only when no live answer is due (rule-23).
-            stable, held_until = self._complete(live.line, now)
+            stable, held_until = self._complete(live.line, now, self.overload.fitting_finally)
         return Decision(
             self.answers.plan(stable, tentative),
             live.line,
@@ -201,41 +202,46 @@ class Decider:
 
     # Stable answers.
 
-    def _complete(self, line: Line, now: int) -> tuple[list[Ready[PaneShare[Any]]], int | None]:
+    def _complete(
+        self, line: Line, now: int, fits: Callable[[int], int]
+    ) -> tuple[list[Ready[PaneShare[Any]]], int | None]:
         """The next stable answers, as many as one transaction holds, and None (rule-23).
 
         ``line`` is moved past them. If they wait to form a run: no answers, and the time until
-        which they wait.
+        which they wait. ``fits(n)``: how many of n windows fit into a transaction.
         """
-        stable_to = min(c.stable.frontier.bucket_start for c in self.children)
+        stable_to = self._stable_to
         if not line.stable_ready(stable_to):
             return [], None
         line.try_join(now, stable_to, attached=True)
-        found = list(self._complete_windows(line.stable_next, stable_to))
+        windows_max = fits(CORRECTIONS_PER_STEP_MAX)
+        found = list(self._complete_windows(line.stable_next, stable_to, windows_max))
         held_until = self._held_until(found, now)
         if held_until is not None:
             return [], held_until
         line.stable_answered(self.answers.stable_after(found))
         return found, None
 
-    def _complete_windows(self, start: int, stable_to: int) -> Iterator[Ready[PaneShare[Any]]]:
+    def _complete_windows(
+        self, start: int, stable_to: int, windows_max: int
+    ) -> Iterator[Ready[PaneShare[Any]]]:
         """Complete windows in order, up to slightly more than a transaction holds, not across T."""
         rows = 0
         answered_to = self.answers.state.answered_to
-        for _ in range(self.overload.fitting(CORRECTIONS_PER_STEP_MAX)):
+        for _ in range(windows_max):
             if rows > CORRECTED_ROWS_MAX or self.grid.window_end(start) > stable_to:
                 return
             ready = self._stable_window(start)
             yield ready
             rows += ready.rows
             correcting = start < answered_to
-            start += ready.windows * self._slide
+            start = self.grid.later(start, ready.windows)
             if correcting and start >= answered_to:
                 return
 
     def _stable_window(self, start: int) -> Ready[PaneShare[Any]]:
         run = empty_windows([c.panes for c in self.children], self.grid, start)
-        before = (self.answers.state.answered_to - start) // self._slide
+        before = self.grid.windows_between(start, self.answers.state.answered_to)
         if before > 0:
             run = min(run, before)
         if run > 1:
@@ -266,7 +272,7 @@ class Decider:
         """The windows due on the live line; the first ``over`` of them are skipped."""
         live = _Live(line.copy() if self.empty_wait_us else line, self._chosen)
         line, rows = live.line, 0
-        stable_to = min(c.stable.frontier.bucket_start for c in self.children)
+        stable_to = self._stable_to
         for _ in range(self.overload.windows_max + bool(over)):
             if rows >= LIVE_ROWS_MAX:
                 break
@@ -293,7 +299,7 @@ class Decider:
 
     def _verdict(self, live: _Live, over: int, now: int) -> Verdict:
         """The line's verdict on the next window, or on the last of the skipped ones."""
-        start = live.line.live_next + max(over - 1, 0) * self._slide
+        start = self.grid.later(live.line.live_next, max(over - 1, 0))
         end = self.grid.window_end(start)
         states = [
             child.upstream.states(now, doubting=i in live.doubted)
@@ -348,10 +354,13 @@ class Decider:
         """Number of overdue windows that the live line skips before it computes one.
 
         0 if the lines have met, and tentative answers are suppressed or the policy is ``suspend``:
-        the windows then have no tentative answer, however late (section 6.1).
+        the windows then have no tentative answer, however late (section 6.1). 0 if the next window
+        of a history is complete: all of it is due at once, and no window waits for the present.
         """
         start = line.live_next
         if _have_met(line) and (suppress_tentative or self.policy.stabilization == "suspend"):
+            return 0
+        if self.is_history and _have_met(line) and line.stable_ready(self._stable_to):
             return 0
         return self.overload.passed_over(now, start, lambda n: self._to_compute(line, n))
 
@@ -362,12 +371,12 @@ class Decider:
         first number that is too many for one transaction.
         """
         start = line.live_next
-        end, count = start + windows * self._slide, 0
+        end, count = self.grid.later(start, windows), 0
         if not _have_met(line):
             return windows
         while start < end and count <= self.overload.windows_max:
             run = empty_windows([c.panes for c in self.children], self.grid, start)
-            start += max(run, 1) * self._slide
+            start = self.grid.later(start, max(run, 1))
             count += not run
         return count
 
@@ -377,8 +386,8 @@ class Decider:
         Buckets of no later window are not folded, but their missing inputs are named.
         """
         start = live.line.live_next
-        following = start + windows * self._slide
-        end = self.grid.window_end(following - self._slide)
+        last = self.grid.later(start, windows - 1)
+        following, end = self.grid.later(last), self.grid.window_end(last)
         missing: set[str] = set()
         for child, chosen in zip(self.children, live.chosen, strict=True):
             chosen.leave_out(child.live, following)
@@ -389,17 +398,17 @@ class Decider:
 
     # Helpers.
 
+    @property
+    def _stable_to(self) -> int:
+        """The event time up to which the stable line has read all children."""
+        return min(child.stable.frontier.bucket_start for child in self.children)
+
     def _combined(self, shares: Sequence[PaneShare[Any]]) -> PaneShare[Any]:
         return window_of(shares, self.contents)
 
     @property
     def _chosen(self) -> list[Chosen]:
         return [child.chosen for child in self.children]
-
-    @property
-    def _slide(self) -> int:
-        assert self.grid.window is not None
-        return self.grid.window.slide_us
 
 
 def _have_met(line: Line) -> bool:

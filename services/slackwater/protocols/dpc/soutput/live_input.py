@@ -181,15 +181,21 @@ class LiveInput:
     """The live line's view of one child: both logs of every replica (rule-13, rule-20, rule-21).
 
     ``low`` is the event time up to which versions have been chosen; nothing below it is kept. A
-    cursor more than twice ``ahead_us_max`` beyond it is parked, so that memory is bounded if the
-    child's sources run ahead of the clock (rule-12).
+    cursor more than twice ``ahead_us_max`` beyond it is parked if the replica's versions are twice
+    ``ahead_records_max``, so that memory is bounded if the child's sources run ahead of the clock
+    (rule-12).
     """
 
     def __init__(
-        self, cursors: Sequence[tuple[DeltaCursor, DeltaCursor]], start: int, ahead_us_max: int
+        self,
+        cursors: Sequence[tuple[DeltaCursor, DeltaCursor]],
+        start: int,
+        ahead_us_max: int,
+        ahead_records_max: int,
     ) -> None:
         self.cursors = cursors
         self.ahead_us_max = ahead_us_max
+        self._ahead_records_max = ahead_records_max
         self.low = start
         self._views = [_ReplicaView(start, start) for _ in cursors]
 
@@ -203,7 +209,8 @@ class LiveInput:
         cursor.offset = offset + 1
         if not admitted:
             return
-        if record.bucket_start - self.low > 2 * self.ahead_us_max:
+        span = record.bucket_start - self.low
+        if span > 2 * self.ahead_us_max and self._held(replica) >= 2 * self._ahead_records_max:
             cursor.return_to(before)
             cursor.attached = False
             return
@@ -218,9 +225,14 @@ class LiveInput:
             # it, if a window is one bucket, a child that failed once would lag and so stay failed.
             self._views[replica].come_to(record.bucket_end, stable=line == 0)
 
-    def needs_input(self, cursor: DeltaCursor) -> bool:
+    def needs_input(self, replica: int, cursor: DeltaCursor) -> bool:
         """True if a parked cursor should be read on."""
-        return cursor.frontier.bucket_start - self.low <= self.ahead_us_max
+        is_near = cursor.frontier.bucket_start - self.low <= self.ahead_us_max
+        return is_near or self._held(replica) < self._ahead_records_max
+
+    def _held(self, replica: int) -> int:
+        """Number of a replica's buckets and runs in memory."""
+        return len(self._views[replica].versions)
 
     def forget_before(self, start: int) -> None:
         """Drop the buckets before ``start``: they have been chosen."""

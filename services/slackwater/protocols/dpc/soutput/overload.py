@@ -14,6 +14,11 @@ corrections: the duration of the last transactions determines how many windows t
 The faster of the last two counts, since an unavailable broker makes one of them long regardless of
 the root's speed.
 
+Where the broker itself needs longer than the tolerance, a limit of one window would hold for ever:
+a transaction of one takes too long, and shows nothing of what a window costs. Two transactions of
+unlike size show both: their fixed cost, and that of a window. Stable windows may then take as long
+as the fixed cost. Transactions of one size are followed by a larger one from time to time.
+
 DPC sheds no load: section 2.3.1 promises the bound while processing keeps up with the input.
 Skipping windows only in tentative answers sheds work of the live line and loses no results.
 Rejected: skipping windows that are not overdue yet but will be by the same estimate. A wrong
@@ -27,6 +32,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+UNLIKE: Final = 1.5
+"""Ratio of two transactions' windows from which their times are compared."""
+TRIES_EVERY: Final = 16
+"""Transactions of one size after which a larger one is tried."""
 RUN_WINDOWS_MIN: Final = 2
 """A single overdue window is computed: it delays later ones no more than any window does."""
 
@@ -59,6 +68,14 @@ class Overload:
         self._began: tuple[int, int] | None = None
         self._window_us: deque[float] = deque(maxlen=2)
         self._window_rows = 0
+        self._last = (0, 0)
+        """Windows and time (us) of the last transaction."""
+        self._costs: tuple[float, float] | None = None
+        """Of a transaction and of a window in it, us; None while unknown."""
+        self._largest = 0
+        """Most windows of a transaction since the costs are known."""
+        self._alike = TRIES_EVERY - 1
+        """Transactions since the costs were determined, or found to be wrong."""
 
     # Speed.
 
@@ -72,7 +89,23 @@ class Overload:
         if self._began is not None:
             began, windows = self._began
             self._window_us.append(max(now - began, 0) / windows)
+            self._compare(windows, max(now - began, 0))
             self._began = None
+
+    def _compare(self, windows: int, took_us: int) -> None:
+        """Determine the costs of a transaction and of a window from the last two transactions."""
+        before, before_us = self._last
+        self._last = (windows, took_us)
+        self._alike += 1
+        if self._costs is not None:
+            fixed_us, window_us = self._costs
+            if took_us > 2 * (fixed_us + windows * window_us) + self._tolerance_us:
+                self._costs, self._largest, self._alike = None, 0, 0
+        if before and max(before, windows) >= UNLIKE * min(before, windows):
+            window_us = max((took_us - before_us) / (windows - before), 0.0)
+            self._costs = max(took_us - windows * window_us, 0.0), window_us
+            self._largest = max(self._largest, before, windows)
+            self._alike = 0
 
     @property
     def windows_max(self) -> int:
@@ -85,6 +118,23 @@ class Overload:
         if windows * window_us <= self._tolerance_us:
             return windows
         return max(int(self._tolerance_us / window_us), 1)
+
+    def fitting_finally(self, windows: int) -> int:
+        """How many of ``windows`` fit, if no answer is due that would wait for them.
+
+        It is more than ``fitting`` where a transaction costs much and a window little.
+        """
+        if self._alike >= TRIES_EVERY:
+            grown = 2 * self._last[0]
+        elif self._costs is None:
+            grown = 0
+        else:
+            fixed_us, window_us = self._costs
+            room = max(self._tolerance_us, fixed_us)
+            grown = 2 * self._largest
+            if window_us * grown > room:
+                grown = int(room / window_us)
+        return max(self.fitting(windows), min(windows, grown))
 
     # What is overdue.
 

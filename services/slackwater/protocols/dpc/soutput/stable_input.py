@@ -12,6 +12,7 @@ rule-12; trace-8, trace-15).
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from slackwater.model.records import BucketRecord, Gap, LogPosition, Position
@@ -33,6 +34,8 @@ class StableInput:
     cursors: list[DeltaCursor]
     frontier: Position
     ahead_us_max: int
+    ahead_records_max: int
+    """H of rule-12, as event time and as a number of buckets; a run of empty ones counts as one."""
     holes: dict[int, int] = field(default_factory=dict)
     """Replica -> incarnation of the writer that left a hole in its stable log."""
     deferred: dict[int, Position] = field(default_factory=dict)
@@ -42,6 +45,8 @@ class StableInput:
     """Replica -> the frontier at which its log had no further record."""
     _version: tuple[int, tuple[Gap, ...]] = (1, ())
     """The version of the record taken last."""
+    _ahead: deque[int] = field(default_factory=deque)
+    """Starts of the buckets and runs taken beyond the end of the stable line's next window."""
     _begun: dict[int, LogPosition] = field(default_factory=dict)
     """Replica -> position in its log at which its latest bucket begins."""
 
@@ -86,13 +91,25 @@ class StableInput:
         if is_ahead and replica in self.missing_from:
             self.holes[replica] = cursor.inc  # no replica can move the frontier here: read on
             return False
-        too_far = record.bucket_start - low > self.ahead_us_max
+        too_far = not self.has_room(record.bucket_start, low)
         if is_ahead or too_far or not self._may_take(replica, record):
             self._hold(cursor, before)
             return False
+        if record.piece == 0 and record.bucket_start > low:
+            self._ahead.append(record.bucket_start)
         self._move(cursor, end)
         self.frontier, self._version = end, _version(record)
         return True
+
+    def has_room(self, start: int, low: int) -> bool:
+        """True if the bucket at ``start`` is not too far ahead of ``low`` (rule-12).
+
+        It is too far ahead if it lies beyond H in event time and as many buckets as H have been
+        taken: a year with a few readings is not.
+        """
+        while self._ahead and self._ahead[0] <= low:
+            self._ahead.popleft()
+        return start - low <= self.ahead_us_max or len(self._ahead) < self.ahead_records_max
 
     def _may_take(self, replica: int, record: BucketRecord) -> bool:
         """True unless the record has a gap, and another replica may have the bucket without it."""

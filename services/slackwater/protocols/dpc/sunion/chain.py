@@ -149,6 +149,11 @@ class ResultCursor:
         chunk.is_loaded = True
         return loaded
 
+    @property
+    def buckets_held(self) -> int:
+        """Number of windows and runs of empty ones that are buffered."""
+        return len(self._chunks)
+
     def next_reading(self, start: int) -> int | None:
         """The smallest stime >= start that is buffered; None if there is none."""
         for chunk in self._chunks:
@@ -249,7 +254,7 @@ class NullCursor:
     offset = 0
     boundary = FOREVER
     hole_inc: int | None = None
-    bytes_held = passed_bytes = future_bytes = 0
+    bytes_held = buckets_held = passed_bytes = future_bytes = 0
     buffered_to = NEVER
     gaps: tuple[tuple[int, int, Gap], ...] = ()
 

@@ -8,12 +8,17 @@ the line has reached their time; the other readings of their records are release
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterator, Reversible
+from collections.abc import Iterable, Iterator, Reversible
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Final, Protocol
+
+import numpy as np
 
 from slackwater.model.errors import MalformedRecordError
-from slackwater.model.records import SourceColumns, SourceRecord
+from slackwater.model.records import SourceColumns, SourceRecord, type_i64
+
+READING_BYTES: Final = 24
+"""Approximate size of a reading in memory, and of a record without its readings."""
 
 
 @dataclass(slots=True)
@@ -29,6 +34,8 @@ class SourceChunk:
     prev_watermark: int
     inc: int
     loaded: SourceColumns | None = None
+    _times: type_i64 | None = None
+    """The times of the readings, ascending."""
 
     def load(self) -> SourceColumns:
         """The readings, decoded once."""
@@ -36,6 +43,28 @@ class SourceChunk:
             assert self.record.columns is not None
             self.loaded = self.record.columns.load()
         return self.loaded
+
+    def first_from(self, start: int) -> int | None:
+        """The smallest time >= ``start`` of its readings, us; None if there is none.
+
+        It is exact within the record too: the record of a file may span a year, and the buckets
+        between two of its readings are one run (trace-24). If the readings do not decode, they may
+        lie anywhere between the times of the header.
+        """
+        record, low = self.record, max(start, self.prev_watermark)
+        if not record.readings or record.stime_max < low:
+            return None
+        if record.stime_min >= low:
+            return record.stime_min
+        if self._times is None:
+            try:
+                stimes = self.load().stimes
+            except MalformedRecordError:
+                return low
+            is_ascending = bool(np.all(stimes[1:] >= stimes[:-1]))
+            self._times = stimes if is_ascending else np.sort(stimes)
+        at = int(np.searchsorted(self._times, low))
+        return int(self._times[at]) if at < len(self._times) else None
 
     @property
     def boundary(self) -> int:
@@ -45,7 +74,7 @@ class SourceChunk:
     @property
     def bytes_held(self) -> int:
         """Approximate size of the record in memory, in bytes."""
-        return 24 + self.record.readings * 24
+        return READING_BYTES * (1 + self.record.readings)
 
     def since(self, low: int) -> SourceChunk:
         """A copy without the readings below ``low``; unchanged if none is left or none decodes."""
@@ -60,7 +89,7 @@ class SourceChunk:
         values = tuple(column[kept] for column in columns_all.values)
         columns = SourceColumns(stimes, index, columns_all.keys, columns_all.fields, values)
         record = replace(self.record, stime_min=int(stimes.min()), columns=columns)
-        return replace(self, record=record, loaded=columns)
+        return replace(self, record=record, loaded=columns, _times=None)
 
 
 class Buffered(Protocol):
@@ -88,6 +117,18 @@ def bytes_from(chunks: Reversible[Buffered], end: int) -> int:
             break
         held, behind = held + behind, chunk.bytes_held
     return held
+
+
+def nearest_in(chunks: Iterable[SourceChunk], start: int) -> int | None:
+    """The smallest time >= ``start`` of the chunks' readings, us; None if there is none."""
+    best: int | None = None
+    for chunk in chunks:
+        if best is not None and chunk.prev_watermark >= best:
+            continue
+        first = chunk.first_from(start)
+        if first is not None and (best is None or first < best):
+            best = first
+    return best
 
 
 @dataclass(slots=True)
@@ -121,7 +162,8 @@ class FutureBuffer:
     @property
     def bytes_held(self) -> int:
         """Approximate size in memory."""
-        return sum(24 + 24 * len(c.loaded.stimes) for c in self.chunks if c.loaded is not None)
+        loaded = (c.loaded for c in self.chunks if c.loaded is not None)
+        return sum(READING_BYTES * (1 + len(columns.stimes)) for columns in loaded)
 
     def keep_below(self, offset: int) -> None:
         """Drop the chunks at ``offset`` and after it: they are read again."""

@@ -71,6 +71,9 @@ class OrdererConfig:
     """Event time from a bucket's normal time to its deadline: an input so late has not failed
     (rule-14)."""
     results: Mapping[int, int] = field(default_factory=dict)
+    reached: Callable[[], int] | None = None
+    """The event time (us) that the clock has reached, if it follows the data and the orderer reads
+    results: their watermark is ahead of the data, and would advance the clocks of the roots."""
     backlog_rows_max: int = 100_000
     """``backlog_records_max`` of a result topic, where each row is a record."""
     topics: Names = UNPREFIXED

@@ -223,6 +223,8 @@ class OrdererCore:
     def _take_stable(self, now: int, effects: list[Effect]) -> bool:
         """Emit the stable line's next bucket, or run of empty ones, if it is complete."""
         stable_to = min(c.boundary for c in self.logs.stable)
+        if self._config.reached is not None:
+            stable_to = min(stable_to, self._config.reached())
         if not self.line.stable_ready(stable_to):
             return False
         if self.line.try_join(now, stable_to, attached=all(c.attached for c in self.logs.stable)):

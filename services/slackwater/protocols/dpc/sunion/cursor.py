@@ -33,7 +33,14 @@ from itertools import chain, takewhile
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.limits import FOREVER, NEVER
 from slackwater.model.records import Gap, Kind, SourceColumns, SourcePosition, SourceRecord
-from slackwater.protocols.dpc.sunion.chunks import FutureBuffer, SourceChunk, bytes_from, offset_of
+from slackwater.protocols.dpc.sunion.chunks import (
+    READING_BYTES,
+    FutureBuffer,
+    SourceChunk,
+    bytes_from,
+    nearest_in,
+    offset_of,
+)
 
 
 class SourceCursor:
@@ -90,6 +97,9 @@ class SourceCursor:
         """Process the record at ``offset``; True if it counts (rule-10)."""
         if offset < self.offset:
             return False
+        if record.gap and record.kind is not Kind.START and self._strict and not self._before_loss:
+            # The loss concerns buckets beyond the record, and a restart must record it again.
+            self._before_loss = self.rebuild
         if record.kind is Kind.VOID and self._strict and self.hole_inc is None:
             self._expect_loss()
         self.offset = offset + 1
@@ -108,7 +118,7 @@ class SourceCursor:
         self.next_id = record.last_id + 1
         self.boundary = max(self.boundary, record.boundary)
         for gap in record.gap if record.kind is not Kind.START else ():
-            affected = (prev_watermark, self.boundary, gap)
+            affected = (prev_watermark, self._affected_until(record), gap)
             if affected not in self.gaps:  # after being parked the cursor reads the record again
                 self.gaps.append(affected)
         low = max(self._low - self._lookback_us, prev_watermark)
@@ -247,6 +257,8 @@ class SourceCursor:
         future = deque(sorted(self._future.within(start, end), key=offset_of))
         for chunk in chain(self._passed, self._chunks):
             record = chunk.record
+            if chunk.prev_watermark >= end:
+                break
             if record.readings and record.stime_max >= start and record.stime_min < end:
                 while future and future[0].offset < chunk.offset:
                     yield future.popleft()
@@ -259,18 +271,20 @@ class SourceCursor:
         if affected not in self.gaps:
             self.gaps.append(affected)
 
+    @property
+    def buckets_held(self) -> int:
+        """Upper bound of the buckets with readings, and runs of empty ones, that are buffered.
+
+        Each reading may be alone in its bucket, and each record may end a run.
+        """
+        return self.bytes_held // READING_BYTES
+
     def next_reading(self, start: int) -> int | None:
-        """A lower bound of the smallest buffered stime >= start; None if there is none."""
-        future = next(self._future.within(start, FOREVER), None)
-        best = None if future is None else max(future.record.stime_min, start)
-        for chunk in self._chunks:
-            if best == start:
-                break
-            record = chunk.record
-            if record.readings and record.stime_max >= start:
-                low = max(record.stime_min, start)
-                best = low if best is None or low < best else best
-        return best
+        """The smallest buffered stime >= start; None if there is none.
+
+        A lower bound of it, if readings do not decode.
+        """
+        return nearest_in(chain(self._future.within(start, FOREVER), self._chunks), start)
 
     def pass_to(self, start: int) -> None:
         """Advance to ``start``; drop readings that no operator looks back to."""

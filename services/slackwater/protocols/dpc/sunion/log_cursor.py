@@ -24,6 +24,11 @@ class Cursor(Protocol):
     """Approximate bytes retained, though the line has passed them, for a join."""
 
     @property
+    def buckets_held(self) -> int:
+        """Upper bound of the buckets with readings, and runs of empty ones, that are buffered."""
+        ...
+
+    @property
     def future_bytes(self) -> int:
         """Approximate bytes of readings stamped ahead of the watermark."""
         ...

@@ -193,11 +193,11 @@ class OrdererLogs:
         self._excess.pop((line, stream), None)
         self.inputs.attach_parked(line, stream)
 
-    def _lookahead_us(self, line: LineName) -> int:
+    def _lookahead_buckets(self, line: LineName) -> int:
         config = self._config
         if line is LineName.STABLE and self._line.forked:
-            return config.parked_lookahead_buckets * config.grid.w_us
-        return config.ahead_buckets_max * config.grid.w_us
+            return config.parked_lookahead_buckets
+        return config.ahead_buckets_max
 
     def _bound(self, stream: int) -> None:
         """Park the cursors that have read too far ahead of their line (rule-12, guarantee-5).
@@ -209,8 +209,11 @@ class OrdererLogs:
             start = self._next_of(line)
             if not cursor.attached or cursor.boundary < self._config.grid.next_cut(start):
                 continue
-            span = self._lookahead_us(line) + self._config.max_skew_us(start)
-            if cursor.buffered_to - start > span or cursor.bytes_held > self._bytes_max:
+            buckets = self._lookahead_buckets(line)
+            span = buckets * self._config.grid.w_us + self._config.max_skew_us(start)
+            # Empty event time takes no memory: a few readings of a year are not too many.
+            is_ahead = cursor.buffered_to - start > span and cursor.buckets_held > buckets
+            if is_ahead or cursor.bytes_held > self._bytes_max:
                 self.park(line, stream)
 
     @property
@@ -257,13 +260,13 @@ class OrdererLogs:
             if not parked:
                 continue
             start = self._next_of(line)
-            span = self._lookahead_us(line) // 2 + self._config.max_skew_us(start)
+            buckets = self._lookahead_buckets(line)
+            span = buckets * self._config.grid.w_us // 2 + self._config.max_skew_us(start)
             held_max = self._bytes_max // 2
             for stream, cursor in parked:
                 needs_input = cursor.boundary < self._config.grid.next_cut(start)
-                if needs_input or (
-                    cursor.buffered_to - start < span and cursor.bytes_held < held_max
-                ):
+                is_near = cursor.buffered_to - start < span or cursor.buckets_held < buckets // 2
+                if needs_input or (is_near and cursor.bytes_held < held_max):
                     wanted[line, stream] = cursor.offset
         return wanted
 

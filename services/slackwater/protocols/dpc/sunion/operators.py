@@ -173,14 +173,15 @@ class Operators:
         if len(inside) == 0:
             return None
         pick = slice(None) if len(inside) == len(stimes) else inside
-        index = self._keys.numbers(columns.keys)[columns.key_index]
+        # Only those of the bucket: a record may have 10,000 readings, each in another bucket.
+        index = self._keys.numbers(columns.keys)[columns.key_index[pick]]
         by_name = dict(zip(columns.fields, columns.values, strict=True))
         stimes = stimes[pick]
         values = tuple(
             by_name[name][pick] if name in by_name else np.full(len(stimes), np.nan)
             for name in fields
         )
-        return Table(stimes, index[pick], values)
+        return Table(stimes, index, values)
 
     def _apply(self, rows: Table) -> tuple[type_i64, np.ndarray, dict[str, type_f64]]:
         stimes, index = rows.stimes, rows.keys

@@ -55,10 +55,26 @@ def initial_state(config: OrdererConfig, start_time: int, offsets: Sequence[int]
     )
 
 
-def is_within(state: OrdererState, logs: Sequence[str], ends: Sequence[int]) -> bool:
-    """True if the state record lists these logs, and no position is beyond the end of its log."""
-    if [positions.stream for positions in state.streams] != [*logs]:
-        return False
+def with_added_logs(
+    state: OrdererState, config: OrdererConfig, start_time: int, beginnings: Sequence[int]
+) -> OrdererState | None:
+    """The state in the logs of ``config``, if it was written in these or in fewer of them.
+
+    A stream gets another log when a partition is added to its topic (rule-30). That log is read
+    from its beginning: its first watermark is not below the end of a bucket that was emitted
+    without it, so a reading in it is in none of these buckets. The result is None if the state
+    names a log that ``config`` lacks, or lacks all logs of a stream: another definition wrote it.
+    """
+    known = {positions.stream: positions for positions in state.streams}
+    streams = {name for log, name in zip(config.logs, config.names, strict=True) if log in known}
+    if not known.keys() <= {*config.logs} or streams != {*config.names}:
+        return None
+    first = initial_state(config, start_time, beginnings)
+    return replace(state, streams=tuple(known.get(at.stream, at) for at in first.streams))
+
+
+def is_within(state: OrdererState, ends: Sequence[int]) -> bool:
+    """True if no position of the state record is beyond the end of its log."""
     return all(
         position.offset <= end
         for positions, end in zip(state.streams, ends, strict=True)

@@ -20,7 +20,7 @@ from slackwater.proxy.columns import Mask
 from slackwater.proxy.formats.avro.framing import Framed, Rows
 from slackwater.proxy.formats.avro.schema import Type
 
-Path = tuple[str, ...]
+Path = tuple[str | int, ...]
 _PLAIN: Final = frozenset(
     ("null", "boolean", "int", "long", "float", "double", "bytes", "string", "fixed", "enum")
 )

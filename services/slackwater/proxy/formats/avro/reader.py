@@ -4,7 +4,8 @@ Messages are parsed in groups of one schema. A schema is looked up in a ``Schema
 occurs; the writer's schema may change while the stream runs. While a schema is unavailable, the
 batch is not readable (``NotYetReadableError``), and none of its messages is refused.
 
-A timestamp has the unit of its logical type if the schema has one, else the declared unit.
+A timestamp has the unit of its logical type if the schema has one, else the declared unit. A local
+timestamp is a local time of the declared zone; any other is an instant.
 """
 
 from __future__ import annotations
@@ -20,18 +21,20 @@ import pyarrow.compute as pc
 
 from slackwater.codec.avro_types import DamageError
 from slackwater.model.deployment import StreamSpec
+from slackwater.model.meanings import Meanings
 from slackwater.model.records import type_f64
 from slackwater.proxy.columns import Mask, keys_of
 from slackwater.proxy.formats.avro.batch import DecodedColumn, decode_batch, is_plain
 from slackwater.proxy.formats.avro.framing import Framed, Reference, Rows
 from slackwater.proxy.formats.avro.schema import SchemaError, Type, compile_schema, decode
+from slackwater.proxy.joined import joined_keys
 from slackwater.proxy.json_input import (
     JsonReader,
     MessageReading,
     parsed_of,
-    quick_values,
     step_into,
 )
+from slackwater.proxy.json_tables import quick_values
 from slackwater.proxy.json_text import MESSAGE_BYTES_MAX
 from slackwater.proxy.messages import Bad, Parsed, joined, moved, nothing, with_refused
 
@@ -132,14 +135,16 @@ class _Plan:
         except SchemaError as why:
             return str(why)
         rows = JsonReader(spec)
-        key, time, *values = (schema.at(path) if path else None for path in rows.paths)
-        unit = "" if time is None else time.unit
+        of_key, of_time, values = rows.divided([schema.at(path) for path in rows.paths])
+        time = of_time[0] if len(of_time) == 1 else None
+        unit = None if time is None else time.unit
         if unit:
-            # Nanoseconds are decoded to fractions of a microsecond.
-            known = replace(spec.time, unit="ms" if unit == "ms" else "us", format=None)
+            known = replace(spec.time, unit=unit, format=None)
+            if time is not None and not time.is_local:
+                known = replace(known, zone=None)
             rows = JsonReader(replace(spec, time=known))
-        is_quick = is_plain(schema) and unit != "ns" and _has_kind(time, _TIMES)
-        is_quick = is_quick and (spec.key.value is not None or _has_kind(key, _KEYS))
+        is_quick = is_plain(schema) and all(_has_kind(part, _TIMES) for part in of_time)
+        is_quick = is_quick and all(_has_kind(part, _KEYS) for part in of_key)
         is_quick = is_quick and all(v is None or _has_kind(v, _VALUES) for v in values)
         return cls(schema, rows, is_quick)
 
@@ -172,37 +177,45 @@ class _Plan:
         """Return the readings that the fast path can parse; None if it cannot parse the batch."""
         paths = [tuple(path) for path in self.rows.paths]
         batch = decode_batch(self.schema, framed, rows, header, set(paths))
-        key, time, *fields = (batch.columns.get(path) for path in paths)
-        values = [_numbers(field, len(rows)) for field in fields]
+        of_key, of_time, fields = self.rows.divided([batch.columns.get(path) for path in paths])
+        meant = zip(fields, self.rows.field_meanings, strict=True)
+        values = [_numbers(field, len(rows), meanings) for field, meanings in meant]
         usable = batch.fits & (batch.sizes <= MESSAGE_BYTES_MAX)
         for value in values:
             if value is None:
                 return None
             usable &= ~np.isinf(value)
-        if time is None or (key is None and paths[0]):
-            return None
-        for column in (key, time):
+        for column in (*of_key, *of_time):
+            if column is None:
+                return None
             _keep(usable, column)
-        keys = self._keys(key, usable)
-        times = None if keys is None else _texts_or_numbers(time, usable)
-        stimes = None if times is None else self.rows.quick_times(times)
-        if keys is None or stimes is None:
+        keys = self._keys(of_key, usable)
+        if keys is None:
+            return None
+        times = [_texts_or_numbers(column, usable) for column in of_time]
+        readings = int(np.count_nonzero(usable))
+        stimes = None if any(t is None for t in times) else self.rows.quick_times(times, readings)
+        if stimes is None:
             return None
         chosen = tuple(value[usable] for value in values if value is not None)
         return Parsed(rows[usable], stimes, *keys, chosen)
 
-    def _keys(self, column: DecodedColumn | None, usable: Mask) -> tuple[Any, list[str]] | None:
+    def _keys(self, columns: Sequence[DecodedColumn], usable: Mask) -> tuple[Any, list[str]] | None:
         """Return the keys of usable messages; a message without a key becomes unusable."""
-        if column is None:
+        if not columns:
             return np.zeros(np.count_nonzero(usable), np.int32), [self.rows.spec.key.value or ""]
-        kind = self.schema.at(self.rows.paths[0])
-        texts = _texts_or_numbers(column, usable)
-        if texts is None or kind is None:
-            return None
-        if kind.symbols:
-            texts = pa.array(kind.symbols).take(texts)
-        index, keys, empty, too_long = keys_of(pc.cast(texts, pa.string()))
-        wrong = empty | too_long
+        parts = []
+        for path, column in zip(self.rows.key_paths, columns, strict=True):
+            kind = self.schema.at(path)
+            texts = _texts_or_numbers(column, usable)
+            if texts is None or kind is None:
+                return None
+            if kind.symbols:
+                texts = pa.array(kind.symbols).take(texts)
+            parts.append(pc.cast(texts, pa.string()))
+        joined_parts, unclear = joined_keys(parts, self.rows.spec.key.join)
+        index, keys, empty, too_long = keys_of(joined_parts)
+        wrong = empty | too_long | unclear
         usable[np.flatnonzero(usable)[wrong]] = False
         return index[~wrong], keys
 
@@ -257,7 +270,7 @@ def _as_text(texts: Any) -> Any | None:
         return None
 
 
-def _numbers(column: DecodedColumn | None, n: int) -> type_f64 | None:
+def _numbers(column: DecodedColumn | None, n: int, meanings: Meanings) -> type_f64 | None:
     """Return the values of a field, NaN where missing; None if the definition must decide."""
     values = np.full(n, np.nan)
     if column is None:
@@ -265,8 +278,10 @@ def _numbers(column: DecodedColumn | None, n: int) -> type_f64 | None:
     given = column.values
     if isinstance(given, pa.Array):
         texts = _as_text(given)
-        given = None if texts is None else quick_values(texts)
-        if given is None:
-            return None
+        given = None if texts is None else quick_values(texts, meanings)
+    elif meanings.is_text:
+        given = None
+    if given is None:
+        return None
     values[column.rows] = given
-    return values
+    return meanings.of_column(values)

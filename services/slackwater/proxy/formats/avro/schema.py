@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fastavro.schema import SchemaParseException, UnknownType, parse_schema
@@ -33,7 +33,9 @@ from slackwater.codec.avro_types import (
     read_long,
     real,
 )
+from slackwater.model.deployment import TimeUnit
 from slackwater.proxy.json_text import JsonNumber
+from slackwater.proxy.repeated import places_of
 
 SCHEMA_BYTES_MAX: Final = 1024 * 1024
 SCHEMA_NODES_MAX: Final = 10_000
@@ -43,14 +45,13 @@ _ITEM_IDLE_MAX: Final = 16
 """Maximum reads of an array's item that take no bytes, as for fields of type null."""
 _MARK: Final = "__fastavro_parsed"
 """A schema with this name is regarded as parsed by fastavro."""
-_UNITS: Final = {
+_UNITS: Final[Mapping[str, TimeUnit]] = {
     "timestamp-millis": "ms",
     "timestamp-micros": "us",
     "timestamp-nanos": "ns",
-    "local-timestamp-millis": "ms",
-    "local-timestamp-micros": "us",
-    "local-timestamp-nanos": "ns",
 }
+_LOCAL: Final = "local-"
+"""Before the name of a timestamp without a zone."""
 _NOT_A_VALUE: Final = (b"",)
 """Value of arrays, maps, bytes and fixed: no rule of ``json`` accepts it."""
 
@@ -64,8 +65,8 @@ class Type:
     """A compiled type.
 
     ``inner`` are the fields of a record by name, or the type of a nullable one; ``symbols`` those
-    of an enum, ``size`` that of a fixed, ``unit`` that of a timestamp. ``idle`` is the maximum
-    number of reads that take no bytes.
+    of an enum, ``size`` that of a fixed, ``unit`` that of a timestamp, which ``is_local`` if it has
+    no zone. ``idle`` is the maximum number of reads that take no bytes.
     """
 
     kind: str
@@ -75,17 +76,21 @@ class Type:
     inner: tuple[tuple[str, Type], ...] = ()
     symbols: tuple[str, ...] = ()
     size: int = 0
-    unit: str = ""
+    unit: TimeUnit | None = None
+    is_local: bool = False
     null_first: bool = False
     idle: int = 0
 
-    def at(self, path: Sequence[str]) -> Type | None:
-        """Return the type at a path of names, through nullable types; None if there is none."""
+    def at(self, path: Sequence[str | int]) -> Type | None:
+        """Return the type at a path, through nullable types; None if there is none.
+
+        An index leads nowhere: elements of arrays are no values.
+        """
         found: Type | None = self
-        for name in path:
+        for step in path:
             while found is not None and found.kind == "nullable":
                 found = found.inner[0][1]
-            found = None if found is None else dict(found.inner).get(name)
+            found = None if found is None else dict(found.inner).get(str(step))
         while found is not None and found.kind == "nullable":
             found = found.inner[0][1]
         return found
@@ -169,8 +174,10 @@ class _Compiler:
             case "record" | "error":
                 self._compiled[schema["name"]] = None
                 fields = [(f["name"], self.compile(f["type"], depth + 1)) for f in schema["fields"]]
-                if len({name for name, _ in fields}) < len(fields):
-                    raise SchemaError("has two fields of one name")
+                for name, numbers in places_of(name for name, _ in fields).items():
+                    if len(numbers) > 1:
+                        listed = " and ".join(map(str, numbers))
+                        raise SchemaError(f"has {len(numbers)} fields {name!r}, numbers {listed}")
                 made = _record(fields)
             case "enum":
                 made = _enum(tuple(schema["symbols"]))
@@ -183,8 +190,10 @@ class _Compiler:
                 return _array(_record([("", _PRIMITIVES["string"]), ("", values)]))
             case kind:
                 plain = self.compile(kind, depth + 1)
-                unit = _UNITS.get(str(schema.get("logicalType")), "") if kind == "long" else ""
-                return _timestamp(plain, unit) if unit else plain
+                logical = str(schema.get("logicalType")) if kind == "long" else ""
+                unit = _UNITS.get(logical.removeprefix(_LOCAL))
+                is_local = logical.startswith(_LOCAL)
+                return replace(plain, unit=unit, is_local=is_local) if unit else plain
         self._compiled[schema["name"]] = made
         return made
 
@@ -259,14 +268,6 @@ def _array(item: Type) -> Type:
                 _, pos = item.read(buf, pos)
 
     return Type("array", read, 1, 1 + item.nodes)
-
-
-def _timestamp(plain: Type, unit: str) -> Type:
-    def read(buf: bytes, pos: int) -> tuple[JsonNumber, int]:
-        value, pos = plain.read(buf, pos)
-        return JsonNumber(f"{value}e-3"), pos
-
-    return Type("long", read if unit == "ns" else plain.read, 1, unit=unit)
 
 
 def _as_number(read: Reader) -> Reader:

@@ -1,0 +1,46 @@
+"""Entry point of ``slackwater``: ends without a traceback at Ctrl-C, also during imports.
+
+The imports of a command take a quarter of a second, and a command may import more at any time. An
+exception that a signal raises within the import system may be ignored there, since it also runs
+callbacks of weak references; the command would go on. The program ends at once instead, as if it
+had been killed: its child processes end with it. When a command has ended, the interpreter joins
+its threads and calls what is registered with ``atexit``; a signal then changes nothing any more.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+
+INTERRUPTED = 130
+"""Exit code of a command that Ctrl-C has ended, as in a shell: 128 and the number of the signal."""
+_IMPORTS = "<frozen importlib"
+
+
+def interrupt(_signum: int, frame: FrameType | None) -> None:
+    """Handle Ctrl-C: raise ``KeyboardInterrupt``, or end the program if it is importing."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_IMPORTS):
+            os._exit(INTERRUPTED)
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    """Run the command line."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored
+        signal.signal(signal.SIGINT, interrupt)
+    try:
+        from slackwater.cli.app import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""``slackwater init``: drafts a deployment file from the first readings of files and topics."""

@@ -1,0 +1,113 @@
+"""``slackwater init``: prints a deployment file for files and topics, or writes a new one."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from slackwater.cli.common import emit, warn
+from slackwater.cli.drafting.draft import (
+    MeasuredStream,
+    deployment_text,
+    keys_of_sample,
+    parsed_times,
+)
+from slackwater.cli.drafting.guesses import DraftedStream, draft_stream, stream_name
+from slackwater.cli.drafting.measured import measure_file, measure_texts
+from slackwater.cli.drafting.samples import (
+    ReadingSample,
+    csv_sample,
+    json_sample,
+    json_values,
+)
+from slackwater.deployment.parse import parse_deployment
+from slackwater.model.errors import EnvironmentProblem, UsageError
+from slackwater.proxy.csvtext import CsvSource
+from slackwater.runtime.logs.cluster import Cluster
+
+SAMPLE_BYTES: Final = 1024 * 1024
+"""How much of a file is looked at; CSV is then read to its end by the guessed declaration."""
+ENDINGS: Final = (".csv", ".tsv", ".txt", ".json", ".ndjson", ".jsonl")
+
+
+def run_init(sources: Sequence[str], output: Path | None, reach: Callable[[], Cluster]) -> None:
+    """Draft a deployment file; ``reach`` returns the cluster, and is called for topics only.
+
+    Raises:
+        UsageError: the file exists, or a source has no readings from which a stream can be guessed.
+        EnvironmentProblem: a topic cannot be read.
+    """
+    if output is not None and output.exists():
+        raise UsageError(f"--output {output}: exists already, and is not overwritten")
+    drafts: list[MeasuredStream] = []
+    for source in sources:
+        sample = _sample(source, reach)
+        name, n = sample.name, 2
+        while any(each.draft.name == name for each in drafts):
+            name, n = f"{sample.name}-{n}", n + 1
+        draft = draft_stream(replace(sample, name=name))
+        drafts.append(_measured(draft, Path(source)))
+    command = shlex.join(["slackwater", "init", *sources])
+    text = deployment_text(drafts, command)
+    parse_deployment(text, "the draft")  # a draft with an error is a bug
+    if output is None:
+        emit(text.rstrip("\n"))
+        return
+    try:
+        with output.open("x") as file:
+            file.write(text)
+    except FileExistsError:
+        raise UsageError(f"--output {output}: exists already, and is not overwritten") from None
+    except OSError as error:
+        raise EnvironmentProblem(f"--output {output}: {error.strerror}") from error
+    emit(f"{output}: check its guesses, then `slackwater plan {shlex.quote(str(output))}`")
+
+
+def _measured(draft: DraftedStream, path: Path) -> MeasuredStream:
+    """Measure a file completely, the readings of other sources as far as they are in the sample."""
+    if draft.sample.format != "csv":
+        times, keys = parsed_times(draft), keys_of_sample(draft)
+        return MeasuredStream(
+            draft, measure_texts(times, keys) if len(times) == len(keys) else None
+        )
+    text = deployment_text([MeasuredStream(draft)], "slackwater init")
+    spec = parse_deployment(text, "the draft").deployment.streams[draft.name]
+    found = MeasuredStream(draft, measure_file(spec, path))
+    if found.measured is None:
+        warn(f"slackwater: {path}: no row could be read as guessed")
+    return found
+
+
+def _sample(source: str, reach: Callable[[], Cluster]) -> ReadingSample:
+    """Return the sample of a file, or of a topic if there is no such file."""
+    path = Path(source)
+    if not path.exists() and path.parent == Path() and not _has_ending(path):
+        from slackwater.cli.drafting.topics import topic_sample
+
+        return topic_sample(reach(), stream_name(source), source)
+    name = path.name.removesuffix(".gz")
+    for ending in ENDINGS:
+        name = name.removesuffix(ending)
+    text = _beginning(path)
+    if text.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
+        values, unreadable = json_values(text, source)
+        found = json_sample(stream_name(name), source, values, unreadable)
+        return replace(found, format="json")
+    return csv_sample(stream_name(name), source, text)
+
+
+def _has_ending(path: Path) -> bool:
+    return path.suffix in (*ENDINGS, ".gz")
+
+
+def _beginning(path: Path) -> str:
+    """Return the first complete lines of a file, unpacked."""
+    if not path.exists():
+        raise UsageError(f"{path}: there is no such file")
+    block = next(CsvSource(path.name, path).blocks(SAMPLE_BYTES), b"")
+    if b"\0" in block:
+        raise UsageError(f"{path}: is no text: only CSV and JSON can be guessed")
+    return block.decode(errors="replace")

@@ -1,0 +1,74 @@
+"""``slackwater ingest`` and ``slackwater backfill``: their arguments and options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slackwater.cli.common import DataDirOption, StartedFileOption, data_dir, parse_bindings
+
+
+def ingest(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="STREAM FILE | STREAM=FILE...",
+            help="CSV or CSV.gz files. Several are shifted by --as-now together.",
+        ),
+    ],
+    deployment: StartedFileOption = None,
+    speed: Annotated[
+        float | None,
+        typer.Option(
+            "--speed",
+            help="Speed, as a multiple of the readings' own times. Default: 1 with --as-now; all"
+            " readings at once without it.",
+        ),
+    ] = None,
+    as_now: Annotated[
+        bool,
+        typer.Option("--as-now", help="Shift all times so that the first is the current time."),
+    ] = False,
+    data_dir_: DataDirOption = None,
+) -> None:
+    """Send the readings of files into streams of a running deployment.
+
+    Example: slackwater ingest room-1=monday-1.csv room-2=monday-2.csv.gz --as-now
+    """
+    from slackwater.cli.ingest import run_ingest
+
+    if len(inputs) == 2 and "=" not in inputs[0]:
+        inputs = ["=".join(inputs)]
+    files = parse_bindings("", inputs)
+    run_ingest(data_dir(data_dir_), files, deployment, speed, as_now)
+
+
+def backfill(
+    file: Annotated[Path, typer.Argument(help="The deployment file.")],
+    query: Annotated[str, typer.Argument(help="The query; those that it reads run, too.")],
+    from_: Annotated[
+        list[str],
+        typer.Option(
+            "--from", metavar="STREAM=FILE", help="CSV or CSV.gz; one for each stream of the query."
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="The file of the rows. Default: QUERY.jsonl."),
+    ] = None,
+    data_dir_: Annotated[
+        Path | None,
+        typer.Option("--data-dir", help="A new folder, which is kept. Default: a temporary one."),
+    ] = None,
+) -> None:
+    """Run files of any length through a query as fast as it can be computed, and end.
+
+    Example: slackwater backfill rooms.yaml climate --from room-1=2024.csv --from room-2=2024-2.csv
+    """
+    from slackwater.cli.backfill import BackfillOptions, run_backfill
+
+    files = parse_bindings("--from", from_)
+    out = Path(f"{query}.jsonl") if out is None else out
+    run_backfill(BackfillOptions(file, query, files, out, data_dir_))

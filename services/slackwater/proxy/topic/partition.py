@@ -1,0 +1,201 @@
+"""One partition of a topic: its source log, and the offset at which its input begins.
+
+A position is an offset of one topic id. The source log therefore names the topic and its id as the
+*identity* of its input, in START, and a position that was written under another id is not used: the
+topic was deleted and made again, and what it holds now is read from its beginning, as a
+continuation of the stream. What lay between is lost, and a gap reports it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from slackwater.proxy.positions import position_of, split_position
+from slackwater.proxy.sourcelog import SourceLog
+from slackwater.proxy.topic.watched import TopicChangedError
+from slackwater.proxy.topicmemory import TopicMemory
+
+_log = logging.getLogger(__name__)
+
+UNKNOWN_READINGS: Final = 1
+"""Readings that a gap counts if it is not known how many there were."""
+
+TELLS_US_MAX: Final = 5_000_000
+"""How long the client may take to find where a log was truncated."""
+
+Change = Literal["", "made again", "truncated", "deleted"]
+"""What happened to a partition while its messages were not read: ``truncated``: Kafka has lost some
+that it had acknowledged; ``deleted``: retention has deleted unread messages."""
+
+
+@dataclass(slots=True, eq=False)
+class Partition:
+    """One partition of the topic and its source log."""
+
+    number: int
+    log: SourceLog
+    position: int = 0
+    """Every message below this offset has been read."""
+    elements_taken: int = 0
+    """Elements of the message at ``position`` that are already in the log; 0 between messages."""
+    begun: bool = False
+    """Whether the partition has ever had a record."""
+    is_present: bool = True
+    """Whether the topic has the partition now; a topic that was made again may have fewer."""
+    _ends_before_since_us: int | None = None
+    """Since when the partition is known to end before its position."""
+
+    def seek(self, topic: str, extent: tuple[int, int], from_end: bool, memory: TopicMemory) -> int:
+        """Seek to the position in the log, which has been taken over before ``extent`` was asked.
+
+        See ``begin_at``. Returns how many messages retention has deleted unread.
+        """
+        found = begin_at(
+            self.log.identity,
+            identity_of(topic, self.number, ""),
+            self.log.scan.positions,
+            self.log.scan.started,
+            extent,
+            from_end=from_end,
+            read_ends=memory.ends,
+            truncated_at=memory.truncated_at.get(self.log.identity),
+        )
+        if found.change:
+            memory.changes[found.change] += 1
+            _log.warning("%s:%d: %s", topic, self.number, found.remark)
+        if found.lost:
+            self.log.core.lost(found.lost)
+        memory.ends[self.log.identity] = extent[1]
+        self.begun = extent[1] > 0
+        self.position, self.elements_taken = found.offset, found.element
+        self.log.core.position = position_of(found.offset, found.element)
+        return found.lost if found.change == "deleted" else 0
+
+    def note_end(self, read: int, end: int, now_us: int, memory: TopicMemory) -> bool:
+        """Remember an end offset, for what a gap reports; ``read`` is the position before.
+
+        Returns False if the partition ends before that position. It was truncated, and may have
+        other messages already: the client is then given time to tell from which offset on.
+
+        Raises:
+            TopicChangedError: the client has not told it for ``TELLS_US_MAX``.
+        """
+        if end >= read:
+            memory.ends[self.log.identity] = end
+            self._ends_before_since_us = None
+            return True
+        if self._ends_before_since_us is None:
+            self._ends_before_since_us = now_us
+        if now_us - self._ends_before_since_us < TELLS_US_MAX:
+            return False
+        raise TopicChangedError(
+            f"{self.log.identity} ends at offset {end}, before {read}, which has been read"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where the input of a partition begins, and what happened to the partition before.
+
+    ``lost`` is the number of messages that a gap reports.
+    """
+
+    offset: int
+    element: int = 0
+    change: Change = ""
+    lost: int = 0
+
+    @property
+    def remark(self) -> str:
+        """What happened, for the log."""
+        match self.change:
+            case "made again":
+                return (
+                    "the topic was deleted and made again; it is read from its beginning, and a gap"
+                    f" of {self.lost} messages is reported"
+                )
+            case "truncated":
+                return (
+                    f"Kafka has truncated the log; it is read on from {self.offset}, and a gap of"
+                    f" {self.lost} messages is reported"
+                )
+            case "deleted":
+                return f"{self.lost} messages were deleted before they were read"
+        return ""
+
+
+def identity_of(topic: str, partition: int, topic_id: str) -> str:
+    """Return the identity of a partition's input; without an id if the broker has none."""
+    return f"topic:{topic}:{partition}" + (f":{topic_id}" if topic_id else "")
+
+
+def begin_at(
+    identity: str,
+    nameless: str,
+    positions: Mapping[str, int],
+    started: Iterable[str],
+    extent: tuple[int, int],
+    *,
+    from_end: bool,
+    read_ends: Mapping[str, int],
+    truncated_at: int | None = None,
+) -> Beginning:
+    """Return where the input of a partition begins.
+
+    Args:
+        identity: identity of the input now.
+        nameless: the same without the topic's id, as earlier versions wrote it.
+        positions: position by identity, as recovered from the source log; by ``""`` that of records
+            whose START retention has deleted.
+        started: the identities that the log's START records name, in order. A topic that was made
+            again before it had a message read has no position.
+        extent: the offsets [beginning, end) that the partition holds now.
+        from_end: whether an input that has never been read begins at its end.
+        read_ends: by identity, the largest end offset that this process has seen.
+        truncated_at: the offset at which the log was truncated since, if known.
+    """
+    beginning, end = extent
+    named = [of for of in dict.fromkeys([*positions, *started, *read_ends]) if of]
+    earlier = [of for of in named if of.startswith(f"{nameless}:") and of != identity]
+    owner = _owner_of_unnamed(identity, nameless, earlier, read_ends)
+    found = dict(positions)
+    if "" in found:
+        found.setdefault(owner, found.pop(""))
+    known = found.get(identity)
+    if known is None and earlier:
+        last = next((of for of in reversed(earlier) if of in found), None)
+        read = 0 if last is None else split_position(found[last])[0]
+        unread = 0 if last is None else read_ends.get(last, 0) - read
+        return Beginning(beginning, 0, "made again", max(UNKNOWN_READINGS, unread))
+    known = found.get(nameless) if known is None else known
+    if known is None:
+        return Beginning(end if from_end else beginning)
+    offset, element = split_position(known)
+    if truncated_at is not None:
+        unread = max(0, read_ends.get(identity, 0) - max(offset, truncated_at))
+        offset, element = min((offset, element), (truncated_at, 0))
+        deleted = max(0, beginning - offset)
+        return Beginning(offset + deleted, 0 if deleted else element, "truncated", deleted + unread)
+    if offset < beginning:
+        return Beginning(beginning, 0, "deleted", beginning - offset)
+    if offset > end:
+        # How many of the messages before the end are new is not known.
+        return Beginning(end, 0, "truncated", UNKNOWN_READINGS)
+    return Beginning(offset, element)
+
+
+def _owner_of_unnamed(
+    identity: str, nameless: str, earlier: Sequence[str], read_ends: Mapping[str, int]
+) -> str:
+    """Return the identity of a position whose START retention has deleted.
+
+    It is the one that this process has read last. A new process takes it for the present one,
+    unless the log names another: a proxy that finds a topic made again writes START.
+    """
+    seen = [of for of in read_ends if of.startswith(f"{nameless}:")]
+    if seen:
+        return seen[-1]
+    return earlier[-1] if earlier else identity

@@ -1,0 +1,93 @@
+"""Entries of the registry that are not definitions: what is recorded while a deployment runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+from slackwater.model.deployment import Deployment
+from slackwater.model.names import base_of
+from slackwater.model.records import RegistryRecord
+from slackwater.primitives.lateness import LEARNING, Step
+
+EXPECT_EVERY: Final = "expect_every/"
+PARTITIONS: Final = "partitions/"
+TOPIC: Final = "topic/"
+BEGIN: Final = "begin/"
+EVENT_US_MAX: Final = 2**61
+"""Event times and widths of a definition lie below it, so that sums of two fit 64 bits."""
+PARTITIONS_MAX: Final = 200_000
+"""The largest number of partitions of a topic."""
+TOPIC_ID_CHARS_MAX: Final = 22
+"""The length of a topic's id: sixteen bytes in base 64."""
+
+Learned = Mapping[str, tuple[Step, ...]]
+"""Recorded steps of the streams with ``expect_every: auto`` (rule-15)."""
+
+
+def expectation_record(stream: str, step: Step) -> RegistryRecord:
+    """The entry that records a step; its name has the whole step, so no other step replaces it."""
+    name = f"{EXPECT_EVERY}{stream}/{step.from_us}/{step.expect_every_us}"
+    return RegistryRecord(name, json.dumps({"stream": stream, **asdict(step)}, sort_keys=True))
+
+
+def expectation(record: RegistryRecord, definition: dict[str, Any]) -> tuple[str, Step]:
+    """Return a step and its stream; ``ValueError`` for any record that is not one."""
+    match definition:
+        case {"stream": str(stream), "from_us": int(from_us), "expect_every_us": int(us)}:
+            step = Step(from_us, us)
+            in_range = abs(from_us) < EVENT_US_MAX and 0 < us <= LEARNING.most_us
+            if in_range and expectation_record(stream, step).name == record.name:
+                return stream, step
+    raise ValueError("not a step of a stream's expect_every")
+
+
+def begin(record: RegistryRecord, definition: dict[str, Any]) -> int:
+    """Return the begin of a query, us of wall time; ``ValueError`` for any other record."""
+    match definition:
+        case {"query": str(query), "begin_us": int(us)}:
+            in_range = 0 < us < EVENT_US_MAX and not isinstance(us, bool)
+            if in_range and BEGIN + query == record.name:
+                return us
+    raise ValueError("not the begin of a query")
+
+
+def partitions(record: RegistryRecord, definition: dict[str, Any]) -> int:
+    """Return the number of a stream's source logs; ``ValueError`` for any other record."""
+    match definition:
+        case {"stream": str(stream), "partitions": int(number)}:
+            in_range = 0 < number <= PARTITIONS_MAX and not isinstance(number, bool)
+            if in_range and PARTITIONS + stream == record.name:
+                return number
+    raise ValueError("not the number of a stream's source logs")
+
+
+def topic_id(record: RegistryRecord, definition: dict[str, Any]) -> str:
+    """Return the recorded id of a topic; ``ValueError`` for any record that is not one."""
+    match definition:
+        case {"topic": str(topic), "id": str(id_)}:
+            if 0 < len(id_) <= TOPIC_ID_CHARS_MAX and TOPIC + topic == record.name:
+                return id_
+    raise ValueError("not the id of a topic")
+
+
+PARSERS: Final[Mapping[str, Callable[[RegistryRecord, dict[str, Any]], object]]] = {
+    EXPECT_EVERY: expectation,
+    PARTITIONS: partitions,
+    TOPIC: topic_id,
+    BEGIN: begin,
+}
+"""By the prefix of an entry's name: returns its value, or raises ``ValueError``."""
+
+
+def check_stands_alone(query: str, deployment: Deployment) -> None:
+    """Check that a deployment has the query, and all that its queries read; else ``ValueError``."""
+    known = deployment.streams.keys() | deployment.queries.keys()
+    known |= {base_of(name) for name in deployment.queries}  # a changed query is read by its name
+    named = all(name == each.name for name, each in deployment.queries.items())
+    named &= all(name == each.name for name, each in deployment.streams.items())
+    read = {source for each in deployment.queries.values() for source in each.sources}
+    if query not in deployment.queries or not named or not read <= known:
+        raise ValueError("its deployment does not have all that it reads")

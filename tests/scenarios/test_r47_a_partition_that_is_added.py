@@ -1,0 +1,271 @@
+"""trace-47: a partition is added to a topic while it is read.
+
+The proxy takes it in: it records the number of logs, names it in a START of each log, and begins
+the new log at the smallest watermark of the others. Orderers take it in where they read that START.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.paper.stage import MS, Orderer, Settings, Source, SourceLog
+from tests.proxy_world import SPEC, S, World
+from tests.scenarios.test_r10_boundaries_promise_only_what_was_read import THEIRS, Fed
+
+from slackwater.codec import encode_ordered
+from slackwater.model.records import Kind, OrderedRecord
+from slackwater.protocols.common.line import LineName
+from slackwater.protocols.dpc.sunion.recovery import with_added_logs
+from slackwater.proxy.topic.input import TopicInput
+from slackwater.proxy.topic.watched import TopicChangedError
+from slackwater.runtime.logs.described import TopicState
+from slackwater.runtime.service.registry import Registry
+from slackwater.sessions.effects import Effect, Rebuild
+
+ADDED_MS, END_MS, WINDOW_MS = 1_000, 3_000, 100
+SETTINGS = Settings(window_ms=WINDOW_MS)
+
+
+class TopicLog(Source):
+    """The source log of one partition; ``begin`` starts its writer, first or again."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        (self._start,) = self.log
+        self.log.clear()
+        self.inc = 0
+
+    def begin(self, partitions: int, at_ms: float = -(2**40)) -> TopicLog:
+        """Append START at this watermark; its writer knows this number of partitions."""
+        at, self.inc = round(at_ms * MS), len(self.log)
+        start = replace(self._start, partitions=partitions, boundary=at, stime_min=at)
+        start = replace(start, stime_max=at, first_id=self._next_id, last_id=self._next_id - 1)
+        self.log.append(start)
+        return self
+
+    def emit(
+        self, times_ms: Iterable[float], boundary_ms: float, value: float = 1.0, key: str = "k"
+    ) -> None:
+        """Write readings at these times, followed by a boundary."""
+        super().emit(times_ms, boundary_ms, value, key)
+        self.log[-1] = replace(self.log[-1], inc=self.inc)
+
+
+class OfTopic(Orderer):
+    """An orderer over the logs of one stream, built with as many as are recorded."""
+
+    outdated: str = ""
+
+    def __init__(self, logs: Sequence[Source], known: int, replica: int = 0) -> None:
+        self.every = logs
+        super().__init__(logs[:known], SETTINGS, replica=replica, replicas=2)
+
+    def crash(self) -> None:
+        """Restart, as the other logs are those of the same stream."""
+        self.config = replace(self.config, names=("s",) * len(self.config.logs))
+        super().crash()
+
+    def rebuild(self, known: int) -> None:
+        """Build the session again, with as many logs as are recorded now."""
+        self.outdated = ""
+        self.sources = self.every[:known]
+        self.config = replace(self.config, logs=tuple(each.name for each in self.sources))
+        self.inputs = {of.at: of for of in map(SourceLog, self.sources)}
+        self.crash()
+
+    def _carry_out(self, effects: Iterable[Effect], now: int) -> tuple[bool, list[OrderedRecord]]:
+        others: list[Effect] = []
+        for effect in effects:
+            if isinstance(effect, Rebuild):
+                self.outdated = effect.reason
+            else:
+                others.append(effect)
+        return super()._carry_out(others, now)
+
+    def buckets(self) -> dict[int, bytes]:
+        """Return the contents of the stable buckets with readings, by their starts."""
+        return {
+            record.bucket_start: encode_ordered(
+                replace(record, inc=0, first_id=0, last_id=0, replica=0, frontier=None)
+            )
+            for record in self.logs[LineName.STABLE]
+            if record.kind is Kind.INSERTION
+        }
+
+
+def run(of: OfTopic, until_ms: float) -> None:
+    """Let the orderer read what is there, and take turns until it is outdated or done."""
+    of.listen()
+    of.step(until_ms)
+
+
+def topic() -> tuple[TopicLog, TopicLog]:
+    """Return the log of a topic with one partition up to 1 s, and that of a second one."""
+    first = TopicLog("s.0").begin(1)
+    for at in range(100, ADDED_MS + 1, 100):
+        first.emit([at - 50], at)
+    return first, TopicLog("s.1")
+
+
+def add(first: TopicLog, second: TopicLog, *, is_silent: bool = False) -> None:
+    """Take the second partition in, and write both up to 3 s."""
+    first.begin(2, ADDED_MS)
+    if not is_silent:
+        second.begin(2, ADDED_MS)
+    for at in range(ADDED_MS + 100, END_MS + 1, 100):
+        first.emit([at - 50], at)
+        if not is_silent:
+            second.emit([at - 30], at, value=10.0)
+
+
+def test_it_emits_nothing_beyond_the_record_that_tells_of_another_log() -> None:
+    first, second = topic()
+    add(first, second)
+    orderer = OfTopic((first, second), 1)
+    run(orderer, END_MS)
+    assert orderer.outdated == "s has 2 source logs now"
+    assert max(orderer.buckets(), default=-1) < ADDED_MS * MS
+    orderer.rebuild(2)
+    run(orderer, END_MS)
+    assert orderer.outdated == ""
+    assert max(orderer.buckets()) == (END_MS - 100) * MS
+
+
+@pytest.mark.parametrize("known", [1, 2], ids=["reads START", "starts with both"])
+@pytest.mark.parametrize("read_ms", [300, 900, 1_000])
+def test_replicas_agree_wherever_they_take_it_in(read_ms: int, known: int) -> None:
+    """One reads START as soon as it is written; the other starts later, or restarts before it."""
+    first, second = topic()
+    prompt = OfTopic((first, second), 1)
+    run(prompt, ADDED_MS)
+    slow_first = TopicLog("s.0")
+    slow_first.log = [r for r in first.log if r.boundary <= read_ms * MS]
+    slow = OfTopic((slow_first, second), 1, replica=1)
+    run(slow, read_ms)
+    slow.save()
+
+    add(first, second)
+    run(prompt, END_MS)
+    assert prompt.outdated
+    prompt.save()
+    prompt.rebuild(2)
+    run(prompt, END_MS)
+
+    slow.every = (first, second)
+    slow.rebuild(known)
+    run(slow, END_MS)
+    if known == 1:
+        assert slow.outdated
+        slow.rebuild(2)
+        run(slow, END_MS)
+    assert slow.buckets() == prompt.buckets()
+    assert len(prompt.buckets()) == END_MS // 100
+
+
+def test_nothing_is_stable_without_the_added_log() -> None:
+    """Until the new log begins, windows are tentative and name the stream."""
+    first, second = topic()
+    orderer = OfTopic((first, second), 1)
+    run(orderer, ADDED_MS)
+    orderer.save()
+    add(first, second, is_silent=True)
+    run(orderer, END_MS)
+    orderer.rebuild(2)
+    orderer.listen()
+    for now in range(ADDED_MS, END_MS + 2_000, 50):
+        orderer.step(now)
+    assert max(orderer.buckets()) == (ADDED_MS - 100) * MS
+    tentative = [r for r in orderer.logs[LineName.LIVE] if r.kind is Kind.TENTATIVE]
+    assert tentative
+    assert {name for record in tentative for name in record.missing} == {"s"}
+
+
+def test_a_state_record_in_fewer_logs_continues_with_the_added_one() -> None:
+    first, second = topic()
+    orderer = OfTopic((first, second), 1)
+    run(orderer, ADDED_MS)
+    orderer.save()
+    both = replace(orderer.config, logs=("s.0", "s.1"), names=("s", "s"))
+    state = with_added_logs(orderer.saved, both, 0, [0, 0])
+    assert state is not None
+    assert [at.stream for at in state.streams] == ["s.0", "s.1"]
+    assert state.streams[0] == orderer.saved.streams[0]
+    assert state.streams[1].next.offset == 0
+    for logs, names in [
+        (("s.1",), ("s",)),  # a log of the record is missing
+        (("s.0", "t.0"), ("s", "t")),  # another stream: another definition
+    ]:
+        other = replace(orderer.config, logs=logs, names=names)
+        assert with_added_logs(orderer.saved, other, 0, [0] * len(logs)) is None
+
+
+# --- the proxy ------------------------------------------------------------------------------------
+
+DECLARED = replace(SPEC, topic=THEIRS, disorder_us=S, expect_every_us=5 * S)
+
+
+class Growing(Fed):
+    """A topic that gets partitions; ``sent`` says to which one."""
+
+    def grow(self, partitions: int) -> None:
+        self.world.broker.grow_topic(THEIRS.name, partitions)
+        self.world.topics.states[THEIRS.name] = TopicState("first", partitions)
+        self.world.topics.look()
+        self.partitions = partitions
+
+    def serve_anew(self) -> None:
+        self.proxy = TopicInput(self.world.context(), THEIRS)
+        self.proxy.begin()
+
+
+def begun(made: Growing) -> Growing:
+    """Let the proxy read ten readings."""
+    made.put(range(900, 910))
+    made.proxy.begin()
+    made.bring()
+    made.world.run(made.proxy, 2)
+    return made
+
+
+@pytest.fixture
+def fed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Growing:
+    return begun(Growing(World(tmp_path, spec=DECLARED), monkeypatch))
+
+
+def test_the_proxy_records_the_partition_before_it_names_it_and_begins_its_log(
+    fed: Growing,
+) -> None:
+    registry = Registry(fed.world.broker)
+    assert registry.partitions("room") == 1
+    fed.grow(2)
+    with pytest.raises(TopicChangedError, match="has 2 partitions now"):
+        fed.world.run(fed.proxy, 1)
+    fed.serve_anew()
+    assert registry.partitions("room") == 2
+    started = [log.core for log in fed.proxy.logs]
+    assert [record.partitions for record in fed.log() if record.kind is Kind.START] == [1, 2]
+    assert [core.watermark // S for core in started] == [908, 908], "that of the other log"
+    assert [log.name for log in fed.proxy.logs] == ["room.0", "room.1"]
+
+
+def test_a_proxy_that_dies_while_it_takes_a_partition_in_begins_its_log_even_so(
+    fed: Growing,
+) -> None:
+    """The START of the first log is written, and that of the new one is not."""
+    fed.grow(2)
+    opened = TopicInput(fed.world.context(), THEIRS)
+    opened.logs[0].begin()
+    fed.serve_anew()
+    assert [log.core.watermark // S for log in fed.proxy.logs] == [908, 908]
+
+
+def test_the_number_never_decreases(fed: Growing) -> None:
+    fed.grow(3)
+    fed.serve_anew()
+    fed.world.topics.states[THEIRS.name] = TopicState("second", 1)
+    fed.serve_anew()
+    assert Registry(fed.world.broker).partitions("room") == 3
+    assert len(fed.proxy.logs) == 3

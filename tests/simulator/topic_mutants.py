@@ -1,0 +1,250 @@
+"""Mutants of topics that change while they are read (rule-30 to rule-32)."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.proxy_world import World
+from tests.scenarios import test_r46_a_topic_that_is_another_one as another_one
+from tests.scenarios import test_r47_a_partition_that_is_added as added
+from tests.simulator.clock import MS, SECOND
+from tests.simulator.config import WorldConfig
+from tests.simulator.faults import Fault
+from tests.simulator.mutation import Edit, Mutant
+from tests.simulator.plans import Plan
+from tests.simulator.readings import Habits
+from tests.simulator.run import run
+
+_partition = "slackwater.proxy.topic.partition"
+_logs = "slackwater.proxy.topic.source_logs"
+_session = "slackwater.sessions.orderer:OrdererSession"
+_cursor = "slackwater.protocols.dpc.sunion.cursor:SourceCursor"
+_recovery = "slackwater.protocols.dpc.sunion.recovery"
+_own = "slackwater.runtime.service.owntopics"
+_own_topics = "tests.scenarios.test_r48_a_topic_of_its_own_that_is_another_one"
+_added = "tests.scenarios.test_r47_a_partition_that_is_added"
+
+
+def on_another_topic(test: Callable[[another_one.Remade], None]) -> None:
+    """Run a test of trace-46."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        world = World(Path(folder), spec=another_one.DECLARED)
+        test(another_one.begun(another_one.Remade(world, patch)))
+
+
+def on_a_topic(test: Callable[[Path, pytest.MonkeyPatch], None]) -> None:
+    """Run a test of trace-46 that makes its own world."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        test(Path(folder), patch)
+
+
+def truncation_reported(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Messages at offsets that were read before are new ones."""
+    another_one.test_messages_at_offsets_that_were_read_before_a_truncation_are_read(
+        folder, patch, 2, 0
+    )
+
+
+def on_a_growing_topic(test: Callable[[added.Growing], None]) -> None:
+    """Run a test of the proxy of trace-47."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        world = World(Path(folder), spec=added.DECLARED)
+        test(added.begun(added.Growing(world, patch)))
+
+
+_OBSERVED_LATER: Final = """\
+    take_over(self.logs, context)
+    logs = [(self._topic, p.number) for p in self._partitions]
+    begins = context.transport.beginning_offsets(logs)
+    ends = context.transport.end_offsets(logs, isolation="read_committed")
+"""
+_OBSERVED_FIRST: Final = "".join(
+    [*_OBSERVED_LATER.splitlines(keepends=True)[1:], *_OBSERVED_LATER.splitlines(keepends=True)[:1]]
+)
+UNREAD: Final = ("at=2s pause proxy/s1 for 0.4s", "at=2.3s remake s1 for 0.001s by 2")
+"""What was written between the two has never been read."""
+
+
+def plan_with_topic(*faults: str, partitions: int = 1) -> Plan:
+    """Return a plan with these faults, in which stream s1 reads a topic."""
+    config = WorldConfig(
+        window_us=300 * MS, slide_us=300 * MS, bound_us=400 * MS, margin_us=20 * MS, pace=0.3,
+        habits=Habits(every_us=15 * MS, late_every=10, late_us=SECOND), topics={"s1": partitions},
+    )  # fmt: skip
+    return Plan(5, config, 4 * SECOND, tuple(map(Fault.parse, faults)))
+
+
+def in_the_simulator(partitions: int, *faults: str) -> None:
+    """Run such a plan, and check every guarantee."""
+    outcome = run(plan_with_topic(*faults, partitions=partitions))
+    if outcome.violation is not None:
+        raise outcome.violation
+
+
+_simulated = "tests.simulator.topic_mutants:in_the_simulator"
+TOPIC_MUTANTS: Final = (
+    Mutant(
+        "simulated: a position has no id", "trace-46",
+        (Edit(f"{_partition}:identity_of", 'f":{topic_id}" if topic_id else ""', '""'),),
+        _simulated, (1, *UNREAD),
+    ),
+    Mutant(
+        "simulated: a gap between two ids is not told", "trace-46",
+        (Edit(f"{_partition}:begin_at", "max(UNKNOWN_READINGS, unread)", "0"),),
+        _simulated, (1, *UNREAD),
+    ),
+    Mutant(
+        "simulated: a gap that retention has made is not told", "trace-46",
+        (Edit(f"{_partition}:begin_at", 'Beginning(beginning, 0, "deleted", beginning - offset)',
+              'Beginning(beginning, 0, "deleted", 0)'),),
+        _simulated, (1, UNREAD[0], "at=2.3s expire s1 by 3"),
+    ),
+    Mutant(
+        "simulated: a gap of a partition that is gone is not told", "trace-46",
+        (Edit("slackwater.proxy.topic.input:TopicInput.begin", "for partition in self._all:",
+              "for partition in self._partitions:"),),
+        _simulated, (3, *UNREAD),
+    ),
+    Mutant(
+        "simulated: orderers take an added partition in at different times", "trace-47",
+        (Edit(f"{_session}._lacks_logs", "record.partitions > self._logs_of[name]", "False"),),
+        _simulated, (1, "at=2s grow s1 by 1", "at=2.6s kill orderer/q.0.b"),
+    ),
+    Mutant(
+        "simulated: the number of logs follows the topic down", "trace-47",
+        (Edit(f"{_logs}:decided_partitions", "max(there, recorded or 0)", "there"),),
+        _simulated, (3, "at=2s remake s1 for 0.001s by 1"),
+    ),
+    Mutant(
+        "a position is used in a topic of another id", "trace-46",
+        (Edit(f"{_partition}:identity_of", 'f":{topic_id}" if topic_id else ""', '""'),),
+        "tests.simulator.topic_mutants:on_another_topic",
+        (another_one.test_a_topic_that_was_made_again_is_read_from_its_beginning,),
+    ),
+    Mutant(
+        "messages count although the topic may be another one", "trace-46",
+        (Edit("slackwater.proxy.topic.input:TopicInput._read",
+              "if found and not self._watched.is_confirmed", "if False"),),
+        "tests.simulator.topic_mutants:on_another_topic",
+        (another_one.test_messages_of_another_id_are_not_counted_before_the_topic_is_looked_at,),
+    ),
+    Mutant(
+        "the loss between two ids is not told", "trace-46",
+        (Edit(f"{_partition}:begin_at", "max(UNKNOWN_READINGS, unread)", "0"),),
+        "tests.simulator.topic_mutants:on_another_topic",
+        (another_one.test_a_gap_is_told_also_if_the_process_ends_before_it_is_sent,),
+    ),
+    Mutant(
+        "a gap ends at the watermark", "trace-46",
+        (Edit(f"{_cursor}.offer", "self._affected_until(record), gap)", "self.boundary, gap)"),),
+        "tests.simulator.topic_mutants:on_a_topic",
+        (another_one.test_a_gap_reaches_to_the_last_reading_that_was_deleted,),
+    ),
+    Mutant(
+        "a truncated topic is read on at its end", "trace-46",
+        (Edit(f"{_partition}:begin_at", "truncated_at is not None", "False"),),
+        "tests.simulator.topic_mutants:on_a_topic", (truncation_reported,),
+    ),
+    Mutant(
+        "messages that a truncation may have hidden are not told", "trace-46",
+        (Edit(f"{_partition}:begin_at", '"truncated", UNKNOWN_READINGS', '"truncated", 0'),),
+        "tests.simulator.topic_mutants:on_a_topic",
+        (another_one.test_a_topic_that_ends_before_the_position_is_read_on_at_its_end,),
+    ),
+    Mutant(
+        "the topic's end is observed before the earlier writer is superseded", "trace-46",
+        (Edit("slackwater.proxy.topic.input:TopicInput.begin", _OBSERVED_LATER, _OBSERVED_FIRST),),
+        "tests.simulator.topic_mutants:on_another_topic",
+        (another_one.test_a_proxy_that_reads_on_until_it_is_superseded_has_truncated_nothing,),
+    ),
+    Mutant(
+        "what a partition that the topic no longer has has lost is not told", "trace-46",
+        (Edit("slackwater.proxy.topic.input:TopicInput.begin", "for partition in self._all:",
+              "for partition in self._partitions:"),),
+        "tests.simulator.topic_mutants:on_a_topic",
+        (another_one.test_a_topic_with_fewer_partitions_leaves_their_logs_behind,),
+    ),
+    Mutant(
+        "a position whose START retention has deleted is not used", "trace-46",
+        (Edit(f"{_partition}:begin_at", 'found.setdefault(owner, found.pop(""))', "pass"),),
+        "tests.simulator.topic_mutants:on_another_topic",
+        (another_one.test_the_position_remains_when_retention_has_deleted_start,),
+    ),
+    Mutant(
+        "a topic that was made again unread is the same", "trace-46",
+        (Edit(f"{_partition}:begin_at", "[*positions, *started, *read_ends]", "positions"),),
+        "tests.simulator.topic_mutants:on_a_topic",
+        (another_one.test_a_topic_made_again_before_a_record_reports_a_gap,),
+    ),
+    Mutant(
+        "a quarantined reading does not name the topic's id", "trace-46",
+        (Edit("slackwater.proxy.topic.input:TopicInput._take", "self._watched.state.mark", '""'),),
+        "tests.simulator.topic_mutants:on_another_topic",
+        (another_one.test_a_quarantined_reading_names_the_id,),
+    ),
+    Mutant(
+        "a quarantined reading does not name its proxy", "trace-23",
+        (Edit("slackwater.proxy.topic.input:TopicInput._offer", "partition.log.inc", "0"),),
+        "tests.simulator.topic_mutants:on_another_topic",
+        (another_one.test_a_quarantined_reading_names_the_incarnation,),
+    ),
+    Mutant(
+        "an added partition is taken in where each orderer likes", "trace-47",
+        (Edit(f"{_session}._lacks_logs", "record.partitions > self._logs_of[name]", "False"),),
+        f"{_added}:test_replicas_agree_wherever_they_take_it_in", (900, 1),
+    ),
+    Mutant(
+        "an orderer emits what lies behind the record that names another log", "trace-47",
+        (Edit(f"{_session}._lacks_logs", "return self._is_ending", "return False"),
+         Edit(f"{_session}.step", "if self._is_ending:", "if False:")),
+        f"{_added}:test_it_emits_nothing_beyond_the_record_that_tells_of_another_log",
+    ),
+    Mutant(
+        "the log of an added partition begins with any watermark", "trace-47",
+        (Edit(f"{_logs}:take_over", "log.begin(first_watermark=first_watermark)", "log.begin()"),),
+        "tests.simulator.topic_mutants:on_a_growing_topic",
+        (added.test_the_proxy_records_the_partition_before_it_names_it_and_begins_its_log,),
+    ),
+    Mutant(
+        "the number of logs is not recorded", "trace-47",
+        (Edit(f"{_logs}:decided_partitions", "if count != recorded:", "if recorded is None:"),),
+        "tests.simulator.topic_mutants:on_a_growing_topic",
+        (added.test_the_proxy_records_the_partition_before_it_names_it_and_begins_its_log,),
+    ),
+    Mutant(
+        "the number of logs follows the topic down", "trace-47",
+        (Edit(f"{_logs}:decided_partitions", "max(there, recorded or 0)", "there"),),
+        "tests.simulator.topic_mutants:on_a_growing_topic",
+        (added.test_the_number_never_decreases,),
+    ),
+    Mutant(
+        "a state record in fewer logs is not continued", "trace-47",
+        (Edit(f"{_recovery}:with_added_logs", "not known.keys() <= {*config.logs}",
+              "known.keys() != {*config.logs}"),),
+        f"{_added}:test_a_state_record_in_fewer_logs_continues_with_the_added_one",
+    ),
+    Mutant(
+        "the ids of the deployment's topics are not recorded", "trace-48",
+        (Edit(f"{_own}:record_new", "if new:", "if False:"),),
+        f"{_own_topics}:test_a_topic_that_was_made_again_between_two_runs_is_not_used",
+    ),
+    Mutant(
+        "a deleted topic is made again at the next start", "trace-48",
+        (Edit(f"{_own}:_compare", "state is None or", "state is not None and"),),
+        f"{_own_topics}:test_it_is_not_made_at_the_next_start",
+    ),
+    Mutant(
+        "a topic that is made again while it is used is read on", "trace-48",
+        (Edit(f"{_own}:OwnTopics._judge", "is_lost = _is_other(state, known)", "is_lost = False"),),
+        f"{_own_topics}:test_it_is_found_while_it_is_used_and_ends_those_that_use_it",
+    ),
+    Mutant(
+        "a registry that was made again is taken for a new one", "trace-48",
+        (Edit(f"{_own}:why_registry_is_lost", "if end)", "if not end)"),),
+        f"{_own_topics}:test_a_registry_without_the_queries_of_the_state_records_is_not_a_new_one",
+    ),
+)  # fmt: skip

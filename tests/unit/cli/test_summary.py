@@ -1,0 +1,221 @@
+"""The page of status: verdict first, everything that is not well, and one screen of 80 x 24."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+from tests.unit.runtime.local.test_layout import query
+
+from slackwater.cli.query_status import ago, moment, streams_of
+from slackwater.cli.status import ObservedHeartbeat, Picture, look_at
+from slackwater.cli.summary import PageLine, page, page_json, plain, rich_page
+from slackwater.model.deployment import WindowSpec
+from slackwater.model.records import Heartbeat
+from slackwater.node.clock_offset import ClockOffset
+from slackwater.node.overview import ControllerRow, FragmentRow, NodeRow, Overview
+from slackwater.runtime.local.datadir import Life
+from slackwater.runtime.service.registry import QueryDefinition
+
+S = 1_000_000
+NOW = 1_795_696_000 * S
+"""2026-11-26T12:26:40Z"""
+START = NOW - 600 * S
+WINDOW = WindowSpec(10 * S, 10 * S)
+
+
+def definition(name: str, *sources: str, bound_us: int = 2 * S) -> QueryDefinition:
+    spec = replace(query(name, *sources), window=WINDOW, bound_us=bound_us, parts=1, children=1)
+    return QueryDefinition(name, 0, START, 100_000, spec)
+
+
+def beat(process: str, state: str = "", **detail: int) -> Heartbeat:
+    states = {"t": state} if state else {}
+    return Heartbeat(process, 7, NOW - 90 * S, NOW, 0, True, states, (), detail)
+
+
+def root(name: str, exact_from: int, answered_to: int, state: str = "STABLE") -> Heartbeat:
+    detail = {"stable_from": exact_from, "answered_to": answered_to, "p99_ms": 43}
+    return beat(f"root/{name}.0", state, **detail)
+
+
+def proxy(stream: str, last: int | None, **detail: int) -> Heartbeat:
+    extent = {} if last is None else {"last_reading": last, "complete_to": last}
+    return beat(f"proxy/{stream}", "STABLE", **extent, **detail)
+
+
+def picture(
+    queries: list[QueryDefinition],
+    *beats: Heartbeat,
+    without: tuple[str, ...] = (),
+    lives: dict[str, Life] | None = None,
+    aggregators: tuple[str, ...] = ("aggregator/0", "aggregator/1"),
+) -> Picture:
+    """Everything that the queries need is ready; the heartbeats given are in place of those."""
+    names = list(aggregators)
+    for each in queries:
+        names += [f"proxy/{source}" for source in each.spec.sources]
+        names += [f"orderer/{each.name}.0.{replica}" for replica in "ab"]
+        names.append(f"root/{each.name}.0")
+    ready = {name: beat(name) for name in names} | {each.process: each for each in beats}
+    latest = {n: ObservedHeartbeat(b, 50.0) for n, b in ready.items() if n not in without}
+    return look_at(latest, {each.name: each for each in queries}, lives, NOW, NOW)
+
+
+def shown(of: Picture, overview: Overview | None = None, *, verbose: bool = False) -> list[str]:
+    return plain(page(of, overview, NOW, "h:1", verbose=verbose)).splitlines()
+
+
+def test_a_query_is_shown_by_how_far_it_is_exact_and_how_fast_it_answers() -> None:
+    of = picture(
+        [definition("climate", "a", "b")],
+        root("climate", NOW - 10 * S, NOW - 10 * S),
+        proxy("a", NOW - 200_000),
+        proxy("b", NOW - 3 * S),
+    )
+    assert shown(of) == [
+        "all is well at 12:26:40 UTC: 1 query exact, 7 processes ready",
+        "climate     exact to 12:26:30, 10 s ago, 2 streams, p99 43 ms of 2 s",
+        "a           last reading 12:26:39, 0.2 s ago",
+        "b           last reading 12:26:37, 3.0 s ago",
+        "processes   2 proxies, 2 orderers, 2 aggregators, 1 root ready, up 90 s",
+    ]
+
+
+def test_what_a_tentative_answer_lacks_is_named_at_the_query_and_at_the_stream() -> None:
+    of = picture(
+        [definition("climate", "a", "lab"), definition("other", "a")],
+        root("climate", NOW - 40 * S, NOW - 10 * S, "UP_FAILURE"),
+        root("other", NOW - 10 * S, NOW - 10 * S),
+        proxy("a", NOW - 200_000),
+        proxy("lab", NOW - 35 * S, late=15, malformed=2),
+    )
+    lines = shown(of)
+    assert lines[0] == "all runs at 12:26:40 UTC; 1 of 2 queries not exact now, without lab"
+    assert "climate     3 windows tentative without lab, exact to 12:26:00, 40 s ago" in lines[1]
+    assert lines[2].startswith("other       exact to 12:26:30")
+    lab = (
+        "lab         MISSING: last reading 12:26:05, 35 s ago; in quarantine: 15 late, 2 malformed"
+        " (slackwater quarantine lab)"
+    )
+    assert lab in lines
+    assert of.wrong == []
+
+
+def test_corrections_and_a_start_are_said() -> None:
+    correcting = root("climate", NOW - 40 * S, NOW - 10 * S, "STABILIZATION")
+    of = picture([definition("climate", "a")], correcting, proxy("a", NOW))
+    assert "3 windows being corrected, exact to" in shown(of)[1]
+    starting = replace(correcting, ready=False, detail={})
+    lines = shown(picture([definition("climate", "a")], starting, proxy("a", None)))
+    assert lines[0] == "NOT WELL at 12:26:40 UTC: 1 problem"
+    assert lines[1] == "! not ready: root/climate.0, of climate"
+    assert "climate         is starting, 1 stream" in lines
+    assert "a               no reading yet" in lines
+    assert "root/climate.0  not ready" in lines
+
+
+def test_a_query_of_queries_has_the_streams_of_those_that_it_reads() -> None:
+    queries = {
+        each.name: each
+        for each in (definition("a1", "s", "t"), definition("b", "a1"), definition("c", "b", "u"))
+    }
+    assert streams_of(queries["c"], queries) == ("u", "s", "t")
+
+
+def test_a_process_with_trouble_has_a_line_with_times_and_no_zeros() -> None:
+    died = Life(
+        restarts=2,
+        last_exit="SIGSEGV",
+        last_exit_at_us=NOW - 3 * S,
+        last_error="Segmentation fault",
+    )
+    old = replace_life(died, NOW - 3_600 * S)
+    lives = {"orderer/climate.0.a": died, "orderer/climate.0.b": old}
+    of = picture([definition("climate", "a")], beat("root/climate.0", forks=0), lives=lives)
+    lines = shown(of)
+    assert any(
+        line.startswith("orderer/climate.0.a ")
+        and line.endswith("restarts: 2, last exit SIGSEGV 3s ago: Segmentation fault")
+        for line in lines
+    )
+    assert not any(line.startswith("orderer/climate.0.b") for line in lines), "it is over"
+    assert not any("=" in line for line in lines), "counters are those of -v"
+    assert any("forks=0" in line for line in shown(of, verbose=True))
+
+
+def replace_life(life: Life, at: int) -> Life:
+    return life.model_copy(update={"last_exit_at_us": at})
+
+
+def many(n: int, streams: int = 4) -> Picture:
+    """Return a picture of n queries on three nodes, all exact."""
+    names = [f"s{i}" for i in range(streams)]
+    queries = [definition(f"query-{i:02}", *names) for i in range(n)]
+    beats = [root(each.name, NOW - 10 * S, NOW - 10 * S) for each in queries]
+    proxies = [proxy(name, NOW - S) for name in names]
+    return picture(queries, *beats, *proxies, aggregators=("aggregator/n1-0", "aggregator/n2-0"))
+
+
+def on_nodes(of: Picture) -> Overview:
+    fragments = [row.process for row in of.rows if not row.process.startswith("aggregator")]
+    rows = tuple(FragmentRow(name, f"n{i % 3 + 1}", "ready") for i, name in enumerate(fragments))
+    nodes = tuple(
+        NodeRow(f"n{i}", "steady", (), False, 100, (), {"h:1": ClockOffset(120, 80)}, ())
+        for i in (1, 2, 3)
+    )
+    return Overview((ControllerRow("h:1", "a", 4, ("a",)),), nodes=nodes, fragments=rows)
+
+
+def rendered(lines: list[PageLine], *, terminal: bool = True) -> list[str]:
+    console = Console(width=80, height=24, file=io.StringIO(), force_terminal=terminal, record=True)
+    console.print(rich_page(lines))
+    return console.export_text().rstrip("\n").split("\n")
+
+
+@pytest.mark.parametrize("queries", [10, 40])
+@pytest.mark.parametrize("streams", [4, 40])
+def test_ten_queries_and_three_nodes_fit_a_screen(queries: int, streams: int) -> None:
+    of = many(queries, streams)
+    lines = rendered(page(of, on_nodes(of), NOW, "h:1", verbose=False))
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith(f"all is well at 12:26:40 UTC: {queries} queries exact")
+    assert sum(line.startswith("node n") for line in lines) == 3
+    if queries == 40:
+        assert any("31 more queries, exact, to 12:26:30" in line for line in lines)
+    if streams == 40:
+        assert any("40 without a remark, last readings at most 1.0 s ago" in line for line in lines)
+
+
+def test_the_json_has_everything() -> None:
+    of = many(2)
+    out = json.loads(json.dumps(page_json(of, on_nodes(of), NOW)))
+    assert (out["well"], out["problems"], out["at"]) == (True, [], "2026-11-26T12:26:40.000000Z")
+    assert out["queries"][0] == {
+        "query": "query-00", "state": "exact", "streams": ["s0", "s1", "s2", "s3"],
+        "exact_to": "2026-11-26T12:26:30.000000Z", "tentative_windows": 0, "missing": [],
+        "bound_ms": 2000.0, "p99_ms": 43, "problem": None, "windows_with_losses": 0,
+    }  # fmt: skip
+    assert out["streams"][0] == {
+        "stream": "s0", "runs": True, "last_reading": "2026-11-26T12:26:39.000000Z",
+        "complete_to": "2026-11-26T12:26:39.000000Z", "quarantined": {}, "missing": False,
+        "remarks": [],
+    }  # fmt: skip
+    assert {row["process"] for row in out["processes"]} == {row.process for row in of.rows}
+    assert [row["node"] for row in out["nodes"]] == ["n1", "n2", "n3"]
+
+
+def test_times_are_short() -> None:
+    ages = {
+        100_000: "0.1 s ago", -2 * S: "2.0 s ahead", 40 * S: "40 s ago", 150 * S: "2 min ago",
+        3 * 3_600 * S: "3 h ago", 50 * 3_600 * S: "2 days ago",
+    }  # fmt: skip
+    for us, text in ages.items():
+        assert ago(us) == text
+    assert moment(NOW, NOW + S) == "12:26:40"
+    assert moment(NOW, None) == "2026-11-26 12:26:40"
+    assert moment(0, NOW) == "1970-01-01 00:00:00"
