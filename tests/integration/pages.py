@@ -70,7 +70,8 @@ class Shell:
         self.folder = folder
         kept = {name: os.environ[name] for name in os.environ if not name.startswith("SLACKWATER_")}
         bin_dir = str(Path(sys.executable).parent)
-        self._env = kept | {"PATH": f"{bin_dir}:{os.environ['PATH']}", "PYTHONUNBUFFERED": "1"}
+        own = {"PATH": f"{bin_dir}:{os.environ['PATH']}", "PYTHONUNBUFFERED": "1"}
+        self._env = kept | own | {"TERM": "xterm-256color"}  # CI has a dumb one
 
     def run(self, command: str, within_s: float = WAIT_S_MAX) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

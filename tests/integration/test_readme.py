@@ -208,11 +208,12 @@ def uses(
     with contextlib.ExitStack() as stack:
         # kcat handles Ctrl-C and ends with 0, after which bash would go on without the trap.
         produced = stack.enter_context(shell.started("bash", "-c", f"trap exit INT; {produce}"))
-        results, board, rows, other, snippet, printed, lab = (
+        results, board, dumb, rows, other, snippet, printed, lab = (
             stack.enter_context(shell.started(*command))
             for command in (
                 ["bash", "-c", follow],
                 ["bash", "-c", watch],
+                ["bash", "-c", f"TERM=dumb {watch}"],
                 kcat,
                 consumer,
                 client,
@@ -228,6 +229,7 @@ def uses(
         assert {line.split()[0] for line in snippet.lines} <= KINDS
         for text in ("climate: temperature avg", " exact", "hall"):
             board.wait_for(partial(has_shown, text), WAIT_S_MAX)
+        dumb.wait_for(partial(has_shown, " exact"), WAIT_S_MAX)
         lab.wait_for(lambda lines: any(" m7 " in line for line in lines), WAIT_S_MAX)
         assert produced.process.poll() is None, produced.shown
     drafted = shell.run("slackwater init lab-readings").stdout

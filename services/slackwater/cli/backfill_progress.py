@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from slackwater.cli.common import emit
 from slackwater.cli.tables import short_time
+from slackwater.cli.terminals import repaints
 from slackwater.codec.results import format_time
 from slackwater.runtime.service.clock import SystemClock
 
@@ -82,13 +83,13 @@ class BackfillBar:
 
     def __enter__(self) -> Self:
         """Begin to show it."""
-        if self._console.is_terminal:
+        if repaints(self._console):
             self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Leave the last state on the screen."""
-        if self._console.is_terminal:
+        if repaints(self._console):
             self._progress.stop()
 
     def show(self, seen: Backfilled) -> None:
@@ -96,7 +97,7 @@ class BackfillBar:
         now_s, fraction = self._clock.now_us() / 1e6, seen.fraction(self._readings_all)
         windows = max(seen.windows.values(), default=0)
         counted = f"{sum(seen.readings.values()):,} readings, {windows:,} windows"
-        if self._console.is_terminal:
+        if repaints(self._console):
             total = None if fraction is None else 1.0
             self._progress.update(
                 self._task, total=total, completed=fraction or 0.0, counted=counted

@@ -23,6 +23,7 @@ from slackwater.cli.rehearse.plan import RehearsalPlan
 from slackwater.cli.rehearse.report import RehearsalOutcome
 from slackwater.cli.rehearse.run import Watcher
 from slackwater.cli.screen import Board, PlainLines, render
+from slackwater.cli.terminals import repaints
 from slackwater.model.durations import parse_duration_us
 from slackwater.model.errors import EnvironmentProblem, UsageError
 from slackwater.runtime.local.paths import home
@@ -68,7 +69,7 @@ def run_demo(keep: Path | None) -> bool:
         deployment = folder / "rooms.yaml"
         deployment.write_text(DEPLOYMENT.format(streams="\n".join(_streams())))
         console = Console()
-        watcher = Screen(console) if console.is_terminal else _plain()
+        watcher = Screen(console) if repaints(console) else _plain()
         introduce(emit)
         with watcher if isinstance(watcher, Screen) else _Nothing():
             outcome = rehearse(

@@ -20,6 +20,7 @@ from slackwater.cli.query_status import streams_of
 from slackwater.cli.status import ObservedHeartbeat, Picture, look_at
 from slackwater.cli.summary import PageLine, page, page_json, plain, rich_page
 from slackwater.cli.tables import PrintedQuery, visible
+from slackwater.cli.terminals import repaints
 from slackwater.cli.window_tables import WindowTables
 from slackwater.client.follow import KINDS, Client, From
 from slackwater.codec.results import format_time
@@ -232,7 +233,7 @@ class _Screen:
     def __init__(self, *, watch: bool) -> None:
         self._console = Console()
         self._live = Live(console=self._console, auto_refresh=False, screen=watch)
-        self._in_place = watch and self._console.is_terminal
+        self._in_place = watch and repaints(self._console)
         self._last: Sequence[PageLine] = ()
 
     def __enter__(self) -> _Screen:

@@ -18,6 +18,7 @@ from slackwater.cli.query_status import streams_of
 from slackwater.cli.screen import Board, PlainLines, render
 from slackwater.cli.show import registered, registered_query
 from slackwater.cli.tables import visible
+from slackwater.cli.terminals import repaints
 from slackwater.client.follow import Client, From
 from slackwater.deployment.windows import describe_window
 from slackwater.model.errors import UsageError
@@ -135,8 +136,8 @@ def run_watch(
         )
     console = Console()
     room = max(1, min(KEYS_MAX, (console.width - OTHER_COLUMNS) // KEY_COLUMNS))
-    rows = console.height - ROWS_BESIDES if console.is_terminal else 16
-    keys_max = room if console.is_terminal else KEYS_MAX
+    rows = console.height - ROWS_BESIDES if repaints(console) else 16
+    keys_max = room if repaints(console) else KEYS_MAX
     streams = streams_of(query, registered(cluster, names))
     watched = Watched(query, figure, keys, keys_max, rows, streams)
     start: From = "beginning" if from_ == "beginning" else "end"
@@ -146,7 +147,7 @@ def run_watch(
         if not stream.has_begun:
             warn(f"slackwater: {name} has no results yet; waiting")
         try:
-            if console.is_terminal:
+            if repaints(console):
                 with Live(
                     get_renderable=watched.picture, console=console, refresh_per_second=FRAMES_PER_S
                 ):

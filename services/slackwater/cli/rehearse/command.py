@@ -23,6 +23,7 @@ from slackwater.cli.rehearse.report import RehearsalOutcome
 from slackwater.cli.rehearse.run import Rehearsal, Watcher, verify
 from slackwater.cli.starting import READY
 from slackwater.cli.tables import short_time
+from slackwater.cli.terminals import repaints
 from slackwater.codec.results import format_time
 from slackwater.deployment.parse import load_deployment
 from slackwater.deployment.sharing import share
@@ -259,4 +260,4 @@ class Bar(Progress):
 def progress() -> AbstractContextManager[Progress]:
     """The bar on a terminal, else lines."""
     console = Console()
-    return Bar(console) if console.is_terminal else nullcontext(Progress())
+    return Bar(console) if repaints(console) else nullcontext(Progress())
