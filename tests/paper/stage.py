@@ -41,6 +41,7 @@ from slackwater.protocols.dpc.soutput.answers import (
     TentativeWindow,
     Transaction,
     Undo,
+    rows_of,
 )
 from slackwater.protocols.dpc.soutput.config import Commit, RootConfig
 from slackwater.protocols.dpc.soutput.core import RootCore
@@ -488,6 +489,10 @@ class Root:
 
     commit_ms = 0.0
     """How long a transaction takes; the time passes during a step."""
+    window_ms = 0.0
+    """How long each of its windows takes in addition."""
+    free_at_ms = 0.0
+    """When the last step's transactions were in the log."""
     observe: Callable[[Record], None] = staticmethod(lambda _: None)
     """Called with each record that is read, before the session gets it."""
 
@@ -597,8 +602,11 @@ class Root:
                     self.observe(record)
                     self.session.catch_up(line, at, offset, record)
             effects = self.session.step(round(now_ms * MS))
-            if any(isinstance(effect, Commit) for effect in effects):
-                now_ms += self.commit_ms
+            for effect in effects:
+                if isinstance(effect, Commit):
+                    windows = len(rows_of(effect.transaction))
+                    now_ms += self.commit_ms + windows * self.window_ms
+            self.free_at_ms = now_ms
             self._carry_out(effects, now_ms)
             if not effects and not self.session.busy:
                 break

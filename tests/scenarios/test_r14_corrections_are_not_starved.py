@@ -6,9 +6,11 @@ Neither may they cause a transaction without end.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
+import pytest
 from tests.paper.stage import MS, Orderer, Root, Settings, Source, label
 
 from slackwater.model.records import Kind, OrderedRecord
@@ -43,6 +45,42 @@ def test_a_query_of_short_windows_comes_out_of_stabilization_on_a_slow_machine()
     reported = [one for one in root.emitted if isinstance(one.effect, TentativeWindow)]
     assert max(one.at_ms - one.effect.window_end / MS for one in reported
                if isinstance(one.effect, TentativeWindow)) <= 500  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("commit_ms", "window_ms", "met_by_ms"),
+    [(700, 1, 13_000), (2_000, 1, 22_000), (200, 8, 16_000), (100, 10, 17_000)],
+    ids=["slow broker", "very slow broker", "busy machine", "slow windows"],
+)
+def test_corrections_gain_on_live_answers_however_long_a_transaction_takes(
+    commit_ms: float, window_ms: float, met_by_ms: int
+) -> None:
+    """On a busy machine each transaction is longer than the windows in it.
+
+    If each transaction corrects as many windows as become due while it is written, the lines never
+    meet. With 10 ms for each window of 20 ms both lines need all of the root's time and more.
+    """
+    settings = Settings(bound_ms=4_000, bucket_ms=20, window_ms=20)
+    sources = [Source("s1"), Source("s2")]
+    orderer = Orderer(sources, settings)
+    root = Root([orderer], settings)
+    root.config = replace(root.config, live_windows_max=640)  # as of a query without a window
+    root.commit_ms, root.window_ms = commit_ms, window_ms
+    root.crash()
+    for now in range(20, met_by_ms + 1, 20):
+        for source in sources:
+            source.emit([now - 10], now)
+        if now == 4_000:
+            sources[0].disconnect()
+        if now == 10_000:
+            sources[0].reconnect()
+        orderer.listen()
+        orderer.step(now)
+        root.listen()
+        root.core.update_replica(0, 0, orderer.core.line.state, now * MS)
+        if now >= root.free_at_ms:
+            root.step(now, transactions_max=1)
+    assert root.core.line.state is LineState.STABLE, "corrections starve"
 
 
 def test_nothing_is_answered_while_a_transaction_is_under_way() -> None:

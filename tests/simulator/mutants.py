@@ -56,6 +56,8 @@ _gaps = f"{_scenarios}.test_r15_retention_is_outrun"
 _held = f"{_scenarios}.test_r05_records_held_without_need"
 _joins = f"{_scenarios}.test_r26_stateful_operators"
 _turns = f"{_scenarios}.test_r30_replicas_catch_up_one_at_a_time"
+_starved = f"{_scenarios}.test_r14_corrections_are_not_starved"
+_gain = "test_corrections_gain_on_live_answers_however_long_a_transaction_takes"
 _overload = f"{_scenarios}.test_r38_overload"
 _sharing = f"{_scenarios}.test_r39_queries_that_share_children"
 _truncation = "slackwater.runtime.service.truncation"
@@ -344,7 +346,7 @@ MUTANTS = (
     Mutant(
         "all corrections go into one transaction", "trace-14",
         (Edit(f"{_soutput}.answers:AnswerPlanner._within_bounds",
-              "if corrected == CORRECTIONS_MAX:", "if False:"),
+              "if corrected == self.corrections_max:", "if False:"),
          Edit(f"{_soutput}.decision:Decider._complete_windows",
               "range(windows_max)", "range(10_000)")),
         "tests.simulator.mutants:many_corrections",
@@ -854,21 +856,22 @@ MUTANTS = (
     ),
     Mutant(
         "the size of a transaction ignores its time", "trace-38",
-        (Edit(f"{_soutput}.overload:Overload.fitting",
-              "return max(int(self._tolerance_us / window_us), 1)", "return windows"),),
+        (Edit(f"{_soutput}.overload:Overload._at_pace",
+              "return max(int(room_us / window_us), 1)", "return windows"),),
         f"{_overload}:test_first_answers_are_in_time_again_as_soon_as_the_load_ends", (20,),
     ),
     Mutant(
         "a slow broker holds transactions at one window", "trace-38",
         (Edit(f"{_soutput}.overload:Overload.fitting_finally",
-              "max(self.fitting(windows), min(windows, grown))", "self.fitting(windows)"),),
+              "max(self._at_pace(windows, room_us), min(windows, grown))",
+              "self._at_pace(windows, room_us)"),),
         f"{_scenarios}.test_r24_sparse_history:"
         "test_a_slow_broker_makes_transactions_larger_not_more",
     ),
     Mutant(
         "transactions grow though windows are slow", "trace-38",
-        (Edit(f"{_soutput}.overload:Overload.fitting_finally",
-              "if window_us * grown > room:", "if False:"),),
+        (Edit(f"{_soutput}.overload:Overload._at_costs",
+              "int(room / window_us) if window_us * grown > room else grown", "grown"),),
         "tests.unit.protocols.dpc.test_overload:test_where_windows_are_slow_they_do_not_grow",
     ),
     Mutant(
@@ -877,6 +880,31 @@ MUTANTS = (
               "if self._costs is not None:", "if False:"),),
         "tests.unit.protocols.dpc.test_overload:"
         "test_where_windows_become_slow_transactions_become_small_at_once",
+    ),
+    Mutant(
+        "live answers take as much of a transaction as starving corrections", "trace-14",
+        (Edit(f"{_soutput}.decision:Decider.decide",
+              "windows_max = 1 if over else max(windows_max // 2, 1)", "pass"),),
+        f"{_starved}:{_gain}", (100, 10, 17_000),
+    ),
+    Mutant(
+        "starving corrections come in every other transaction", "trace-14",
+        (Edit(f"{_soutput}.decision:Decider.decide",
+              "len(tentative) + (0 if stable else live_alone) if tentative else 0",
+              "len(tentative) + live_alone if tentative and not stable else 0"),),
+        f"{_starved}:{_gain}", (200, 8, 16_000),
+    ),
+    Mutant(
+        "starving corrections have no more time than others", "trace-14",
+        (Edit(f"{_soutput}.decision:Decider.decide",
+              "self.bound_us // STARVING_ROOM if starves else 0", "0"),),
+        f"{_starved}:{_gain}", (200, 8, 16_000),
+    ),
+    Mutant(
+        "a transaction corrects fewer windows than become due meanwhile", "trace-14",
+        (Edit(f"{_soutput}.core:RootCore.__init__",
+              "max(CORRECTIONS_MAX, config.live_windows_max)", "CORRECTIONS_MAX"),),
+        f"{_starved}:{_gain}", (2_000, 1, 22_000),
     ),
     Mutant(
         "the watermark of a query advances the clock", "trace-20",

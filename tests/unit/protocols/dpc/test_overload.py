@@ -104,7 +104,7 @@ def test_where_the_broker_is_slow_transactions_grow() -> None:
         transaction(of, 1_000 + sizes[-1], *[1] * sizes[-1])
         sizes.append(of.fitting_finally(100))
     assert sizes[-3:] == [100, 100, 100]
-    assert of.fitting(100) < 30
+    assert of.fitting(100) == 100, "live answers have as much"
 
 
 def test_they_stay_large_when_few_windows_are_there_for_a_while() -> None:

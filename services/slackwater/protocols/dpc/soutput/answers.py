@@ -203,15 +203,23 @@ class AnswerPlanner(Generic[C]):
     """Plans transactions from the last committed state.
 
     ``due_at`` gives the normal time of a window's end (rule-15), None while it is unknown.
+    ``corrections_max``: most windows that a transaction corrects (rule-23).
     """
 
-    def __init__(self, snapshot: Answered, grid: Grid, due_at: Callable[[int], int | None]) -> None:
+    def __init__(
+        self,
+        snapshot: Answered,
+        grid: Grid,
+        due_at: Callable[[int], int | None],
+        corrections_max: int = CORRECTIONS_MAX,
+    ) -> None:
         assert grid.window is not None, "a query without a window has no windows to answer"
         for start in (snapshot.stable_from, snapshot.answered_to):
             assert grid.is_start(start), "no window starts there"
         self._state = snapshot
         self._grid = grid
         self._due_at = due_at
+        self.corrections_max = corrections_max
 
     @property
     def state(self) -> Answered:
@@ -270,7 +278,7 @@ class AnswerPlanner(Generic[C]):
             if chosen and rows + ready.rows > STABLE_ROWS_MAX:
                 return chosen, True
             if ready.window_start < state.answered_to:
-                if corrected == CORRECTIONS_MAX:
+                if corrected == self.corrections_max:
                     return chosen, True
                 corrected += 1
             chosen.append(ready)

@@ -25,7 +25,13 @@ from slackwater.primitives.panes import PaneShare
 from slackwater.protocols.common.inputs import Inputs, ProbeEnds
 from slackwater.protocols.common.line import Line, LineName
 from slackwater.protocols.common.states import LineState
-from slackwater.protocols.dpc.soutput.answers import Answered, AnswerPlanner, Transaction, rows_of
+from slackwater.protocols.dpc.soutput.answers import (
+    CORRECTIONS_MAX,
+    Answered,
+    AnswerPlanner,
+    Transaction,
+    rows_of,
+)
 from slackwater.protocols.dpc.soutput.children import (
     check_excess,
     input_log,
@@ -73,7 +79,10 @@ class RootCore:
         self._contents = config.contents(self.keys, config.fields)
         answered = Answered(state.next_seq, state.epoch, state.stable_from, state.answered_to)
         self.answers: AnswerPlanner[PaneShare[Any]] = AnswerPlanner(
-            answered, config.grid, self._due_at
+            answered,
+            config.grid,
+            self._due_at,
+            max(CORRECTIONS_MAX, config.live_windows_max),
         )
         self.line = Line(
             len(config.children),
@@ -103,6 +112,7 @@ class RootCore:
             self._children,
             self.answers,
             self.overload,
+            config.bound_us,
             config.is_history,
         )
         self._logs_of = [[log for log in self._logs if log.child == child] for child in children]

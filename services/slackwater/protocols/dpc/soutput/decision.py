@@ -13,7 +13,7 @@ change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -45,13 +45,15 @@ from slackwater.protocols.dpc.soutput.overload import Overload
 from slackwater.protocols.dpc.soutput.stable_input import StableInput
 from slackwater.protocols.dpc.soutput.upstream import Upstream, suspends
 
-CORRECTIONS_PER_STEP_MAX: Final = 100
 CORRECTED_ROWS_MAX: Final = 20_000
 LIVE_ROWS_MAX: Final = 20_000
 """Rows in a transaction, unless one window has more: each row takes time."""
 LIVE_ALONE_MAX: Final = 10
-"""Most live windows answered in succession while corrections wait. One transaction after them holds
-up to 100 corrections, so corrections catch up however long a transaction takes."""
+"""Most live windows answered in succession while corrections wait. Then these starve, and the next
+transaction begins with them."""
+STARVING_ROOM: Final = 4
+"""Corrections that starve may take a fourth of X. The live answers that wait for them have the
+rest."""
 
 
 @dataclass(slots=True)
@@ -153,7 +155,8 @@ class Decider:
     """Makes decisions from the given state, without changing it.
 
     ``empty_wait_us`` is how long after its normal time an answer without rows may wait for others
-    to form a run. ``is_history``: the event clock follows the data.
+    to form a run. ``bound_us`` is X.
+    ``is_history``: the event clock follows the data.
     """
 
     grid: Grid
@@ -164,6 +167,7 @@ class Decider:
     children: Sequence[Child]
     answers: AnswerPlanner[PaneShare[Any]]
     overload: Overload
+    bound_us: int
     is_history: bool
 
     def decide(
@@ -173,29 +177,34 @@ class Decider:
         line = line.copy()
         over = self._passed_over(line, now, suppress_tentative=suppress_tentative)
         # If windows are shorter than a transaction takes, a live answer is always due: corrections
-        # must come first from time to time, or the lines would never join.
+        # must come first, and in greater numbers, or the lines would never join.
         have_met = _have_met(line) and not over
-        stable_first = have_met or live_alone >= LIVE_ALONE_MAX
-        fits = self.overload.fitting if not have_met else self.overload.fitting_finally
-        stable, held_until = self._complete(line, now, fits) if stable_first else ([], None)
+        starves = not have_met and live_alone >= LIVE_ALONE_MAX
+        room_us = self.bound_us // STARVING_ROOM if starves else 0
+        stable, held_until = (
+            self._complete(line, now, room_us) if have_met or starves else ([], None)
+        )
         if stable:
             over = self._passed_over(line, now, suppress_tentative=suppress_tentative)
-        live = self._due(line, over, now, suppress_tentative=suppress_tentative)
+        windows_max = self.overload.windows_max
+        if starves and stable:
+            windows_max = 1 if over else max(windows_max // 2, 1)
+        live = self._due(line, over, now, windows_max, suppress_tentative=suppress_tentative)
         if live.answers:
             held_until = self._held_until(live.answers, now)
             if held_until is not None:  # the answer is then made from the input up to that time
                 live.answers, live.line, live.chosen = [], line, self._chosen
         tentative = self._in_runs(live.answers) if self.empty_wait_us else live.answers
-        if not (stable or tentative or stable_first):
+        if not (stable or tentative or have_met or starves):
             # Corrections are gathered only when no live answer is due (rule-23).
-            stable, held_until = self._complete(live.line, now, self.overload.fitting_finally)
+            stable, held_until = self._complete(live.line, now)
         return Decision(
             self.answers.plan(stable, tentative),
             live.line,
             live.chosen,
             live.unread,
             frozenset(live.doubted),
-            live_alone + len(tentative) if tentative and not stable else 0,
+            len(tentative) + (0 if stable else live_alone) if tentative else 0,
             earliest(live.wake_at, held_until),
             live.busy and held_until is None,
         )
@@ -203,18 +212,18 @@ class Decider:
     # Stable answers.
 
     def _complete(
-        self, line: Line, now: int, fits: Callable[[int], int]
+        self, line: Line, now: int, room_us: int = 0
     ) -> tuple[list[Ready[PaneShare[Any]]], int | None]:
         """The next stable answers, as many as one transaction holds, and None (rule-23).
 
         ``line`` is moved past them. If they wait to form a run: no answers, and the time until
-        which they wait. ``fits(n)``: how many of n windows fit into a transaction.
+        which they wait. They may take ``room_us``, if that is more than the tolerance.
         """
         stable_to = self._stable_to
         if not line.stable_ready(stable_to):
             return [], None
         line.try_join(now, stable_to, attached=True)
-        windows_max = fits(CORRECTIONS_PER_STEP_MAX)
+        windows_max = self.overload.fitting_finally(self.answers.corrections_max, room_us)
         found = list(self._complete_windows(line.stable_next, stable_to, windows_max))
         held_until = self._held_until(found, now)
         if held_until is not None:
@@ -268,12 +277,14 @@ class Decider:
 
     # Tentative answers.
 
-    def _due(self, line: Line, over: int, now: int, *, suppress_tentative: bool) -> _Live:
-        """The windows due on the live line; the first ``over`` of them are skipped."""
+    def _due(
+        self, line: Line, over: int, now: int, windows_max: int, *, suppress_tentative: bool
+    ) -> _Live:
+        """The windows due on the live line, ``windows_max`` after ``over`` that are skipped."""
         live = _Live(line.copy() if self.empty_wait_us else line, self._chosen)
         line, rows = live.line, 0
         stable_to = self._stable_to
-        for _ in range(self.overload.windows_max + bool(over)):
+        for _ in range(windows_max + bool(over)):
             if rows >= LIVE_ROWS_MAX:
                 break
             if _have_met(line) and not over and line.stable_ready(stable_to):

@@ -16,8 +16,8 @@ the root's speed.
 
 Where the broker itself needs longer than the tolerance, a limit of one window would hold for ever:
 a transaction of one takes too long, and shows nothing of what a window costs. Two transactions of
-unlike size show both: their fixed cost, and that of a window. Stable windows may then take as long
-as the fixed cost. Transactions of one size are followed by a larger one from time to time.
+unlike size show both: their fixed cost, and that of a window. Windows may then take as long as the
+fixed cost. Transactions of one size are followed by a larger one from time to time.
 
 DPC sheds no load: section 2.3.1 promises the bound while processing keeps up with the input.
 Skipping windows only in tentative answers sheds work of the live line and loses no results.
@@ -113,28 +113,38 @@ class Overload:
         return self.fitting(self._windows_max)
 
     def fitting(self, windows: int) -> int:
-        """How many of ``windows`` fit into one transaction at the current speed, at least one."""
-        window_us = min(self._window_us, default=0)
-        if windows * window_us <= self._tolerance_us:
-            return windows
-        return max(int(self._tolerance_us / window_us), 1)
+        """How many of ``windows`` fit into one transaction at the current speed, at least one.
 
-    def fitting_finally(self, windows: int) -> int:
-        """How many of ``windows`` fit, if no answer is due that would wait for them.
-
-        It is more than ``fitting`` where a transaction costs much and a window little.
+        Where a transaction costs much and a window little it may take twice its fixed cost.
         """
+        at_costs = 0 if self._costs is None else self._at_costs(*self._costs, self._tolerance_us)
+        return max(self._at_pace(windows, self._tolerance_us), min(windows, at_costs))
+
+    def fitting_finally(self, windows: int, room_us: int = 0) -> int:
+        """How many of ``windows`` fit, in ``room_us`` or the tolerance, for the stable line.
+
+        Now and then it is more than has been tried.
+        """
+        room_us = max(room_us, self._tolerance_us)
+        grown = self.fitting(windows)
         if self._alike >= TRIES_EVERY:
-            grown = 2 * self._last[0]
-        elif self._costs is None:
-            grown = 0
-        else:
-            fixed_us, window_us = self._costs
-            room = max(self._tolerance_us, fixed_us)
-            grown = 2 * self._largest
-            if window_us * grown > room:
-                grown = int(room / window_us)
-        return max(self.fitting(windows), min(windows, grown))
+            grown = max(grown, 2 * self._last[0])
+        elif self._costs is not None:
+            grown = max(grown, self._at_costs(*self._costs, room_us))
+        return max(self._at_pace(windows, room_us), min(windows, grown))
+
+    def _at_pace(self, windows: int, room_us: int) -> int:
+        """How many fit at the pace of the last two transactions, their fixed costs included."""
+        window_us = min(self._window_us, default=0)
+        if windows * window_us <= room_us:
+            return windows
+        return max(int(room_us / window_us), 1)
+
+    def _at_costs(self, fixed_us: float, window_us: float, room_us: int) -> int:
+        """How many fit beside the fixed cost, or take as long; twice as many as ever at most."""
+        grown = 2 * self._largest
+        room = max(room_us, fixed_us)
+        return int(room / window_us) if window_us * grown > room else grown
 
     # What is overdue.
 
