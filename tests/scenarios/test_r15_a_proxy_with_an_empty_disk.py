@@ -85,6 +85,55 @@ def test_with_its_disk_it_goes_on_where_it_was(tmp_path: Path) -> None:
     assert (start.first_id, start.gap) == (3, ())
 
 
+def with_an_old_hint(world: World) -> tuple[Raw, list[float]]:
+    """Return the records of a proxy that died, and what a reader of all of them has counted.
+
+    Its hint is 5 s old then: three readings are known to it, and eight are in the log.
+    """
+    old = world.sensors("old")
+    world.ingest([1100, 1101, 1102], "old", "old")
+    world.run(old, 1, hints=True)
+    for stimes in ([1103, 1104], [1105], [1106, 1107]):
+        world.ingest(stimes, f"from-{stimes[0]}", "old")
+        world.run(old, 1)
+    old._context.spool.close()
+    raw = world.raw()
+    return raw, read(reader(strict=True), raw)
+
+
+@pytest.mark.parametrize("left", [1, 2, 3])
+def test_an_old_hint_does_not_give_ids_that_have_been_used(tmp_path: Path, left: int) -> None:
+    """The records behind the hint are deleted, except for some: these tell the ids."""
+    world = World(tmp_path, spec=AHEAD)
+    raw, counted = with_an_old_hint(world)
+    assert counted == [1100, 1101, 1102, 1103, 1104, 1105, 1106, 1107]
+    cursor = reader(strict=True)
+    read(cursor, raw)
+    world.broker.delete_records({LOG: len(raw) - left})
+
+    new = world.sensors("old")
+    world.ingest([1200, 1201], "more", "old")
+    world.run(new, 1)
+    behind = [(at, record) for at, record in world.raw() if at >= len(raw)]
+    assert read(cursor, behind) == [1200, 1201], "none is taken for a repeat, none comes twice"
+    assert cursor.gaps == []
+
+
+def test_nothing_is_left_behind_an_old_hint(tmp_path: Path) -> None:
+    """Then nobody knows the ids, and START marks that they begin again."""
+    world = World(tmp_path, spec=AHEAD)
+    raw, _ = with_an_old_hint(world)
+    cursor = reader(strict=True)
+    read(cursor, raw)
+    world.broker.delete_records({LOG: len(raw)})
+
+    new = world.sensors("old")
+    world.ingest([1200, 1201], "more", "old")
+    world.run(new, 1)
+    assert read(cursor, world.raw())[-2:] == [1200, 1201]
+    assert cursor.gaps == []
+
+
 def test_a_proxy_that_starts_again_reads_it_as_readers_do(tmp_path: Path) -> None:
     world = World(tmp_path, spec=AHEAD)
     scan = LogScan()

@@ -231,6 +231,36 @@ def test_the_position_remains_when_retention_has_deleted_start(fed: Remade) -> N
     assert ids[-1] == (20, 24), "no reading is counted twice"
 
 
+def test_an_old_hint_neither_drops_nor_repeats_readings(fed: Remade) -> None:
+    """A proxy returns to a node where it ran weeks ago, with the hint of that time.
+
+    Retention has deleted what was written since, START too, except for the last records.
+    """
+    hint = fed.proxy.logs[0].hint
+    assert hint is not None
+    fed.world.contexts[-1].spool.keep_hints({"room.0": hint})
+    fed.proxy = TopicInput(fed.world.context("elsewhere"), THEIRS)
+    fed.proxy.begin()
+    for first in (910, 920):
+        fed.put(range(first, first + 10))
+        fed.bring()
+        fed.world.run(fed.proxy, 2)
+    log = ("sw.source.room.0", 0)
+    raw = read_to_end(fed.world.broker, log)
+    last = next(r.offset for r in raw if decode_source(r.value).first_id == 20)
+    fed.world.broker.delete_records({log: last})
+
+    fed.proxy = TopicInput(fed.world.context(), THEIRS)
+    fed.proxy.begin()
+    assert fed.proxy._partitions[0].position == 30, "nothing is read again"
+    fed.put(range(930, 935))
+    fed.brought = 30
+    fed.bring()
+    fed.world.run(fed.proxy, 2)
+    ids = [(r.first_id, r.last_id) for r in fed.log() if r.readings]
+    assert ids[-1] == (30, 34), "no reader takes them for those that it has read"
+
+
 def test_a_position_without_an_id_is_that_of_an_earlier_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,6 +133,20 @@ TOPIC_MUTANTS: Final = (
         (another_one.test_messages_of_another_id_are_not_counted_before_the_topic_is_looked_at,),
     ),
     Mutant(
+        "an old hint gives ids that have been used", "trace-15",
+        (Edit("slackwater.protocols.dpc.source.scan:LogScan._go_on_behind_cut",
+              "self.ids = Contiguous(record.first_id)", "self.ids = Contiguous(10)"),),
+        "tests.simulator.topic_mutants:on_another_topic",
+        (another_one.test_an_old_hint_neither_drops_nor_repeats_readings,),
+    ),
+    Mutant(
+        "a hint's position counts for records behind deleted ones", "trace-15",
+        (Edit("slackwater.protocols.dpc.source.scan:LogScan._go_on_behind_cut",
+              "self.positions.pop(self.spool, None)", "pass"),),
+        "tests.simulator.topic_mutants:on_another_topic",
+        (another_one.test_an_old_hint_neither_drops_nor_repeats_readings,),
+    ),
+    Mutant(
         "the loss between two ids is not told", "trace-46",
         (Edit(f"{_partition}:begin_at", "max(UNKNOWN_READINGS, unread)", "0"),),
         "tests.simulator.topic_mutants:on_another_topic",

@@ -103,6 +103,24 @@ class SourceLog:
         self._next_offset = self.inc + 1
         self.core = self._resumed()
         self._largest = self.core.largest
+        self.hint = self._hint_behind_start()
+
+    def _hint_behind_start(self) -> dict[str, Any]:
+        """The hint of a log that has no record behind START yet.
+
+        A hint of an earlier writer names neither the input nor the ids of this one's records, once
+        retention has deleted START.
+        """
+        core = self.core
+        return {
+            "offset": self.inc + 1,
+            "next_id": core.next_id,
+            "inc": self.inc,
+            "promise": core.watermark,
+            "largest": core.largest,
+            "spool": self.identity,
+            "position": self.scan.positions.get(self.identity),
+        }
 
     def _start(self) -> bytes:
         anew = self.scan.ids.next_id == ANY
@@ -136,17 +154,21 @@ class SourceLog:
             if self._transport.beginning_offsets([log])[log] > 0:
                 self.scan.ids = Contiguous(ANY)  # the first record left determines the id
             return None
+        beginning = self._transport.beginning_offsets([log])[log]
+        was_cut = beginning > int(hint["offset"])
         self.scan = LogScan(
-            ids=Contiguous(hint["next_id"]),
+            # If nothing is left behind the hint, no reader is known to have no more ids than it.
+            ids=Contiguous(ANY if was_cut else hint["next_id"]),
+            was_cut=was_cut,
             inc=hint["inc"],
             watermark=hint["promise"],
             largest=hint["largest"],
             spool=hint["spool"],
             # Records were sent in order, so all ids below are accepted.
             accepted={hint["spool"]: [(0, hint["next_id"] - 1)]},
-            positions={hint["spool"]: hint["position"]},
+            positions={} if hint["position"] is None else {hint["spool"]: hint["position"]},
+            started={hint["spool"]: None},
         )
-        beginning = self._transport.beginning_offsets([log])[log]
         return max(beginning, int(hint["offset"]))
 
     def _agrees(self, hint: Hint) -> bool:
@@ -165,7 +187,8 @@ class SourceLog:
             except MalformedRecordError:
                 # The record was damaged later. A spool that may still have it sends it again.
                 return self._given_up is None
-            return bool(record.inc == hint["inc"] and record.last_id + 1 == hint["next_id"])
+            inc = last if record.kind is Kind.START else record.inc
+            return bool(inc == hint["inc"] and record.last_id + 1 == hint["next_id"])
         return False
 
     # Appending.

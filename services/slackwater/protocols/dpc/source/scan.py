@@ -51,11 +51,16 @@ class LogScan:
     pending_gap: bool = False
     """True after a damaged record at the prefix's end: the record after it may begin with a later
     id, and the ids between are a gap (trace-15)."""
+    was_cut: bool = False
+    """True until a record has been read after those that retention has deleted. What is known here
+    is older than they are (trace-15)."""
     affected_until: int = NEVER
     """Upper bound of the event times of lost readings: damaged at the log's end, in no spool."""
 
     def see(self, offset: int, record: SourceRecord) -> None:
         """Process the next record of the log."""
+        if self.was_cut and record.kind is not Kind.VOID:
+            self._go_on_behind_cut(record)
         if record.kind is Kind.START:
             self.inc = max(self.inc, offset)
             self.spool = record.spool
@@ -82,6 +87,20 @@ class LogScan:
         if record.readings:
             self.largest = max(self.largest, record.stime_max)
             self._add_accepted(record.first_id, record.last_id)
+
+    def _go_on_behind_cut(self, record: SourceRecord) -> None:
+        """Take the ids from the first record left; its writer is known if it was so before."""
+        self.was_cut = False
+        self.ids = Contiguous(record.first_id)
+        if record.kind is Kind.START:
+            return
+        if record.inc == self.inc:
+            self.accepted[self.spool] = [(0, record.first_id - 1)]
+        else:
+            self.inc = max(self.inc, record.inc)
+            self.started[self.spool] = None
+            self.positions.pop(self.spool, None)
+            self.spool = ""
 
     def give_up(self, spool: str, next_id: int, watermark: int) -> None:
         """Record that ``spool`` no longer holds ids below ``next_id``: damaged ones are lost.
