@@ -114,8 +114,10 @@ demo: setup ## run a pipeline on Kafka, Faust and Spark while a source is silent
 
 # Import rules and types take what the tests on processes leave of two cores. The unit tests follow them, beside
 # the tests on containers: on a machine that is overloaded a deployment answers late, and its tests wait for it.
+# A failure does not end the others: one run shows all that fail.
+BESIDES := $(MAKE) --no-print-directory --jobs 2 --keep-going BESIDE=1
 test: lint ## run all tests: make check, make integration and make containers
-	@$(MAKE) --no-print-directory --jobs 2 integration containers unit types arch BESIDE=1
+	@$(BESIDES) integration types arch; first=$$?; $(BESIDES) unit containers && exit $$first
 
 check: lint types arch unit ## run lint, types, arch and unit; needs no broker
 
@@ -135,7 +137,6 @@ arch: setup ## check the import rules: one direction, no I/O in protocols
 
 ifdef BESIDE
 types: | arch
-unit: | types integration
 endif
 unit: setup ## run the tests without processes: units, papers, scenarios, simulator, properties
 	@$(if $(BESIDE),nice -n 10) $(BIN)/pytest --ignore tests/integration --ignore tests/e2e $(SIDE_BY_SIDE) $(ARGS) $(LABELLED)
@@ -151,9 +152,6 @@ images: ## build the container images; public images that cannot be pulled are r
 pin-images: ## write the public images' digests to compose/pinned.env; needs a registry
 	@compose/pin-images
 
-ifdef BESIDE
-containers: | integration
-endif
 containers: setup ## run the tests on containers; needs Docker and the images of make images
 	@$(BIN)/pytest tests/e2e tests/integration -m "containers and not drill" $(BESIDE_CONTAINERS) $(ARGS) $(LABELLED)
 

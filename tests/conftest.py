@@ -78,6 +78,8 @@ def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
+    if report.failed:
+        note("fails", item.nodeid)
     if report.failed and report.when == "call" and getattr(item, "obj", None) is not None:
         seed = _seed(item.config)
         how = f"HYPOTHESIS_PROFILE=ci .venv/bin/pytest '{item.nodeid}'"
