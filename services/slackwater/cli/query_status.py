@@ -51,6 +51,11 @@ class QueryRow:
     gaps: int = 0
     """Windows that lack readings that are lost."""
 
+    @property
+    def was_late(self) -> bool:
+        """Whether more than one in a hundred of the last answers came after X."""
+        return self.p99_ms is not None and self.p99_ms * 1000 > self.bound_us
+
     def text(self, event_us: int | None) -> str:
         """Return all but the name; ``event_us``: the event clock, None where it is unknown."""
         known = self.exact_to is not None
@@ -67,7 +72,8 @@ class QueryRow:
             parts = [f"{windows} {verb}{lacks}" if self.tentative_windows else verb, exact]
         parts.append(f"{len(self.streams)} stream{'s' * (len(self.streams) != 1)}")
         if self.p99_ms is not None:
-            parts.append(f"p99 {self.p99_ms} ms of {self.bound_us / 1e6:g} s")
+            over = ": too late" if self.was_late else ""
+            parts.append(f"p99 {self.p99_ms} ms of {self.bound_us / 1e6:g} s{over}")
         return ", ".join(parts)
 
     def to_json(self) -> dict[str, Any]:

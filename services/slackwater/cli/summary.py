@@ -125,6 +125,9 @@ def _verdict(picture: Picture, wrong: Sequence[str], now_us: int) -> PageLine:
         without = f", without {some_of(missing)}" if missing else ""
         text = f"all runs {at}; {len(inexact)} of {n} queries not exact now{without}"
         return PageLine("", text, "attention")
+    if late := [row.name for row in picture.queries if row.was_late]:
+        text = f"all runs {at}; answers of {some_of(late)} were too late, see p99"
+        return PageLine("", text, "attention")
     queries = f"{n} quer{'y' if n == 1 else 'ies'} exact" if n else "no query is registered"
     text = f"all is well {at}: {queries}, {len(picture.rows)} processes ready"
     if any(row.state != "ready" for row in picture.rows):
@@ -135,7 +138,7 @@ def _verdict(picture: Picture, wrong: Sequence[str], now_us: int) -> PageLine:
 
 def _query_lines(picture: Picture, *, verbose: bool) -> Iterator[PageLine]:
     rows = picture.queries
-    well = [row for row in rows if row.state == "exact" and not row.problem]
+    well = [row for row in rows if _query_style(row) == "good"]
     shown = well if verbose or len(well) <= QUERIES_WELL_MAX else well[: QUERIES_WELL_MAX - 1]
     for row in rows:
         if row not in well or row in shown:
@@ -149,7 +152,7 @@ def _query_lines(picture: Picture, *, verbose: bool) -> Iterator[PageLine]:
 def _query_style(row: QueryRow) -> Style:
     if row.problem:
         return "bad"
-    return "good" if row.state == "exact" else "attention"
+    return "good" if row.state == "exact" and not row.was_late else "attention"
 
 
 def _stream_lines(picture: Picture, *, verbose: bool) -> Iterator[PageLine]:

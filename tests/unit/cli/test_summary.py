@@ -85,6 +85,16 @@ def test_a_query_is_shown_by_how_far_it_is_exact_and_how_fast_it_answers() -> No
     ]
 
 
+def test_a_query_whose_answers_came_after_the_bound_is_not_well() -> None:
+    late = replace(
+        root("climate", NOW - 10 * S, NOW - 10 * S),
+        detail={"stable_from": NOW - 10 * S, "answered_to": NOW - 10 * S, "p99_ms": 2_400},
+    )
+    lines = shown(picture([definition("climate", "a")], late, proxy("a", NOW)))
+    assert lines[0] == "all runs at 12:26:40 UTC; answers of climate were too late, see p99"
+    assert lines[1].endswith("p99 2400 ms of 2 s: too late")
+
+
 def test_what_a_tentative_answer_lacks_is_named_at_the_query_and_at_the_stream() -> None:
     of = picture(
         [definition("climate", "a", "lab"), definition("other", "a")],
