@@ -183,6 +183,8 @@ class CsvFile:
         hint = ""
         if _REPLACED in known:
             hint = "; it is not UTF-8: convert it, such as `iconv -f LATIN1 -t UTF-8`"
+        if known.startswith(("{", "[")):
+            hint = "; it is JSON, which is read from topics, HTTP and MQTT: files are CSV"
         raise self._source.error(f"has no column {column!r}; its header has: {known}{hint}")
 
     def verify(self) -> None:

@@ -289,6 +289,13 @@ def test_utf16_is_refused_with_the_command_that_converts(tmp_path: Path, encodin
         CsvFile(SMALL, path)
 
 
+def test_a_file_of_json_is_told_what_files_are(tmp_path: Path) -> None:
+    for text in ('{"k": "a", "ts": 1, "a": 2}\n', '[{"k": "a", "ts": 1, "a": 2}]\n'):
+        path = write(tmp_path / "x.jsonl", text)
+        with pytest.raises(DeploymentError, match=r"x\.jsonl .*; it is JSON, .* files are CSV"):
+            CsvFile(SMALL, path)
+
+
 def test_latin_1_is_reported_where_it_matters(tmp_path: Path) -> None:
     """Two keys would become equal if their letters were replaced."""
     lines = "ts,k,a,b,c\n1,Zürich,1,1\n2,Zärich,1,1\n3,n,1,1,°C\n"

@@ -74,7 +74,7 @@ def _stream(each: MeasuredStream) -> Iterator[str]:
             "read from its beginning; from: end skips what is there",
         )
     elif sample.format != "csv":
-        yield _with("    http: {}", "JSON is posted: docs/howto/send-over-http.md")
+        yield _with("    http: {}", "JSON is posted (files are CSV): docs/howto/send-over-http.md")
     yield _key(draft)
     yield _time(draft)
     yield from _csv(draft)
