@@ -51,10 +51,12 @@ class QueryRow:
     gaps: int = 0
     """Windows that lack readings that are lost."""
 
-    @property
-    def was_late(self) -> bool:
-        """Whether more than one in a hundred of the last answers came after X."""
-        return self.p99_ms is not None and self.p99_ms * 1000 > self.bound_us
+    def was_late(self, event_us: int | None) -> bool:
+        """Whether more than one in a hundred of the last answers came after X.
+
+        Never with ``clock: data``, which has no time of day: all of a history is due at once.
+        """
+        return event_us is not None and (self.p99_ms or 0) * 1000 > self.bound_us
 
     def text(self, event_us: int | None) -> str:
         """Return all but the name; ``event_us``: the event clock, None where it is unknown."""
@@ -72,7 +74,7 @@ class QueryRow:
             parts = [f"{windows} {verb}{lacks}" if self.tentative_windows else verb, exact]
         parts.append(f"{len(self.streams)} stream{'s' * (len(self.streams) != 1)}")
         if self.p99_ms is not None:
-            over = ": too late" if self.was_late else ""
+            over = ": too late" if self.was_late(event_us) else ""
             parts.append(f"p99 {self.p99_ms} ms of {self.bound_us / 1e6:g} s{over}")
         return ", ".join(parts)
 

@@ -125,7 +125,7 @@ def _verdict(picture: Picture, wrong: Sequence[str], now_us: int) -> PageLine:
         without = f", without {some_of(missing)}" if missing else ""
         text = f"all runs {at}; {len(inexact)} of {n} queries not exact now{without}"
         return PageLine("", text, "attention")
-    if late := [row.name for row in picture.queries if row.was_late]:
+    if late := [row.name for row in picture.queries if row.was_late(picture.event_us)]:
         text = f"all runs {at}; answers of {some_of(late)} were too late, see p99"
         return PageLine("", text, "attention")
     queries = f"{n} quer{'y' if n == 1 else 'ies'} exact" if n else "no query is registered"
@@ -137,22 +137,22 @@ def _verdict(picture: Picture, wrong: Sequence[str], now_us: int) -> PageLine:
 
 
 def _query_lines(picture: Picture, *, verbose: bool) -> Iterator[PageLine]:
-    rows = picture.queries
-    well = [row for row in rows if _query_style(row) == "good"]
+    rows, event_us = picture.queries, picture.event_us
+    well = [row for row in rows if _query_style(row, event_us) == "good"]
     shown = well if verbose or len(well) <= QUERIES_WELL_MAX else well[: QUERIES_WELL_MAX - 1]
     for row in rows:
         if row not in well or row in shown:
-            yield PageLine(row.name, row.text(picture.event_us), _query_style(row))
+            yield PageLine(row.name, row.text(picture.event_us), _query_style(row, event_us))
     if rest := well[len(shown) :]:
         oldest = min((row.exact_to for row in rest if row.exact_to is not None), default=None)
         until = "" if oldest is None else f", to {moment(oldest, picture.event_us)} at least"
         yield PageLine("...", f"{len(rest)} more queries, exact{until} (-v lists them)", "good")
 
 
-def _query_style(row: QueryRow) -> Style:
+def _query_style(row: QueryRow, event_us: int | None) -> Style:
     if row.problem:
         return "bad"
-    return "good" if row.state == "exact" and not row.was_late else "attention"
+    return "good" if row.state == "exact" and not row.was_late(event_us) else "attention"
 
 
 def _stream_lines(picture: Picture, *, verbose: bool) -> Iterator[PageLine]:

@@ -93,6 +93,8 @@ def test_a_query_whose_answers_came_after_the_bound_is_not_well() -> None:
     lines = shown(picture([definition("climate", "a")], late, proxy("a", NOW)))
     assert lines[0] == "all runs at 12:26:40 UTC; answers of climate were too late, see p99"
     assert lines[1].endswith("p99 2400 ms of 2 s: too late")
+    history = replace(picture([definition("climate", "a")], late, proxy("a", NOW)), event_us=None)
+    assert shown(history)[0].startswith("all is well"), "all of it is due at once"
 
 
 def test_what_a_tentative_answer_lacks_is_named_at_the_query_and_at_the_stream() -> None:
