@@ -117,7 +117,7 @@ demo: setup ## run a pipeline on Kafka, Faust and Spark while a source is silent
 # A failure does not end the others: one run shows all that fail.
 BESIDES := $(MAKE) --no-print-directory --jobs 2 --keep-going BESIDE=1
 test: lint ## run all tests: make check, make integration and make containers
-	@$(BESIDES) integration types arch; first=$$?; $(BESIDES) unit containers && exit $$first
+	@first=0; $(BESIDES) integration types arch || first=$$?; $(BESIDES) unit containers; exit $$first
 
 check: lint types arch unit ## run lint, types, arch and unit; needs no broker
 
