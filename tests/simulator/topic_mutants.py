@@ -134,8 +134,8 @@ TOPIC_MUTANTS: Final = (
     ),
     Mutant(
         "an old hint gives ids that have been used", "trace-15",
-        (Edit("slackwater.protocols.dpc.source.scan:LogScan._go_on_behind_cut",
-              "self.ids = Contiguous(record.first_id)", "self.ids = Contiguous(10)"),),
+        (Edit("slackwater.proxy.sourcelog:SourceLog._read_from",
+              'Contiguous(ANY if was_cut else hint["next_id"])', 'Contiguous(hint["next_id"])'),),
         "tests.simulator.topic_mutants:on_another_topic",
         (another_one.test_an_old_hint_neither_drops_nor_repeats_readings,),
     ),

@@ -142,10 +142,10 @@ def _query_lines(picture: Picture, *, verbose: bool) -> Iterator[PageLine]:
     shown = well if verbose or len(well) <= QUERIES_WELL_MAX else well[: QUERIES_WELL_MAX - 1]
     for row in rows:
         if row not in well or row in shown:
-            yield PageLine(row.name, row.text(picture.event_us), _query_style(row, event_us))
+            yield PageLine(row.name, row.text(event_us), _query_style(row, event_us))
     if rest := well[len(shown) :]:
         oldest = min((row.exact_to for row in rest if row.exact_to is not None), default=None)
-        until = "" if oldest is None else f", to {moment(oldest, picture.event_us)} at least"
+        until = "" if oldest is None else f", to {moment(oldest, event_us)} at least"
         yield PageLine("...", f"{len(rest)} more queries, exact{until} (-v lists them)", "good")
 
 

@@ -103,23 +103,28 @@ class SourceLog:
         self._next_offset = self.inc + 1
         self.core = self._resumed()
         self._largest = self.core.largest
-        self.hint = self._hint_behind_start()
+        # Once retention has deleted START, a hint of an earlier writer names neither the input nor
+        # the ids of this one's records.
+        self.hint = self._hint_behind(
+            self.inc,
+            self.core.next_id,
+            self.core.watermark,
+            self.core.largest,
+            self.scan.positions.get(self.identity),
+        )
 
-    def _hint_behind_start(self) -> dict[str, Any]:
-        """The hint of a log that has no record behind START yet.
-
-        A hint of an earlier writer names neither the input nor the ids of this one's records, once
-        retention has deleted START.
-        """
-        core = self.core
+    def _hint_behind(
+        self, offset: int, next_id: int, watermark: int, largest: int, position: int | None
+    ) -> dict[str, Any]:
+        """The hint after this incarnation's record at ``offset``."""
         return {
-            "offset": self.inc + 1,
-            "next_id": core.next_id,
+            "offset": offset + 1,
+            "next_id": next_id,
             "inc": self.inc,
-            "promise": core.watermark,
-            "largest": core.largest,
+            "promise": watermark,
+            "largest": largest,
             "spool": self.identity,
-            "position": self.scan.positions.get(self.identity),
+            "position": position,
         }
 
     def _start(self) -> bytes:
@@ -226,15 +231,13 @@ class SourceLog:
 
     def _confirm(self, delivery: _Delivery) -> None:
         record = delivery.record
-        self.hint = {
-            "offset": delivery.offset + 1,
-            "next_id": record.last_id + 1,
-            "inc": record.inc,
-            "promise": record.boundary,
-            "largest": delivery.largest,
-            "spool": self.identity,
-            "position": record.input_position,
-        }
+        self.hint = self._hint_behind(
+            delivery.offset,
+            record.last_id + 1,
+            record.boundary,
+            delivery.largest,
+            record.input_position,
+        )
         if delivery.also is not None:
             delivery.also(record)
 

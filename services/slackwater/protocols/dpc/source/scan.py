@@ -89,9 +89,8 @@ class LogScan:
             self._add_accepted(record.first_id, record.last_id)
 
     def _go_on_behind_cut(self, record: SourceRecord) -> None:
-        """Take the ids from the first record left; its writer is known if it was so before."""
+        """Take the first record left, whose writer is known if it is the one known so far."""
         self.was_cut = False
-        self.ids = Contiguous(record.first_id)
         if record.kind is Kind.START:
             return
         if record.inc == self.inc:

@@ -52,7 +52,7 @@ LIVE_ALONE_MAX: Final = 10
 """Most live windows answered in succession while corrections wait. Then these starve, and the next
 transaction begins with them."""
 STARVING_ROOM: Final = 4
-"""Corrections that starve may take a fourth of X. The live answers that wait for them have the
+"""Corrections that starve may take a quarter of X. The live answers that wait for them have the
 rest."""
 
 
@@ -155,8 +155,7 @@ class Decider:
     """Makes decisions from the given state, without changing it.
 
     ``empty_wait_us`` is how long after its normal time an answer without rows may wait for others
-    to form a run. ``bound_us`` is X.
-    ``is_history``: the event clock follows the data.
+    to form a run. ``bound_us`` is X. ``is_history``: the event clock follows the data.
     """
 
     grid: Grid
@@ -180,10 +179,9 @@ class Decider:
         # must come first, and in greater numbers, or the lines would never join.
         have_met = _have_met(line) and not over
         starves = not have_met and live_alone >= LIVE_ALONE_MAX
+        stable_first = have_met or starves
         room_us = self.bound_us // STARVING_ROOM if starves else 0
-        stable, held_until = (
-            self._complete(line, now, room_us) if have_met or starves else ([], None)
-        )
+        stable, held_until = self._complete(line, now, room_us) if stable_first else ([], None)
         if stable:
             over = self._passed_over(line, now, suppress_tentative=suppress_tentative)
         windows_max = self.overload.windows_max
@@ -195,7 +193,7 @@ class Decider:
             if held_until is not None:  # the answer is then made from the input up to that time
                 live.answers, live.line, live.chosen = [], line, self._chosen
         tentative = self._in_runs(live.answers) if self.empty_wait_us else live.answers
-        if not (stable or tentative or have_met or starves):
+        if not (stable or tentative or stable_first):
             # Corrections are gathered only when no live answer is due (rule-23).
             stable, held_until = self._complete(live.line, now)
         return Decision(

@@ -117,8 +117,8 @@ class Overload:
 
         Where a transaction costs much and a window little it may take twice its fixed cost.
         """
-        at_costs = 0 if self._costs is None else self._at_costs(*self._costs, self._tolerance_us)
-        return max(self._at_pace(windows, self._tolerance_us), min(windows, at_costs))
+        room_us = self._tolerance_us
+        return max(self._at_pace(windows, room_us), min(windows, self._at_costs(room_us)))
 
     def fitting_finally(self, windows: int, room_us: int = 0) -> int:
         """How many of ``windows`` fit, in ``room_us`` or the tolerance, for the stable line.
@@ -126,11 +126,8 @@ class Overload:
         Now and then it is more than has been tried.
         """
         room_us = max(room_us, self._tolerance_us)
-        grown = self.fitting(windows)
-        if self._alike >= TRIES_EVERY:
-            grown = max(grown, 2 * self._last[0])
-        elif self._costs is not None:
-            grown = max(grown, self._at_costs(*self._costs, room_us))
+        trial = 2 * self._last[0] if self._alike >= TRIES_EVERY else 0
+        grown = max(self._at_costs(room_us), trial)
         return max(self._at_pace(windows, room_us), min(windows, grown))
 
     def _at_pace(self, windows: int, room_us: int) -> int:
@@ -140,8 +137,14 @@ class Overload:
             return windows
         return max(int(room_us / window_us), 1)
 
-    def _at_costs(self, fixed_us: float, window_us: float, room_us: int) -> int:
-        """How many fit beside the fixed cost, or take as long; twice as many as ever at most."""
+    def _at_costs(self, room_us: int) -> int:
+        """How many take ``room_us``, or as long as the fixed cost; 0 if the costs are unknown.
+
+        At most twice as many as the largest transaction had.
+        """
+        if self._costs is None:
+            return 0
+        fixed_us, window_us = self._costs
         grown = 2 * self._largest
         room = max(room_us, fixed_us)
         return int(room / window_us) if window_us * grown > room else grown
