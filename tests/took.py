@@ -22,6 +22,7 @@ def note(what: str, test: str) -> None:
     """Record that a test begins, fails or ends, if the variable names a folder."""
     folder = os.environ.get(VARIABLE)
     if folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
         with (Path(folder) / str(os.getpid())).open("a", encoding="utf-8") as file:
             file.write(f"{time.time():.1f} {what} {test}\n")
 

@@ -13,16 +13,19 @@ HERE = Path(__file__).parent
 
 
 LONGEST_FIRST = (
-    "test_drills.py",
     "test_readme.py",
-    "test_tutorial.py",
-    "test_rehearse_files.py",
-    "test_rehearse.py",
+    "test_query_changes.py",
+    "test_topic_changes.py",
+    "test_nodes.py",
+    "test_stack.py",
+    "test_drills.py",
+    "test_mqtt.py",
     "test_rehearse_forms.py",
-    "test_demo.py",
-    "test_silent_source.py",
-    "test_aggregator.py",
+    "test_rehearse.py",
+    "test_history.py",
     "test_secured.py",
+    "test_demo.py",
+    "test_aggregator.py",
     "test_hostile.py",
 )
 """All other tests are shorter, and follow those marked ``slow``."""

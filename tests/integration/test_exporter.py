@@ -82,18 +82,18 @@ def test_queries_that_are_applied_changed_and_deleted_are_followed(
 
     try:
         up.wait_accepts()
-        eventually(lambda: counts("first"), "windows of the file's query are counted", 120)
+        eventually(lambda: counts("first"), "windows of the file's query are counted")
 
         later = tmp_path / "later.yaml"
         later.write_text(STREAMS + EACH + HALVED)
         up.command("query", "apply", str(later))
-        eventually(lambda: counts("second"), "windows of the applied query are counted", 60)
+        eventually(lambda: counts("second"), "windows of the applied query are counted")
         assert 'slackwater_process_ready{process="root/second.0"}' in exporter.page()
 
         later.write_text(STREAMS + EACH.replace("bound: 2s", "bound: 3s") + HALVED)
         up.command("query", "apply", str(later))
         bound = 'slackwater_bound_seconds{query="first"}'
-        eventually(lambda: exporter.value(bound) == 3.0, "the new generation's bound is shown", 60)
+        eventually(lambda: exporter.value(bound) == 3.0, "the new generation's bound is shown")
 
         up.command("query", "delete", "second")
         eventually(
@@ -101,7 +101,7 @@ def test_queries_that_are_applied_changed_and_deleted_are_followed(
             "nothing of the deleted query is shown",
             60,
         )
-        eventually(lambda: not exporter.not_ready(), "no fragment of a replaced one is missed", 60)
+        eventually(lambda: not exporter.not_ready(), "no fragment of a replaced one is missed")
         assert counts("first")
     finally:
         exporter.stop()

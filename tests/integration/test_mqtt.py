@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -145,8 +146,8 @@ def numbered(first: int, count: int) -> list[bytes]:
 def test_killed_at_any_moment_nothing_is_lost_and_a_counter_prevents_doubles(
     stage: Stage, mosquitto: Mosquitto
 ) -> None:
-    """The proxy is killed eight times while devices publish; Mosquitto is restarted twice."""
-    rounds, each = 8, 400
+    """The proxy is killed four times while devices publish; Mosquitto is restarted twice."""
+    rounds, each = 4, 400
     chance = random.Random(18)
     streams = ("counted", "uncounted")
 
@@ -170,7 +171,7 @@ def test_killed_at_any_moment_nothing_is_lost_and_a_counter_prevents_doubles(
         kill(process)
         for publisher in publishers:
             publisher.join()
-        if at % 4 == 3:
+        if at % 2 == 1:
             mosquitto.stop()
             mosquitto.start()
         process = serve()
@@ -215,9 +216,12 @@ def test_real_readings_make_the_same_source_log_as_their_file(
     of_file = replace(
         spec, mqtt=None, key=KeySpec(column="node"), time=TimeSpec(("ts",), unit="ms")
     )
-    wanted = [(r.stime, r.key, r.values[0]) for r in read_stream(of_file, ROOM).accepted]
     with gzip.open(ROOM, "rt", newline="") as file:
-        rows = list(csv.DictReader(file))
+        lines = list(islice(file, 5_001))
+    part = stage.folder / "part.csv"
+    part.write_text("".join(lines), newline="")
+    wanted = [(r.stime, r.key, r.values[0]) for r in read_stream(of_file, part).accepted]
+    rows = list(csv.DictReader(lines))
     stage.proxy("climate")
     eventually(lambda: stage.detail("climate", "connected") == 1)
     mosquitto.publish("climate/1", [json.dumps(row).encode() for row in rows])

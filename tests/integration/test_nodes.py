@@ -147,7 +147,7 @@ async def test_the_fragments_of_a_killed_node_run_on_the_other_one(
             # Changed: the new generation takes its place, and no reading is lost or doubled.
             file.write_text(file.read_text().replace("x > 0", "x > -1"))
             await nodes.command("query", "apply", str(file))
-            await eventually_async(is_changed, "generation 1 has replaced generation 0", 60)
+            await eventually_async(is_changed, "generation 1 has replaced generation 0")
             await answers_more()
             printed = await nodes.command("query", "pause", "rows", "--bootstrap", broker)
             assert "its inputs are kept for 7d: readings that are deleted before" in printed
@@ -164,6 +164,7 @@ async def test_the_fragments_of_a_killed_node_run_on_the_other_one(
         check_each_once(nodes, "rows")
 
 
+@pytest.mark.drill
 async def test_a_query_that_another_one_reads_is_changed_on_nodes(
     tmp_path: Path, broker: str
 ) -> None:
@@ -196,7 +197,7 @@ async def test_a_query_that_another_one_reads_is_changed_on_nodes(
             reported = await nodes.command("query", "apply", str(file))
             assert "query rows is changed" in reported
             assert "query read runs already" in reported
-            await eventually_async(is_changed, "generation 1 has replaced generation 0", 60)
+            await eventually_async(is_changed, "generation 1 has replaced generation 0")
             await answers_more()
             victim = placed["orderer/read.0.a"]
             other = "n2" if victim == "n1" else "n1"
@@ -216,6 +217,7 @@ async def test_a_query_that_another_one_reads_is_changed_on_nodes(
             check_each_once(nodes, query)
 
 
+@pytest.mark.drill
 async def test_each_half_of_a_split_network_answers_on(tmp_path: Path, broker: str) -> None:
     """Controllers and nodes are split in two halves for 10 s, and both reach Kafka (trace-41).
 
@@ -236,10 +238,10 @@ async def test_each_half_of_a_split_network_answers_on(tmp_path: Path, broker: s
             await answers_on(nodes, "rows")
             cluster.split("a", "n1")
             for half in (("a",), ("b", "c")):
-                await eventually_async(partial(_is_alone, cluster, half), f"{half} is alone", 60)
+                await eventually_async(partial(_is_alone, cluster, half), f"{half} is alone")
             for fragment in ("orderer/rows.0.a", "orderer/rows.0.b", "root/rows.0"):
-                await eventually_async(partial(_stays_down, tmp_path, fragment), fragment, 60)
-            await eventually_async(partial(_is_settled, cluster), "one copy of each is ready", 60)
+                await eventually_async(partial(_stays_down, tmp_path, fragment), fragment)
+            await eventually_async(partial(_is_settled, cluster), "one copy of each is ready")
             await answers_on(nodes, "rows")
             cluster.heal()
             await cluster.agreed("a", "b", "c")

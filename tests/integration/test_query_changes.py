@@ -96,7 +96,7 @@ class Up:
     def wait_accepts(self) -> None:
         """Wait until its controller accepts commands."""
         address = self._folder / "data" / "controller" / "address"
-        eventually(address.exists, "its controller accepts commands", 60)
+        eventually(address.exists, "its controller accepts commands")
 
     def stop(self) -> None:
         self._process.send_signal(signal.SIGTERM)
@@ -209,7 +209,8 @@ def test_queries_change_while_the_others_run(tmp_path: Path) -> None:
         assert found.keys() == {"chain"}
         retired = found["chain"]
         assert retired == {"sw.ordered.chain.0", "sw.deltas.chain.0"}
-        assert delete_topics(bootstrap, retired) == sorted(retired)
+        # The stack deletes them itself a minute after its start, which may have been before this.
+        assert {*delete_topics(bootstrap, retired)} <= retired
         eventually(lambda: not partition_counts(bootstrap, retired), "they are gone")
         assert delete_topics(bootstrap, retired) == []
     finally:
@@ -227,6 +228,7 @@ ONLY = (
 OTHER = ONLY.replace("sum, count", "sum, max")
 
 
+@pytest.mark.drill
 def test_a_query_is_changed_when_one_of_its_sources_is_gone(tmp_path: Path, broker: str) -> None:
     """The windows that lack the source become exact with the definition that does not read it."""
     make_topics(broker, [ATTIC])
@@ -238,13 +240,13 @@ def test_a_query_is_changed_when_one_of_its_sources_is_gone(tmp_path: Path, brok
         return sum(of == generation for of in generations(transport, "first").values())
 
     try:
-        eventually(lambda: count(0) >= 3, "three windows of generation 0", 60)
+        eventually(lambda: count(0) >= 3, "three windows of generation 0")
         attic.stop()
         up.wait_accepts()
         changed = tmp_path / "changed.yaml"
         changed.write_text(WITH_ATTIC + ONLY)
         assert "generation 1 is accepted" in up.command("query", "apply", str(changed), "--wait")
-        eventually(lambda: count(1) >= 3, "three windows of generation 1", 60)
+        eventually(lambda: count(1) >= 3, "three windows of generation 1")
         assert "query first runs already" in up.command("query", "apply", str(changed))
         # A query that waits for a topic, which nobody but the user creates, harms no other one.
         waiting = tmp_path / "waiting.yaml"
@@ -262,11 +264,11 @@ def test_a_query_is_changed_when_one_of_its_sources_is_gone(tmp_path: Path, brok
         assert "generation 2 is accepted" in up.command("query", "apply", str(other))
         up.command("query", "delete", "first.g2")
         before = count(1)
-        eventually(lambda: count(1) >= before + 3, "generation 1 goes on", 60)
+        eventually(lambda: count(1) >= before + 3, "generation 1 goes on")
         up.stop()
         up = Up(tmp_path, broker, WITH_ATTIC + BOTH)  # the file has the definition of before
         before = count(1)
-        eventually(lambda: count(1) >= before + 3, "it is generation 1 that is started", 60)
+        eventually(lambda: count(1) >= before + 3, "it is generation 1 that is started")
         assert "generation 1" in up.command("query", "list")
     finally:
         lab.stop()
@@ -313,7 +315,7 @@ def test_a_query_that_another_one_reads_is_changed_and_the_reader_goes_on(
 
         before = found()
         what = f"{count} more windows of generation {generation} of {query}"
-        eventually(lambda: found() >= before + count, what, 90)
+        eventually(lambda: found() >= before + count, what)
 
     try:
         wait_windows("chain", 0)

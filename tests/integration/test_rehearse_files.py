@@ -70,6 +70,7 @@ def test_decimal_commas_and_missing_values_of_a_year_of_air(tmp_path: Path) -> N
     assert all(set(row["fields"]) == {"co", "fahrenheit"} for row in rows)
 
 
+@pytest.mark.drill
 def test_a_file_that_steps_back_and_a_proxy_that_dies(tmp_path: Path) -> None:
     """The same file twice: late with a disorder of a minute, in time with an hour."""
     path = DATA / "nab" / "machine_temperature_system_failure.csv.gz"

@@ -41,6 +41,7 @@ queries:
 )
 
 
+@pytest.mark.drill
 def test_whatever_part_dies_each_query_is_exact(tmp_path: Path) -> None:
     """While the root of one is down, the others are answered, and it loses no input."""
     ran = rehearse(

@@ -150,6 +150,7 @@ class Fed:
     client: Client = field(default_factory=Client)
     brought: int = 0
     partitions: int = 1
+    topic: TopicSpec = THEIRS
 
     def __post_init__(self) -> None:
         self.world.broker.create_topic(THEIRS.name, self.partitions)
@@ -157,7 +158,7 @@ class Fed:
         self.world.topics.states[THEIRS.name] = TopicState("first", self.partitions)
         replace_broker(self.monkeypatch, self.world.broker, lambda: self.client, AtOnce)
         self.client.ends = self.ends
-        self.proxy = topic_input.TopicInput(self.world.context(), THEIRS)
+        self.proxy = topic_input.TopicInput(self.world.context(), self.topic)
 
     def ends(self) -> Mapping[int, int]:
         """Return the topic's end offsets."""
@@ -165,11 +166,12 @@ class Fed:
         found = self.world.broker.end_offsets(logs)
         return {number: end for (_, number), end in found.items()}
 
-    def put(self, times: Iterable[int]) -> None:
+    def put(self, times: Iterable[int], partition: int = 0) -> None:
         """Write to the topic; the consumer does not return it yet."""
         writer = self.world.broker.writer(self.world.failures.append)
         for at in times:
-            writer.append(THEIRS.name, 0, b'{"node": "n", "ts": %d, "t": 1}' % at)
+            message = b'{"node": "n", "ts": %d, "t": 1}' % at
+            writer.append(THEIRS.name, partition, message)
 
     def bring(self) -> None:
         """Let the consumer return the messages in the topic."""
@@ -179,8 +181,8 @@ class Fed:
             self.client.waiting = [Fetched(0, offsets, [r.value for r in new])]
         self.brought = len(raw)
 
-    def log(self) -> Sequence[SourceRecord]:
-        raw = read_to_end(self.world.broker, ("sw.source.room.0", 0))
+    def log(self, partition: int = 0) -> Sequence[SourceRecord]:
+        raw = read_to_end(self.world.broker, (f"sw.source.room.{partition}", 0))
         return [decode_source(record.value) for record in raw]
 
     def readings(self) -> int:

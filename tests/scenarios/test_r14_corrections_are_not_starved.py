@@ -48,12 +48,17 @@ def test_a_query_of_short_windows_comes_out_of_stabilization_on_a_slow_machine()
 
 
 @pytest.mark.parametrize(
-    ("commit_ms", "window_ms", "met_by_ms"),
-    [(700, 1, 13_000), (2_000, 1, 22_000), (200, 8, 16_000), (100, 10, 17_000)],
-    ids=["slow broker", "very slow broker", "busy machine", "slow windows"],
+    ("commit_ms", "window_ms", "met_by_ms", "reading_every_ms"),
+    [
+        pytest.param(700, 1, 13_000, 20, id="slow broker"),
+        pytest.param(2_000, 1, 22_000, 20, id="very slow broker"),
+        pytest.param(200, 8, 16_000, 20, id="busy machine"),
+        pytest.param(100, 10, 17_000, 20, id="slow windows"),
+        pytest.param(1_000, 1, 17_000, 100, id="slow broker, most windows empty"),
+    ],
 )
 def test_corrections_gain_on_live_answers_however_long_a_transaction_takes(
-    commit_ms: float, window_ms: float, met_by_ms: int
+    commit_ms: float, window_ms: float, met_by_ms: int, reading_every_ms: int
 ) -> None:
     """On a busy machine each transaction is longer than the windows in it.
 
@@ -69,7 +74,7 @@ def test_corrections_gain_on_live_answers_however_long_a_transaction_takes(
     root.crash()
     for now in range(20, met_by_ms + 1, 20):
         for source in sources:
-            source.emit([now - 10], now)
+            source.emit([now - 10] if now % reading_every_ms == 0 else [], now)
         if now == 4_000:
             sources[0].disconnect()
         if now == 10_000:

@@ -187,6 +187,8 @@ def test_a_gap_is_told_also_if_the_process_ends_before_it_is_sent(fed: Remade) -
     fed.world.spec = replace(DECLARED, expect_every_us=5 * S)
     fed.proxy = TopicInput(fed.world.context(), THEIRS)
     fed.proxy.begin()  # START names the new id; nothing follows it
+    hints = {log.name: log.hint for log in fed.proxy.logs if log.hint is not None}
+    fed.world.contexts[-1].spool.keep_hints(hints)
     fed.proxy = TopicInput(fed.world.context(), THEIRS)
     fed.proxy.begin()
     fed.put([920])

@@ -10,18 +10,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.paper.stage import MS, Orderer, Settings, Source, SourceLog
 from tests.proxy_world import SPEC, S, World
 from tests.scenarios.test_r10_boundaries_promise_only_what_was_read import THEIRS, Fed
 
 from slackwater.codec import encode_ordered
-from slackwater.model.records import Kind, OrderedRecord
+from slackwater.model.deployment import TopicFrom
+from slackwater.model.records import Gap, Kind, OrderedRecord
 from slackwater.protocols.common.line import LineName
 from slackwater.protocols.dpc.sunion.recovery import with_added_logs
+from slackwater.proxy.topic.client import Fetched
 from slackwater.proxy.topic.input import TopicInput
 from slackwater.proxy.topic.watched import TopicChangedError
 from slackwater.runtime.logs.described import TopicState
+from slackwater.runtime.logs.transport import read_to_end
 from slackwater.runtime.service.registry import Registry
 from slackwater.sessions.effects import Effect, Rebuild
 
@@ -217,7 +221,7 @@ class Growing(Fed):
         self.partitions = partitions
 
     def serve_anew(self) -> None:
-        self.proxy = TopicInput(self.world.context(), THEIRS)
+        self.proxy = TopicInput(self.world.context(), self.topic)
         self.proxy.begin()
 
 
@@ -269,3 +273,37 @@ def test_the_number_never_decreases(fed: Growing) -> None:
     fed.serve_anew()
     assert Registry(fed.world.broker).partitions("room") == 3
     assert len(fed.proxy.logs) == 3
+
+
+@pytest.mark.parametrize("reads_from", ["beginning", "end"])
+def test_what_retention_deletes_of_a_new_partition_before_it_is_seen_is_a_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads_from: TopicFrom
+) -> None:
+    """Also if the first proxy that sees it dies after START, and if the stream reads `from: end`.
+
+    The topic's first partition had lost messages before the stream began: they are nobody's.
+    """
+    theirs = replace(THEIRS, from_=reads_from)
+    world = World(tmp_path, spec=replace(DECLARED, topic=theirs))
+    fed = Growing(world, monkeypatch, topic=theirs)
+    fed.put(range(880, 900))
+    world.broker.delete_records({(THEIRS.name, 0): 20})
+    fed.brought = 0
+    fed.proxy.begin()
+    fed.put(range(900, 910))
+    fed.bring()
+    world.run(fed.proxy, 2)
+    fed.grow(2)
+    fed.put(range(910, 915), partition=1)
+    world.broker.delete_records({(THEIRS.name, 1): 3})
+    for _ in range(2):
+        fed.serve_anew()
+        at = fed.proxy.logs[1].core.position
+        assert at == 3, "the last two are read"
+    left = list(read_to_end(world.broker, (THEIRS.name, 1)))
+    offsets = np.array([raw.offset for raw in left], np.int64)
+    fed.client.waiting = [Fetched(1, offsets, [raw.value for raw in left])]
+    world.run(fed.proxy, 2)
+    assert sum(record.readings for record in fed.log(1)) == 2
+    assert [gap for record in fed.log() for gap in record.gap] == []
+    assert [gap for record in fed.log(1) for gap in record.gap] == [Gap("room.1", 3)]

@@ -876,35 +876,48 @@ MUTANTS = (
     ),
     Mutant(
         "costs of a transaction are not checked", "trace-38",
-        (Edit(f"{_soutput}.overload:Overload._compare",
-              "if self._costs is not None:", "if False:"),),
+        (Edit(f"{_soutput}.costs:TransactionCosts.note",
+              "if self._exceeded == EXCEEDED_MAX:", "if False:"),),
         "tests.unit.protocols.dpc.test_overload:"
         "test_where_windows_become_slow_transactions_become_small_at_once",
+    ),
+    Mutant(
+        "the cost of a window is that of the last two transactions", "trace-38",
+        (Edit(f"{_soutput}.costs:TransactionCosts.__init__",
+              "deque(maxlen=SEEN_MAX)", "deque(maxlen=2)"),),
+        "tests.unit.protocols.dpc.test_overload:"
+        "test_on_a_busy_machine_transactions_grow_too", (3,),
+    ),
+    Mutant(
+        "runs do not count where the size of a transaction is limited", "trace-38",
+        (Edit(f"{_soutput}.core:RootCore._begin", "units_of(transaction)",
+              "len(rows_of(transaction))"),),
+        f"{_starved}:{_gain}", (1_000, 1, 17_000, 100),
     ),
     Mutant(
         "live answers take as much of a transaction as starving corrections", "trace-14",
         (Edit(f"{_soutput}.decision:Decider.decide",
               "windows_max = 1 if over else max(windows_max // 2, 1)", "pass"),),
-        f"{_starved}:{_gain}", (100, 10, 17_000),
+        f"{_starved}:{_gain}", (100, 10, 17_000, 20),
     ),
     Mutant(
         "starving corrections come in every other transaction", "trace-14",
         (Edit(f"{_soutput}.decision:Decider.decide",
               "len(tentative) + (0 if stable else live_alone) if tentative else 0",
               "len(tentative) + live_alone if tentative and not stable else 0"),),
-        f"{_starved}:{_gain}", (200, 8, 16_000),
+        f"{_starved}:{_gain}", (200, 8, 16_000, 20),
     ),
     Mutant(
         "starving corrections have no more time than others", "trace-14",
         (Edit(f"{_soutput}.decision:Decider.decide",
               "self.bound_us // STARVING_ROOM if starves else 0", "0"),),
-        f"{_starved}:{_gain}", (200, 8, 16_000),
+        f"{_starved}:{_gain}", (200, 8, 16_000, 20),
     ),
     Mutant(
         "a transaction corrects fewer windows than become due meanwhile", "trace-14",
         (Edit(f"{_soutput}.core:RootCore.__init__",
               "max(CORRECTIONS_MAX, config.live_windows_max)", "CORRECTIONS_MAX"),),
-        f"{_starved}:{_gain}", (2_000, 1, 22_000),
+        f"{_starved}:{_gain}", (2_000, 1, 22_000, 20),
     ),
     Mutant(
         "the watermark of a query advances the clock", "trace-20",

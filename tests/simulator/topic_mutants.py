@@ -49,6 +49,13 @@ def truncation_reported(folder: Path, patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def expired_at_an_added_one(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Messages of a new partition are deleted before a proxy sees it."""
+    added.test_what_retention_deletes_of_a_new_partition_before_it_is_seen_is_a_gap(
+        folder, patch, "beginning"
+    )
+
+
 def on_a_growing_topic(test: Callable[[added.Growing], None]) -> None:
     """Run a test of the proxy of trace-47."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
@@ -219,9 +226,22 @@ TOPIC_MUTANTS: Final = (
     ),
     Mutant(
         "the log of an added partition begins with any watermark", "trace-47",
-        (Edit(f"{_logs}:take_over", "log.begin(first_watermark=first_watermark)", "log.begin()"),),
+        (Edit(f"{_logs}:take_over", "log.begin(added_at=added_at)", "log.begin()"),),
         "tests.simulator.topic_mutants:on_a_growing_topic",
         (added.test_the_proxy_records_the_partition_before_it_names_it_and_begins_its_log,),
+    ),
+    Mutant(
+        "an added partition is read from where it begins now", "trace-47",
+        (Edit(f"{_partition}:begin_at", "known is None and was_added", "False"),),
+        "tests.simulator.topic_mutants:on_a_topic",
+        (expired_at_an_added_one,),
+    ),
+    Mutant(
+        "a hint of a START hides what was there before it", "trace-46",
+        (Edit("slackwater.proxy.sourcelog:SourceLog.begin",
+              "if position is not None:", "if True:"),),
+        "tests.simulator.topic_mutants:on_another_topic",
+        (another_one.test_a_gap_is_told_also_if_the_process_ends_before_it_is_sent,),
     ),
     Mutant(
         "the number of logs is not recorded", "trace-47",

@@ -32,6 +32,9 @@ from slackwater.protocols.dpc.soutput.config import Commit
 
 MARKERS_S: Final = 0.002
 """Retry interval of a transaction while the previous one's markers are not yet written."""
+WORK_S_MAX: Final = 0.005
+"""Longest work on a transaction's lines between two turns of the host's sessions. A pause after
+each window took 10 s for 600 windows where the host had a tenth of a core."""
 
 Delivery = asyncio.Future[Any]
 """Completes when the broker has acknowledged or rejected a batch."""
@@ -61,8 +64,9 @@ class Transactions:
             emitted_at: wall time (us) written to the results.
             progress: called whenever the producer has accepted a batch.
         """
-        producer = self.producer
+        producer, loop = self.producer, asyncio.get_running_loop()
         await producer.begin_transaction()
+        worked_from_s = loop.time()
         open_batches: dict[ResultKind, Any] = {}
         deliveries: list[Delivery] = []
         for kind, lines in self.results.lines(commit.transaction, emitted_at):
@@ -70,7 +74,9 @@ class Transactions:
             if full:
                 progress()
             deliveries += full
-            await asyncio.sleep(0)
+            if loop.time() - worked_from_s >= WORK_S_MAX:
+                await asyncio.sleep(0)
+                worked_from_s = loop.time()
         for kind, batch in open_batches.items():
             deliveries.append(await self._send(kind, batch))
         progress()

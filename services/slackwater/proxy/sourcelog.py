@@ -66,7 +66,7 @@ class SourceLog:
         self._transport = transport
         self._writer = writer
         self._given_up: Spooled | None = None
-        self._first_watermark = NEVER
+        self._added_at: int | None = None
         self._next_offset = 0
         self._lock = threading.Lock()
         self._foreign: list[tuple[int, int]] = []
@@ -81,15 +81,16 @@ class SourceLog:
         hint: Hint | None = None,
         given_up: Spooled | None = None,
         *,
-        first_watermark: int = NEVER,
+        added_at: int | None = None,
         timeout_s: float = 60.0,
     ) -> None:
         """Take over the log (rule-6); afterwards ``core`` continues at its end.
 
         ``given_up``: progress up to which the spool has deleted its readings. Only the log has
-        them. ``first_watermark`` (us): that of a log which is written for the first time (rule-30).
+        them. ``added_at``: the first watermark (us) of a log that is added to a running stream
+        (rule-30).
         """
-        self._given_up, self._first_watermark = given_up, first_watermark
+        self._given_up, self._added_at = given_up, added_at
         read_from = self._read_from(hint)
         self.inc = start_incarnation(
             self._transport,
@@ -104,17 +105,17 @@ class SourceLog:
         self.core = self._resumed()
         self._largest = self.core.largest
         # Once retention has deleted START, a hint of an earlier writer names neither the input nor
-        # the ids of this one's records.
-        self.hint = self._hint_behind(
-            self.inc,
-            self.core.next_id,
-            self.core.watermark,
-            self.core.largest,
-            self.scan.positions.get(self.identity),
-        )
+        # the ids of this one's records. Before the first record of an input there is no hint: the
+        # gap that its beginning reports is found only from what precedes START.
+        position = self.scan.positions.get(self.identity)
+        if position is not None:
+            core = self.core
+            self.hint = self._hint_behind(
+                self.inc, core.next_id, core.watermark, core.largest, position
+            )
 
     def _hint_behind(
-        self, offset: int, next_id: int, watermark: int, largest: int, position: int | None
+        self, offset: int, next_id: int, watermark: int, largest: int, position: int
     ) -> dict[str, Any]:
         """The hint after this incarnation's record at ``offset``."""
         return {
@@ -141,7 +142,8 @@ class SourceLog:
         if self._given_up is not None:
             self.scan.give_up(self.identity, self._given_up.next_id, self._given_up.watermark)
         core = SourceCore(self.rules, self.scan.resume(self.identity))
-        core.begin_at(self._first_watermark)
+        if self._added_at is not None:
+            core.begin_at(self._added_at)
         return core
 
     def _visit(self, raw: RawRecord) -> None:
@@ -195,6 +197,16 @@ class SourceLog:
             inc = last if record.kind is Kind.START else record.inc
             return bool(inc == hint["inc"] and record.last_id + 1 == hint["next_id"])
         return False
+
+    @property
+    def was_added(self) -> bool:
+        """Whether the log was added to a running stream, and has no record of its input yet.
+
+        Its START has the smallest watermark of the others, which tells it from the logs of a
+        stream's first start also after a restart.
+        """
+        is_unread = not self.scan.positions
+        return is_unread and (self._added_at is not None or self.scan.watermark > NEVER)
 
     # Appending.
 

@@ -3,8 +3,8 @@
 It is in the source log or in quarantine, once. The newest readings may still be in flight. A
 message that a topic has lost before it was read is in neither, and its stream's log and results
 report a gap. Not reported is what Kafka has lost under the same topic id (an unclean election):
-messages that nobody has read, and those that took their offsets before the proxy looked
-(decision 167).
+messages that nobody has read, and those that took the offsets of messages that were read before the
+proxy looked (decision 167), also if retention has deleted them by then.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def _of_topic(facts: Facts, stream: str, topic: TopicHistory) -> None:
     sent, refused = topic.messages, list(distinct.values())
     kept = _count(facts, [*facts.accepted[stream], *refused])
     unread = [m for m in sent if _known(m.reading) not in kept]
-    lost = [m for m in unread if m.place in topic.expired | topic.deleted]
+    read = {m.place for m in sent if _known(m.reading) in kept}
+    lost = [m for m in unread if m.place in topic.expired | topic.deleted and m.place not in read]
     excused = [m for m in unread if m.place in topic.truncated]
     gone = {_known(m.reading) for m in (*lost, *excused)}
     rest = [m.reading for m in sent if _known(m.reading) not in gone]

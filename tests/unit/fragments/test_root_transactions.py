@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -133,6 +134,30 @@ def test_every_result_of_a_changed_query_names_its_generation() -> None:
     before = [line for _, lines in written(corrections(10)).sent for line in lines]
     assert not any("generation" in line for line in before), "generation 0 is not named"
     assert [{k: v for k, v in line.items() if k != "generation"} for line in lines] == before
+
+
+def test_a_long_transaction_lets_others_run_and_not_after_each_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A clock that each look moves by a millisecond: a hundred windows are twenty times 5 ms."""
+    passes = 0
+
+    async def others() -> None:
+        nonlocal passes
+        while True:
+            passes += 1
+            await asyncio.sleep(0)
+
+    async def write() -> None:
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(loop, "time", (i / 1_000 for i in itertools.count()).__next__)
+        beside = loop.create_task(others())
+        transactions = Transactions(cast(Any, Producer(100_000)), WRITER, STATE.fragment, Names())
+        await transactions.write(Commit(corrections(100), STATE), emitted_at=0)
+        beside.cancel()
+
+    asyncio.run(write())
+    assert 10 < passes < 40
 
 
 @pytest.mark.parametrize("records_max", [1, 7, 100])

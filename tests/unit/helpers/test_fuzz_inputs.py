@@ -9,11 +9,11 @@ from tests.fuzz.run import SIZE, Kind, examples, slices
 @pytest.mark.parametrize(
     ("kind", "messages"),
     [
-        ("json", 100_000),
-        ("near", 100_000),
-        ("columns", 20_000),
-        ("arrays", 20_000),
-        ("csv", 20_000),
+        ("json", 30_000),
+        ("near", 30_000),
+        ("columns", 8_000),
+        ("arrays", 8_000),
+        ("csv", 8_000),
     ],
 )
 def test_whatever_is_sent_is_read_once_or_malformed_and_ends_nothing(

@@ -60,6 +60,7 @@ class Partition:
             self.log.scan.started,
             extent,
             from_end=from_end,
+            was_added=self.log.was_added,
             read_ends=memory.ends,
             truncated_at=memory.truncated_at.get(self.log.identity),
         )
@@ -140,6 +141,7 @@ def begin_at(
     extent: tuple[int, int],
     *,
     from_end: bool,
+    was_added: bool,
     read_ends: Mapping[str, int],
     truncated_at: int | None = None,
 ) -> Beginning:
@@ -154,6 +156,8 @@ def begin_at(
             again before it had a message read has no position.
         extent: the offsets [beginning, end) that the partition holds now.
         from_end: whether an input that has never been read begins at its end.
+        was_added: whether the partition was added to a topic that was being read. All messages that
+            it ever had are then the stream's (rule-30).
         read_ends: by identity, the largest end offset that this process has seen.
         truncated_at: the offset at which the log was truncated since, if known.
     """
@@ -171,6 +175,8 @@ def begin_at(
         unread = 0 if last is None else read_ends.get(last, 0) - read
         return Beginning(beginning, 0, "made again", max(UNKNOWN_READINGS, unread))
     known = found.get(nameless) if known is None else known
+    if known is None and was_added:
+        known = 0
     if known is None:
         return Beginning(end if from_end else beginning)
     offset, element = split_position(known)

@@ -85,9 +85,10 @@ def _recorded(context: InputContext, registry: Registry) -> int:
 def take_over(logs: Sequence[SourceLog], context: InputContext) -> None:
     """Take over the logs (rule-6), new ones last.
 
-    The first watermark of a new log is the smallest of the others. No bucket has been emitted
-    beyond it without the new log, since the others' START, which tells of it, comes first
-    (rule-30).
+    The first watermark of a log that is added to others is the smallest of theirs. No bucket has
+    been emitted beyond it without the new log, since the others' START, which tells of it, comes
+    first (rule-30). If none of them has a watermark, the stream's first start was interrupted, and
+    no log is added.
     """
     ends = context.transport.end_offsets([(log.topic, 0) for log in logs])
     new = [log for log in logs if not ends[log.topic, 0]]
@@ -95,6 +96,7 @@ def take_over(logs: Sequence[SourceLog], context: InputContext) -> None:
     hints = context.spool.hints()
     for log in old:
         log.begin(hints.get(log.name))
-    first_watermark = min((log.core.watermark for log in old), default=NEVER)
+    watermarks = [log.core.watermark for log in old]
+    added_at = min(watermarks) if any(of > NEVER for of in watermarks) else None
     for log in new:
-        log.begin(first_watermark=first_watermark)
+        log.begin(added_at=added_at)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +26,7 @@ def over(of: Overload, windows: int) -> int:
 
 
 def transaction(of: Overload, took: int, *rows: int) -> None:
-    of.begins(5_000, rows)
+    of.begins(5_000, len(rows), rows)
     of.ends(5_000 + took)
 
 
@@ -120,8 +122,8 @@ def test_where_windows_are_slow_they_do_not_grow() -> None:
     for _ in range(40):
         transaction(of, 500 * sizes[-1], *[1] * sizes[-1])
         sizes.append(of.fitting_finally(100))
-    assert sizes.count(2) == 3
-    assert sizes.count(1) == len(sizes) - 3
+    assert sizes.count(2) <= len(sizes) // 4
+    assert sizes.count(1) == len(sizes) - sizes.count(2)
 
 
 def test_where_windows_become_slow_transactions_become_small_at_once() -> None:
@@ -139,3 +141,14 @@ def test_a_fast_transaction_is_not_made_smaller() -> None:
     of = overload()
     transaction(of, 10, 1)
     assert of.fitting_finally(100) == of.fitting(100) == 20
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_on_a_busy_machine_transactions_grow_too(seed: int) -> None:
+    """A transaction takes 1,000 and 1 for each window, times a factor of 0.4 to 2.5."""
+    of, sizes, rng = overload(), [1, 1], random.Random(seed)
+    for _ in range(40):
+        took = (1_000 + sizes[-1]) * 2.5 ** rng.uniform(-1, 1)
+        transaction(of, round(took), *[1] * sizes[-1])
+        sizes.append(of.fitting_finally(100))
+    assert sum(sizes) > 20 * 100, "two thirds of them are as large as they may be"

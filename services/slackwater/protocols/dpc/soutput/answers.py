@@ -199,6 +199,17 @@ def rows_of(transaction: Transaction[C]) -> list[int]:
     return [effect.rows for effect in transaction.effects if isinstance(effect, computed)]
 
 
+def units_of(transaction: Transaction[C]) -> int:
+    """Windows computed for the transaction, whether or not they were merged into runs.
+
+    A run of final or of skipped windows, which is not computed, counts as one.
+    """
+    tentative = [of for of in transaction.effects if isinstance(of, EmptyRun) and not of.stable]
+    merged = sum(run.windows - 1 for run in tentative if not run.skipped)
+    answers = (StableWindow, TentativeWindow, EmptyRun)
+    return merged + sum(isinstance(effect, answers) for effect in transaction.effects)
+
+
 class AnswerPlanner(Generic[C]):
     """Plans transactions from the last committed state.
 

@@ -31,6 +31,7 @@ from slackwater.protocols.dpc.soutput.answers import (
     AnswerPlanner,
     Transaction,
     rows_of,
+    units_of,
 )
 from slackwater.protocols.dpc.soutput.children import (
     check_excess,
@@ -250,7 +251,7 @@ class RootCore:
         if transaction.after.answered_to > transaction.before.answered_to:
             effects += self._switches(self._now, transaction.after.answered_to)
         self._in_flight = transaction
-        self.overload.begins(self._now, rows_of(transaction))
+        self.overload.begins(self._now, units_of(transaction), rows_of(transaction))
         effects.append(Commit(transaction, self._state_after(transaction.after)))
 
     def _normal_time_of(self, start: int, windows: int) -> int | None:

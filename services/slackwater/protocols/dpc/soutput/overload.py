@@ -15,9 +15,10 @@ The faster of the last two counts, since an unavailable broker makes one of them
 the root's speed.
 
 Where the broker itself needs longer than the tolerance, a limit of one window would hold for ever:
-a transaction of one takes too long, and shows nothing of what a window costs. Two transactions of
-unlike size show both: their fixed cost, and that of a window. Windows may then take as long as the
-fixed cost. Transactions of one size are followed by a larger one from time to time.
+a transaction of one takes too long, and shows nothing of what a window costs. Transactions of
+unlike size show both: their fixed cost, and that of a window (``costs.py``). Windows may then take
+as long as the fixed cost, and each transaction may be twice as large as the largest before it.
+Transactions of one size are followed by a larger one from time to time.
 
 DPC sheds no load: section 2.3.1 promises the bound while processing keeps up with the input.
 Skipping windows only in tentative answers sheds work of the live line and loses no results.
@@ -32,10 +33,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-UNLIKE: Final = 1.5
-"""Ratio of two transactions' windows from which their times are compared."""
-TRIES_EVERY: Final = 16
-"""Transactions of one size after which a larger one is tried."""
+from slackwater.protocols.dpc.soutput.costs import TransactionCosts
+
 RUN_WINDOWS_MIN: Final = 2
 """A single overdue window is computed: it delays later ones no more than any window does."""
 
@@ -68,44 +67,26 @@ class Overload:
         self._began: tuple[int, int] | None = None
         self._window_us: deque[float] = deque(maxlen=2)
         self._window_rows = 0
-        self._last = (0, 0)
-        """Windows and time (us) of the last transaction."""
-        self._costs: tuple[float, float] | None = None
-        """Of a transaction and of a window in it, us; None while unknown."""
-        self._largest = 0
-        """Most windows of a transaction since the costs are known."""
-        self._alike = TRIES_EVERY - 1
-        """Transactions since the costs were determined, or found to be wrong."""
+        self._costs = TransactionCosts(tolerance_us)
 
     # Speed.
 
-    def begins(self, now: int, rows: Sequence[int]) -> None:
-        """Record the start of a transaction; ``rows`` has the row count of each computed window."""
-        self._began = (now, len(rows)) if rows else None
+    def begins(self, now: int, units: int, rows: Sequence[int]) -> None:
+        """Record the start of a transaction.
+
+        ``units``: how much of what its size is limited in it has (``costs.py``). ``rows`` has the
+        row count of each computed window; without any, the transaction shows nothing.
+        """
+        self._began = (now, units) if rows else None
         self._window_rows = max(rows, default=self._window_rows)
 
     def ends(self, now: int) -> None:
         """Record that the transaction is in the log."""
         if self._began is not None:
-            began, windows = self._began
-            self._window_us.append(max(now - began, 0) / windows)
-            self._compare(windows, max(now - began, 0))
+            began, units = self._began
+            self._window_us.append(max(now - began, 0) / units)
+            self._costs.note(units, max(now - began, 0))
             self._began = None
-
-    def _compare(self, windows: int, took_us: int) -> None:
-        """Determine the costs of a transaction and of a window from the last two transactions."""
-        before, before_us = self._last
-        self._last = (windows, took_us)
-        self._alike += 1
-        if self._costs is not None:
-            fixed_us, window_us = self._costs
-            if took_us > 2 * (fixed_us + windows * window_us) + self._tolerance_us:
-                self._costs, self._largest, self._alike = None, 0, 0
-        if before and max(before, windows) >= UNLIKE * min(before, windows):
-            window_us = max((took_us - before_us) / (windows - before), 0.0)
-            self._costs = max(took_us - windows * window_us, 0.0), window_us
-            self._largest = max(self._largest, before, windows)
-            self._alike = 0
 
     @property
     def windows_max(self) -> int:
@@ -126,8 +107,7 @@ class Overload:
         Now and then it is more than has been tried.
         """
         room_us = max(room_us, self._tolerance_us)
-        trial = 2 * self._last[0] if self._alike >= TRIES_EVERY else 0
-        grown = max(self._at_costs(room_us), trial)
+        grown = max(self._at_costs(room_us), self._costs.trial)
         return max(self._at_pace(windows, room_us), min(windows, grown))
 
     def _at_pace(self, windows: int, room_us: int) -> int:
@@ -142,10 +122,10 @@ class Overload:
 
         At most twice as many as the largest transaction had.
         """
-        if self._costs is None:
+        if self._costs.known is None:
             return 0
-        fixed_us, window_us = self._costs
-        grown = 2 * self._largest
+        fixed_us, window_us = self._costs.known
+        grown = 2 * self._costs.largest
         room = max(room_us, fixed_us)
         return int(room / window_us) if window_us * grown > room else grown
 
