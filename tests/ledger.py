@@ -46,11 +46,17 @@ class SentReading:
     sent_us: int
     partition: int
     digit: int
+    schema: int = 0
+    """Number of the schema by which it is written."""
 
     @property
     def message(self) -> bytes:
-        reading = {"mote": self.key, "at": self.at_us, "mark": 2**self.digit, "number": self.number}
-        return json.dumps(reading).encode()
+        """The JSON text. Every schema has the declared fields; the others differ, and the order."""
+        found: dict[str, Any] = {"mote": self.key, "at": self.at_us, "mark": 2**self.digit}
+        if self.schema % 2:
+            found = {"battery": {"volts": 3.1, "mark": -1}, **dict(reversed(found.items()))}
+        found |= {f"added_{n}": [n, None, "mote"] for n in range(self.schema)}
+        return json.dumps(found | {"number": self.number}).encode()
 
 
 class NumberedSender:
@@ -62,6 +68,7 @@ class NumberedSender:
 
     def __init__(self, bootstrap: str, topic: str, random: Random, every_s: float) -> None:
         self.partitions = 1
+        self.schema = 0
         self.readings: list[SentReading] = []
         self.delivered: set[int] = set()
         self._bootstrap, self._topic, self._every_s = bootstrap, topic, every_s
@@ -137,7 +144,8 @@ class NumberedSender:
             case 2:
                 key, at_us = "behind", sent_us - HOUR_US
         self._digits[key] = digit = (self._digits.get(key, -1) + 1) % DIGITS
-        return SentReading(number, key, at_us, sent_us, number % self.partitions, digit)
+        partition = number % self.partitions
+        return SentReading(number, key, at_us, sent_us, partition, digit, self.schema)
 
 
 @dataclass(frozen=True, slots=True)
