@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.csv as pcsv
+import pyarrow.parquet as pq
 import pytest
 
 pytestmark = [pytest.mark.slow]
@@ -30,8 +32,9 @@ def test_files_of_unlike_length_are_run_to_their_ends(tmp_path: Path) -> None:
     b = [f"m,{3_600 * hour},{hour % 20}" for hour in range(year)] + ["m,never,1"]
     for name, rows in (("a", a), ("b", b)):
         (tmp_path / f"{name}.csv").write_text("k,t,x\n" + "".join(f"{row}\n" for row in rows))
+    pq.write_table(pcsv.read_csv(tmp_path / "a.csv"), tmp_path / "a.parquet")
     command = [sys.executable, "-m", "slackwater.cli.app", "backfill", "d.yaml", "large"]
-    command += ["--from", "a=a.csv", "--from", "b=b.csv"]
+    command += ["--from", "a=a.parquet", "--from", "b=b.csv"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = (tmp_path / "large.jsonl").read_text().splitlines()

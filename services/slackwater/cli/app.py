@@ -371,7 +371,9 @@ def doctor(data_dir_: DataDirOption = None) -> None:
 def rehearse(
     input_: Annotated[
         list[str],
-        typer.Option("--input", metavar="STREAM=FILE", help="A CSV or CSV.gz file for a stream."),
+        typer.Option(
+            "--input", metavar="STREAM=FILE", help="A file for a stream: CSV, CSV.gz, Parquet."
+        ),
     ],
     file: FileArgument = None,
     deployment: FileOption = None,

@@ -22,7 +22,7 @@ from typing import IO, Any, Final
 import orjson
 from ruamel.yaml import YAML
 
-from slackwater.cli.backfill_progress import BackfillBar, Backfilled, plain_bytes_per_line
+from slackwater.cli.backfill_progress import BackfillBar, Backfilled, lines_in
 from slackwater.cli.common import emit
 from slackwater.cli.ingest import check_stream
 from slackwater.cli.starting import StartLines
@@ -156,11 +156,8 @@ class _Backfill:
         began = self._clock.now_us() / 1e6
         for stream, file in options.files.items():
             hand_over(self._directory, stream, JOB, file, speed=None, as_now=False)
-        lines_of = {name: plain_bytes_per_line(file) for name, file in options.files.items()}
-        sizes = {name: file.stat().st_size for name, file in options.files.items()}
-        total = None
-        if all(lines_of.values()):
-            total = sum(round(sizes[name] / (of or 1)) for name, of in lines_of.items())
+        lines_of = [lines_in(file) for file in options.files.values()]
+        total = None if None in lines_of else sum(of or 0 for of in lines_of)
         bar = BackfillBar(options.query, total, self._clock)
         with options.out.open("wb") as out, bar:
             definition = self._definition(bar)

@@ -15,6 +15,7 @@ from slackwater.cli.common import emit
 from slackwater.cli.tables import short_time
 from slackwater.cli.terminals import repaints
 from slackwater.codec.results import format_time
+from slackwater.proxy.parquettext import is_parquet, parquet_rows
 from slackwater.runtime.service.clock import SystemClock
 
 LINE_EVERY_S: Final = 2.5
@@ -54,14 +55,16 @@ class Backfilled:
         return min(read / readings_all, 1.0) * of_read
 
 
-def plain_bytes_per_line(path: Path) -> float | None:
-    """Return the size of a line at the beginning of a file; None for a packed file."""
+def lines_in(path: Path) -> int | None:
+    """Return the number of lines of a file, approximately; None for a packed file."""
+    if is_parquet(path):
+        return parquet_rows(path)
     with path.open("rb") as file:
         head = file.read(HEAD_BYTES)
     if path.suffix == ".gz" or b"\n" not in head:
         return None
     cut = head[: head.rindex(b"\n") + 1]
-    return len(cut) / cut.count(b"\n")
+    return round(path.stat().st_size * cut.count(b"\n") / len(cut))
 
 
 class BackfillBar:

@@ -15,7 +15,7 @@ def ingest(
         list[str],
         typer.Argument(
             metavar="STREAM FILE | STREAM=FILE...",
-            help="CSV or CSV.gz files. Several are shifted by --as-now together.",
+            help="CSV, CSV.gz or Parquet files. Several are shifted by --as-now together.",
         ),
     ],
     deployment: StartedFileOption = None,
@@ -51,7 +51,9 @@ def backfill(
     from_: Annotated[
         list[str],
         typer.Option(
-            "--from", metavar="STREAM=FILE", help="CSV or CSV.gz; one for each stream of the query."
+            "--from",
+            metavar="STREAM=FILE",
+            help="CSV, CSV.gz or Parquet; one for each stream of the query.",
         ),
     ],
     out: Annotated[

@@ -28,7 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as pcsv
 
-from slackwater.model.deployment import StreamSpec
+from slackwater.model.deployment import CsvSpec, StreamSpec
 from slackwater.model.meanings import field_meanings
 from slackwater.model.records import type_i64
 from slackwater.protocols.dpc.source.core import Arrived, Reason
@@ -46,6 +46,7 @@ from slackwater.proxy.csvtext import (
 from slackwater.proxy.dead_letters import DeadLetters
 from slackwater.proxy.isolated import CRASH, tried
 from slackwater.proxy.joined import ambiguous, joined_keys, joined_texts
+from slackwater.proxy.parquettext import is_parquet
 from slackwater.proxy.repeated import repeated_column
 
 PIECE_BYTES_DEFAULT: Final = 4 * 1024 * 1024
@@ -121,6 +122,8 @@ class CsvFile:
         """
         assert (path is None) != (source is None)
         self._guard = guard
+        if path is not None and is_parquet(path):
+            spec = replace(spec, csv=CsvSpec())  # its text has no dialect
         self.spec = spec
         self._source = source or CsvSource(spec.name, path or Path())
         self.path = self._source.path

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Final, cast
 
 from slackwater.model.errors import DeploymentError
+from slackwater.proxy.parquettext import is_parquet, open_parquet
 
 LINE_BYTES_MAX: Final = 1024 * 1024
 QUOTED_BYTES_MAX: Final = 131_072
@@ -34,7 +35,7 @@ _WIDE_BOMS: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 class CsvSource:
-    """A file, plain or compressed, in blocks of whole lines."""
+    """A file, plain, compressed or of Parquet, in blocks of whole lines."""
 
     def __init__(self, stream: str, path: Path) -> None:
         self._stream = stream
@@ -67,6 +68,8 @@ class CsvSource:
             raise self.error("is not a regular file")
         if self.path.suffix == ".gz":
             return cast(IO[bytes], gzip.open(self.path, "rb"))
+        if is_parquet(self.path):
+            return open_parquet(self.path)
         return self.path.open("rb")
 
     def _checked(self, stream: IO[bytes], block_bytes: int) -> Iterator[bytes]:

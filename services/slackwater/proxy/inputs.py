@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="[STREAM=]FILE",
-        help="a CSV or CSV.gz file to replay",
+        help="a CSV, CSV.gz or Parquet file to replay",
     )
     parser.add_argument(
         "--sensor",

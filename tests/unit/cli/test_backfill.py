@@ -5,10 +5,12 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from slackwater.cli.backfill import BackfillOptions, _chosen, run_backfill
-from slackwater.cli.backfill_progress import Backfilled, plain_bytes_per_line
+from slackwater.cli.backfill_progress import Backfilled, lines_in
 from slackwater.deployment.parse import parse_deployment
 from slackwater.model.errors import SlackwaterError, UsageError
 
@@ -104,11 +106,12 @@ def test_progress_is_the_part_of_the_files_that_is_read_and_answered() -> None:
     assert seen.fraction(1_000) == 1
 
 
-def test_lines_are_counted_by_their_size_in_a_plain_file_only(tmp_path: Path) -> None:
+def test_lines_are_counted_by_their_size_or_told_by_the_file(tmp_path: Path) -> None:
     plain, packed = tmp_path / "a.csv", tmp_path / "a.csv.gz"
     plain.write_text("k,t\n" + "n,123456\n" * 20_000)
     packed.write_bytes(gzip.compress(plain.read_bytes()))
-    size = plain_bytes_per_line(plain)
-    assert size is not None
-    assert abs(plain.stat().st_size / size - 20_001) < 20
-    assert plain_bytes_per_line(packed) is None
+    assert abs((lines_in(plain) or 0) - 20_001) < 20
+    assert lines_in(packed) is None
+    table = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"k": range(20_000)}), table)
+    assert lines_in(table) == 20_000

@@ -30,7 +30,7 @@ from slackwater.runtime.logs.cluster import Cluster
 
 SAMPLE_BYTES: Final = 1024 * 1024
 """How much of a file is looked at; CSV is then read to its end by the guessed declaration."""
-ENDINGS: Final = (".csv", ".tsv", ".txt", ".json", ".ndjson", ".jsonl")
+ENDINGS: Final = (".csv", ".tsv", ".txt", ".json", ".ndjson", ".jsonl", ".parquet")
 
 
 def run_init(sources: Sequence[str], output: Path | None, reach: Callable[[], Cluster]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slackwater.judge.readers.cells import (
@@ -16,15 +16,17 @@ from slackwater.judge.readers.cells import (
 )
 from slackwater.judge.readers.rows import opened, rows_of
 from slackwater.judge.readings import FileReading, StreamInput
-from slackwater.model.deployment import StreamSpec
+from slackwater.model.deployment import CsvSpec, StreamSpec
 from slackwater.model.errors import DeploymentError
 
 
 def read_stream(spec: StreamSpec, path: Path, without: Set[int] = frozenset()) -> StreamInput:
-    """Read a CSV or CSV.gz file according to the stream's declaration.
+    """Read a CSV, CSV.gz or Parquet file according to the stream's declaration.
 
     Rows that begin at the lines ``without`` are treated as absent.
     """
+    if path.suffix == ".parquet":
+        spec = replace(spec, csv=CsvSpec())
     found = StreamInput(spec)
     with opened(spec, path) as stream:
         rows = rows_of(stream, spec.csv.delimiter, spec.csv.skip_lines)

@@ -1,8 +1,9 @@
 """Divides a file into rows: lines, quotes, archives, and the bounds of both.
 
-From the page of the deployment file: a file is plain or gzip; it may begin with a byte order mark;
-lines end with LF, CRLF or CR; a cell in quotes may contain delimiters and line ends. A line above
-its bound is malformed alone, and so is the line of a quote that is not closed within its bound.
+From the page of the deployment file: a file is plain, gzip or Parquet; a plain one may begin with a
+byte order mark; lines end with LF, CRLF or CR; a cell in quotes may contain delimiters and line
+ends. A line above its bound is malformed alone, and so is the line of a quote that is not closed
+within its bound.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
+import pyarrow as pa
+
+from slackwater.judge.readers.parquet import ParquetLines
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import DeploymentError
 
@@ -31,8 +35,13 @@ def opened(spec: StreamSpec, path: Path) -> Iterator[IO[bytes]]:
         raise DeploymentError(f"stream {spec.name}: there is no file {path}")
     opened: Any = gzip.open if path.suffix == ".gz" else Path.open
     try:
+        if path.suffix == ".parquet":
+            yield ParquetLines(path)  # type: ignore[misc]
+            return
         with opened(path, "rb") as stream:
             yield stream
+    except pa.ArrowException as error:
+        raise DeploymentError(f"stream {spec.name}: {path} is damaged: {error}") from error
     except (OSError, EOFError, zlib.error) as error:
         raise DeploymentError(
             f"stream {spec.name}: {path} is damaged: {error}; copy it again, or use what can be"
