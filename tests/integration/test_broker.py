@@ -1,6 +1,7 @@
 """The embedded broker is a real one: acknowledged records survive kill -9, and so does its port."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from tests.waiting import WAIT_S_MAX, eventually
 
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.limits import RECORD_BATCH_BYTES_MAX
-from slackwater.runtime.local.broker import EmbeddedBroker, answers
+from slackwater.runtime.local.broker import FEATURES, EmbeddedBroker, answers, features_file
 from slackwater.runtime.logs.admin import Admin
 
 
@@ -143,3 +144,30 @@ def _is_gone(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def test_a_directory_is_prepared_as_by_kafkas_own_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Identities and times differ, the features do not; a broker runs on both."""
+    assert features_file().exists(), "make setup keeps them"
+    prepared, nothing = {}, tmp_path / "nothing"
+    for name in ("by us", "by the tool"):
+        folder = tmp_path / name
+        with EmbeddedBroker(folder) as broker:
+            create(broker.bootstrap, "t")
+            write(broker.bootstrap, "t", [b"x"])
+            assert read(broker.bootstrap, "t", 1) == [b"x"]
+        logs = folder / "logs"
+        lines = (logs / "meta.properties").read_text().splitlines()
+        identity = {line.partition("=")[0] for line in lines if not line.startswith("#")}
+        prepared[name] = identity, features_of((logs / FEATURES).read_bytes())
+        monkeypatch.setattr("slackwater.runtime.local.broker.features_file", nothing.absolute)
+    assert prepared["by us"] == prepared["by the tool"]
+    assert len(prepared["by us"][1]) > 3
+
+
+def features_of(checkpoint: bytes) -> dict[bytes, bytes]:
+    """Return the level of each feature: two bytes behind its name, in FeatureLevelRecords."""
+    found = re.finditer(rb"\x01\x0c\x00.([a-z.]+)(..)\x00", checkpoint, re.DOTALL)
+    return {one[1]: one[2] for one in found}

@@ -29,10 +29,11 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from pydantic import TypeAdapter, ValidationError
 
-from slackwater.codec.paths import class_sharing
+from slackwater.codec.paths import class_archive, class_sharing
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.runtime.local.broker_properties import (
     HOST,
+    NODE_ID,
     Ports,
     broker_properties,
     closed_listeners,
@@ -53,6 +54,7 @@ from slackwater.runtime.security.private import (
 
 # A start takes two seconds. After kill -9 the old registration must first expire (3 s), and a busy
 # machine may take much longer.
+FEATURES = "bootstrap.checkpoint"
 START_S_MAX = 180.0
 STOP_S_MAX = 15.0
 # A broker whose parent was killed is killed at once, but its threads take a moment to end.
@@ -276,14 +278,25 @@ class EmbeddedBroker:
     def _format_once(self, java: list[str]) -> None:
         """Format the log directory, unless it has been formatted.
 
+        Kafka's tool for it is a JVM of its own, which takes a third of the broker's start. It writes
+        an identity and the same list of features each time: ``make setup`` keeps the list.
+
         A marker file is written after the format and before the first start. Logs without the
         marker are left over from an interrupted format and hold no data.
         """
         mark = self.data_dir / "formatted"
         if mark.exists():
             return
-        shutil.rmtree(self.data_dir / "logs", ignore_errors=True)
+        logs = self.data_dir / "logs"
+        shutil.rmtree(logs, ignore_errors=True)
         cluster_id = self._cluster_id()
+        if features_file().exists():
+            _write_formatted(logs, cluster_id)
+        else:
+            self._run_format(java, cluster_id)
+        write_atomically(mark, cluster_id + "\n")
+
+    def _run_format(self, java: list[str], cluster_id: str) -> None:
         done = subprocess.run(
             [
                 *(*java, "kafka.tools.StorageTool", "format"),
@@ -299,10 +312,9 @@ class EmbeddedBroker:
             raise EnvironmentProblem(
                 f"the broker's data directory {self.data_dir} cannot be prepared: {emitted[-1]}"
             )
-        write_atomically(mark, cluster_id + "\n")
 
     def _cluster_id(self) -> str:
-        return base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:])[:22].decode()
+        return _kafka_uuid()
 
     def _wait_until_it_answers(self, log_offset: int) -> None:
         assert self._process is not None
@@ -360,6 +372,30 @@ _REFUSALS = {KafkaError._AUTHENTICATION, KafkaError._SSL}
 
 class _PortTaken(EnvironmentProblem):
     """The port is taken by another process; a freely chosen port is replaced."""
+
+
+def features_file() -> Path:
+    """Return the file in which ``make setup`` keeps the features of a formatted directory."""
+    return class_archive("broker").with_name(FEATURES)
+
+
+def _kafka_uuid() -> str:
+    """Return a random id as Kafka writes it; it does not begin with a hyphen."""
+    return base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:])[:22].decode()
+
+
+def _write_formatted(logs: Path, cluster_id: str) -> None:
+    """Write what ``StorageTool format`` of this version writes into an empty directory."""
+    logs.mkdir(mode=0o700)
+    identity = {
+        "version": 1,
+        "cluster.id": cluster_id,
+        "node.id": NODE_ID,
+        "directory.id": _kafka_uuid(),
+    }
+    (logs / FEATURES).write_bytes(features_file().read_bytes())
+    text = "".join(f"{name}={value}\n" for name, value in identity.items())
+    write_atomically(logs / "meta.properties", text)
 
 
 def answers(where: Where, timeout_s: float) -> bool:
