@@ -16,8 +16,8 @@ WAIT_S_MAX: Final = 300.0
 TEST_S_MAX: Final = 1_800
 """Limit of a test without its own; longer than several waits in a row."""
 _LOOK_S: Final = 0.02
-_LOOK_S_MAX: Final = 0.5
-_SHARE: Final = 0.1
+_LOOK_S_MAX: Final = 2.0
+_SHARE: Final = 0.05
 """Share of the time that looks may take: one that reads a topic also costs the broker."""
 
 

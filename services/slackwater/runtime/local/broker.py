@@ -278,8 +278,8 @@ class EmbeddedBroker:
     def _format_once(self, java: list[str]) -> None:
         """Format the log directory, unless it has been formatted.
 
-        Kafka's tool for it is a JVM of its own, which takes a third of the broker's start. It writes
-        an identity and the same list of features each time: ``make setup`` keeps the list.
+        Kafka's tool for it is a JVM of its own, which takes a third of the broker's start. It
+        writes an identity and the same list of features each time: ``make setup`` keeps the list.
 
         A marker file is written after the format and before the first start. Logs without the
         marker are left over from an interrupted format and hold no data.
