@@ -298,6 +298,7 @@ READER = (
 )
 
 
+@pytest.mark.drill
 def test_a_query_that_another_one_reads_is_changed_and_the_reader_goes_on(
     tmp_path: Path, broker: str
 ) -> None:

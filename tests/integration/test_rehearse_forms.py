@@ -69,6 +69,7 @@ def test_two_rooms_joined_while_a_room_is_silent_and_an_orderer_dies(tmp_path: P
     assert max(pairs) > 6, "a reading joins several others"
 
 
+@pytest.mark.drill
 def test_every_reading_in_order_without_a_window_and_without_spark(tmp_path: Path) -> None:
     """A silence, then a kill of a root; one query has two children and three parts (trace-21)."""
     ran = rehearse(
