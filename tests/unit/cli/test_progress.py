@@ -58,7 +58,10 @@ def test_in_a_pipe_no_three_seconds_pass_without_a_line() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 40])
-def test_on_a_terminal_a_bar_has_an_estimate_and_lines_stay_above_it(width: int) -> None:
+def test_on_a_terminal_a_bar_has_an_estimate_and_lines_stay_above_it(
+    monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")  # a dumb one has lines
     written = io.StringIO()
     with Bar(Console(file=written, force_terminal=True, width=width)) as bar:
         play(bar)
