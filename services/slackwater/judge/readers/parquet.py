@@ -1,6 +1,7 @@
 """The rows of a Parquet file as lines of text, by the page of the deployment file.
 
-Independent of the proxy's reader: values come out as Python's, and Python writes them.
+Independent of the proxy's reader: values come out as Python's, and Python writes them. Only the
+decoding of the file is pyarrow's, as there: no other library has it.
 """
 
 from __future__ import annotations
@@ -20,15 +21,24 @@ _DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
 class ParquetLines(io.RawIOBase):
-    """A stream of the text; ``read`` returns at least one whole row, whatever the size."""
+    """A stream of the text; ``read`` returns at least one whole row, whatever the size.
+
+    A damaged file raises ``OSError``.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._file = pq.ParquetFile(path)
+        try:
+            self._file = pq.ParquetFile(path)
+        except pa.ArrowInvalid as error:
+            raise OSError(str(error)) from error
         self._texts = self._rows()
 
     def read(self, _size: int = -1) -> bytes:
         """Return the header, then the rows of one batch after the other; nothing at the end."""
-        return next(self._texts, b"")
+        try:
+            return next(self._texts, b"")
+        except pa.ArrowException as error:
+            raise OSError(str(error)) from error
 
     def _rows(self) -> Iterator[bytes]:
         yield self._line(self._names)

@@ -17,8 +17,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
-import pyarrow as pa
-
 from slackwater.judge.readers.parquet import ParquetLines
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import DeploymentError
@@ -40,9 +38,9 @@ def opened(spec: StreamSpec, path: Path) -> Iterator[IO[bytes]]:
             return
         with opened(path, "rb") as stream:
             yield stream
-    except pa.ArrowException as error:
-        raise DeploymentError(f"stream {spec.name}: {path} is damaged: {error}") from error
     except (OSError, EOFError, zlib.error) as error:
+        if path.suffix == ".parquet":
+            raise DeploymentError(f"stream {spec.name}: {path} is damaged: {error}") from error
         raise DeploymentError(
             f"stream {spec.name}: {path} is damaged: {error}; copy it again, or use what can be"
             f" unpacked: gzip -dc {path} > {path.stem}"
