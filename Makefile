@@ -36,6 +36,7 @@ BROKER_STAMP := $(JARS)/broker/.complete
 SPARK_STAMP  := $(JARS)/spark/.complete
 SPARK_CLASSES := $(JARS)/spark/classes.jsa
 BROKER_CLASSES := $(JARS)/broker/classes.jsa
+BROKER_FEATURES := $(JARS)/broker/bootstrap.checkpoint
 SCANNER_STAMP := $(VENV)/.scanner-compiled
 SCANNER_FILES := $(wildcard services/slackwater/proxy/scan/*.py)
 BROKER_POM   := services/slackwater/runtime/local/broker-pom/pom.xml
@@ -51,7 +52,7 @@ help: ## list the targets
 	@echo
 	@echo "Begin with 'make setup' (needs Python 3.11 or newer, Java 17 and Maven), then 'make demo'."
 
-setup: $(VENV_STAMP) $(SCANNER_STAMP) $(BROKER_CLASSES) $(SPARK_CLASSES) ## create .venv, install the locked dependencies, fetch the jars
+setup: $(VENV_STAMP) $(SCANNER_STAMP) $(BROKER_CLASSES) $(BROKER_FEATURES) $(SPARK_CLASSES) ## create .venv, install the locked dependencies, fetch the jars
 
 $(VENV_STAMP): pyproject.toml locks/python.txt locks/build.txt
 	@command -v $(PYTHON) >/dev/null || { echo "setup: no $(PYTHON); install Python 3.11 or newer" >&2; exit 3; }
@@ -97,6 +98,10 @@ $(BROKER_CLASSES): $(VENV_STAMP) $(BROKER_STAMP)
 	@echo "setup: archiving the broker's classes, for a faster start"
 	@$(BIN)/python -m slackwater.runtime.local.warm \
 	  || echo "setup: no class archive; brokers will start more slowly" >&2
+
+# Made with the archive. Where an archive of before is left, both are made again.
+$(BROKER_FEATURES): | $(BROKER_CLASSES)
+	@$(BIN)/python -m slackwater.runtime.local.warm || echo "setup: brokers will start more slowly" >&2
 
 $(SPARK_CLASSES): $(VENV_STAMP) $(SPARK_STAMP)
 	@echo "setup: archiving the aggregator's classes, for a faster start"
