@@ -33,7 +33,6 @@ from slackwater.codec.paths import class_archive, class_sharing
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.runtime.local.broker_properties import (
     HOST,
-    NODE_ID,
     Ports,
     broker_properties,
     closed_listeners,
@@ -291,7 +290,7 @@ class EmbeddedBroker:
         shutil.rmtree(logs, ignore_errors=True)
         cluster_id = self._cluster_id()
         if features_file().exists():
-            _write_formatted(logs, cluster_id)
+            _write_formatted(logs, cluster_id, dict(self._properties())["node.id"])
         else:
             self._run_format(java, cluster_id)
         write_atomically(mark, cluster_id + "\n")
@@ -384,13 +383,13 @@ def _kafka_uuid() -> str:
     return base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:])[:22].decode()
 
 
-def _write_formatted(logs: Path, cluster_id: str) -> None:
+def _write_formatted(logs: Path, cluster_id: str, node_id: object) -> None:
     """Write what ``StorageTool format`` of this version writes into an empty directory."""
     logs.mkdir(mode=0o700)
     identity = {
         "version": 1,
         "cluster.id": cluster_id,
-        "node.id": NODE_ID,
+        "node.id": node_id,
         "directory.id": _kafka_uuid(),
     }
     (logs / FEATURES).write_bytes(features_file().read_bytes())

@@ -6,7 +6,6 @@ from typing import NamedTuple
 from slackwater.model.limits import RECORD_BATCH_BYTES_MAX
 
 HOST = "127.0.0.1"
-NODE_ID = 1
 
 
 class Ports(NamedTuple):
@@ -41,7 +40,7 @@ def broker_properties(data_dir: Path, ports: Ports) -> list[tuple[str, object]]:
     """Return the settings of a single node that starts fast, fails over fast, and uses few MB."""
     return [
         ("process.roles", "broker,controller"),
-        ("node.id", NODE_ID),
+        ("node.id", 1),
         ("controller.quorum.voters", f"1@{HOST}:{ports.controller}"),
         ("controller.listener.names", "CONTROLLER"),
         ("log.dirs", data_dir / "logs"),
