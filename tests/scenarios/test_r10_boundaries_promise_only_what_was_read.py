@@ -19,7 +19,7 @@ from slackwater.model.records import SourceRecord
 from slackwater.primitives.windows import Grid
 from slackwater.proxy.shell import Silence
 from slackwater.proxy.topic import input as topic_input
-from slackwater.proxy.topic.client import Fetched, Notice
+from slackwater.proxy.topic.client import NO_EPOCHS, Fetched, Notice, ReadTo
 from slackwater.runtime.logs.described import TopicState
 from slackwater.runtime.logs.transport import read_to_end
 
@@ -106,8 +106,15 @@ class Client:
     """The number of pauses."""
     metadata: int = 0
     """The number of metadata responses."""
+    read_to: dict[int, ReadTo] = field(default_factory=dict)
+    assignments: list[tuple[dict[int, int], dict[int, int]]] = field(default_factory=list)
+    """Positions and epochs of each assignment."""
 
-    def assign(self, _: object) -> None: ...
+    def assign(self, positions: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS) -> None:
+        self.assignments.append((dict(positions), dict(epochs)))
+
+    def epochs(self) -> Mapping[int, ReadTo]:
+        return self.read_to
 
     def pause(self) -> None:
         self.paused += 1

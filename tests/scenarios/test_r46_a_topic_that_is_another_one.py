@@ -461,3 +461,22 @@ def test_a_quarantined_reading_names_the_incarnation(fed: Remade) -> None:
     fed.world.run(fed.proxy, 1)
     began = [entry["incarnation"] for entry in fed.world.quarantined()]
     assert began[-1] == fed.proxy.logs[0].inc > began[0]
+
+
+def test_the_epoch_of_what_was_read_is_kept_while_the_stream_is_served_anew(fed: Remade) -> None:
+    """Another partition was added or truncated: the new client forgets what the old one had read.
+
+    Without the epoch a log that was truncated as well, and is longer again, is read on behind
+    messages that nobody has read. A position behind the last message that was returned may be of a
+    later epoch: an earlier one would pass for a truncation.
+    """
+    fed.client.read_to = {0: (10, 4)}
+    fed.proxy.close()
+    fed.client.read_to = {}
+    fed.serve_anew()
+    assert fed.client.assignments[-1] == ({0: 10}, {0: 4})
+    fed.put(range(910, 915))
+    fed.bring()
+    fed.world.run(fed.proxy, 2)
+    fed.serve_anew()
+    assert fed.client.assignments[-1] == ({0: 15}, {}), "read by another process meanwhile"

@@ -237,6 +237,13 @@ TOPIC_MUTANTS: Final = (
         (expired_at_an_added_one,),
     ),
     Mutant(
+        "another client does not know the epoch of what was read", "trace-46",
+        (Edit("slackwater.proxy.topic.input:TopicInput.close",
+              "self._memory.read_to[", "{}["),),
+        "tests.simulator.topic_mutants:on_another_topic",
+        (another_one.test_the_epoch_of_what_was_read_is_kept_while_the_stream_is_served_anew,),
+    ),
+    Mutant(
         "a hint of a START hides what was there before it", "trace-46",
         (Edit("slackwater.proxy.sourcelog:SourceLog.begin",
               "if position is not None:", "if True:"),),

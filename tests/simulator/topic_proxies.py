@@ -39,7 +39,7 @@ from slackwater.proxy.serving import AWAY_LOOK_S
 from slackwater.proxy.shell import HINT_EVERY_US, InputContext, SupersededWriter
 from slackwater.proxy.topic import input as topic_input
 from slackwater.proxy.topic import source_logs
-from slackwater.proxy.topic.client import Fetched, Notice
+from slackwater.proxy.topic.client import NO_EPOCHS, Fetched, Notice, ReadTo
 from slackwater.proxy.topic.watched import TopicAwayError, TopicChangedError
 from slackwater.proxy.topicmemory import TopicMemory
 from slackwater.runtime.logs.described import LOOK_EVERY_S
@@ -228,7 +228,10 @@ class SimClient:
         self._metadata = 0
         self._id: str | None = None
 
-    def assign(self, positions: Mapping[int, int]) -> None:
+    def epochs(self) -> Mapping[int, ReadTo]:
+        return {}
+
+    def assign(self, positions: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS) -> None:
         """Read these partitions from these offsets."""
         self._positions = dict(positions)
 

@@ -11,10 +11,12 @@ class TopicMemory:
     """``ends``: by the identity of an input, the last end offset that was seen.
 
     ``truncated_at``: likewise, the offset at which the log was truncated, until the next record has
-    been appended. ``changes``: how many partitions have been found to be changed, by the kind of
+    been appended. ``read_to``: likewise, the offset behind the last message that was returned, and
+    its leader epoch. ``changes``: how many partitions have been found to be changed, by the kind of
     change.
     """
 
     ends: dict[str, int] = field(default_factory=dict)
     truncated_at: dict[str, int] = field(default_factory=dict)
+    read_to: dict[str, tuple[int, int]] = field(default_factory=dict)
     changes: Counter[str] = field(default_factory=Counter)

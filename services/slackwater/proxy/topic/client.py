@@ -58,6 +58,9 @@ class RecordParts:
 
 
 VALUES_ONLY: Final = RecordParts()
+NO_EPOCHS: Final[Mapping[int, int]] = {}
+ReadTo = tuple[int, int]
+"""The offset behind the last message that a client has returned, and its leader epoch."""
 _TRUNCATED: Final = re.compile(r"log truncation detected at .*: broker end offset is (\d+)")
 
 
@@ -74,8 +77,17 @@ def truncated_at(notice: Notice) -> int | None:
 class TopicClient(Protocol):
     """Reads assigned partitions of one topic."""
 
-    def assign(self, positions: Mapping[int, int]) -> None:
-        """Assign these partitions, starting at these offsets."""
+    def assign(self, positions: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS) -> None:
+        """Assign these partitions, starting at these offsets.
+
+        ``epochs`` has, by partition, the leader epoch of the message before the offset or of a
+        later one, where known. A log that has been truncated since is then noticed, also if it is
+        longer again than the offset. An earlier epoch would pass for a truncation.
+        """
+        ...
+
+    def epochs(self) -> Mapping[int, ReadTo]:
+        """Return how far each partition has been read, where known."""
         ...
 
     def read(self, wait_s: float) -> Sequence[Fetched | Notice]:

@@ -155,7 +155,9 @@ class TopicInput:
             at = self._topic, partition.number
             extent = begins.get(at, 0), ends.get(at, 0)
             self._gone += partition.seek(at[0], extent, self._from == "end", self._memory)
-        self._client.assign(self._positions)
+        read_to = self._memory.read_to
+        known = {p.number: p.log.identity for p in self._partitions if p.log.identity in read_to}
+        self._client.assign(self._positions, {n: read_to[of] for n, of in known.items()})
         self._watched.follow(self._client.metadata_count)
 
     @property
@@ -433,6 +435,8 @@ class TopicInput:
     def close(self) -> None:
         """Close the client."""
         self._asking.shutdown(wait=False, cancel_futures=True)
+        for number, read_to in self._client.read_to().items():
+            self._memory.read_to[self._by_number[number].log.identity] = read_to
         self._client.close()
         if self._book is not None:
             self._book.close()

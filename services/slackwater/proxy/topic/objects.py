@@ -15,11 +15,20 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from slackwater.proxy.topic.client import VALUES_ONLY, Fetched, Notice, RecordParts, kind_of
+from slackwater.proxy.topic.client import (
+    NO_EPOCHS,
+    VALUES_ONLY,
+    Fetched,
+    Notice,
+    ReadTo,
+    RecordParts,
+    kind_of,
+)
 from slackwater.runtime.logs.topics import Config
 
 MESSAGES_MAX: Final = 5_000
 """Maximum messages of one read. They are parsed in a few milliseconds."""
+_UNKNOWN_EPOCH: Final = -1
 
 
 class ConfluentClient:
@@ -31,10 +40,24 @@ class ConfluentClient:
         self._assigned: list[TopicPartition] = []
         self._reads = 0
 
-    def assign(self, positions: Mapping[int, int]) -> None:
-        """Assign these partitions, starting at these offsets."""
-        self._consumer.assign([TopicPartition(self._topic, p, at) for p, at in positions.items()])
+    def assign(self, positions: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS) -> None:
+        """Assign these partitions, starting at these offsets; see ``TopicClient``."""
+        self._consumer.assign(
+            [
+                TopicPartition(self._topic, p, at, leader_epoch=epochs.get(p, _UNKNOWN_EPOCH))
+                for p, at in positions.items()
+            ]
+        )
         self._assigned = [TopicPartition(self._topic, p, OFFSET_END) for p in positions]
+
+    def epochs(self) -> dict[int, ReadTo]:
+        """Return how far each partition has been read, where known."""
+        found: dict[int, ReadTo] = {}
+        for at in self._consumer.position(self._assigned):
+            epoch: int | None = at.leader_epoch  # None if unknown, whatever its type says
+            if epoch is not None and epoch >= 0:
+                found[at.partition] = at.offset, epoch
+        return found
 
     def read(self, wait_s: float) -> list[Fetched | Notice]:
         """Return available messages and notices; wait up to ``wait_s`` for the first message."""

@@ -11,7 +11,15 @@ import numpy as np
 from slackwater.model.records import type_i64
 from slackwater.proxy.messages import Messages
 from slackwater.proxy.scan.handed_over import destroy, key_places, metadata_counter, places, times
-from slackwater.proxy.topic.client import VALUES_ONLY, Fetched, Notice, RecordParts, kind_of
+from slackwater.proxy.topic.client import (
+    NO_EPOCHS,
+    VALUES_ONLY,
+    Fetched,
+    Notice,
+    ReadTo,
+    RecordParts,
+    kind_of,
+)
 from slackwater.runtime.logs.librdkafka import PointerConsumer, message_clock, message_destroyer
 
 MESSAGES_MAX: Final = 10_000
@@ -36,10 +44,14 @@ class QueueClient:
         self._held = 0
         self._assigned: tuple[int, ...] = ()
 
-    def assign(self, positions: Mapping[int, int]) -> None:
-        """Assign these partitions, starting at these offsets."""
-        self._consumer.assign(self._topic, positions)
+    def assign(self, positions: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS) -> None:
+        """Assign these partitions, starting at these offsets; see ``TopicClient``."""
+        self._consumer.assign(self._topic, positions, epochs)
         self._assigned = tuple(positions)
+
+    def epochs(self) -> dict[int, ReadTo]:
+        """Return how far each partition has been read, where known."""
+        return self._consumer.epochs(self._topic, self._assigned)
 
     def read(self, wait_s: float) -> list[Fetched | Notice]:
         """Return available messages and notices; wait up to ``wait_s`` for the first message."""

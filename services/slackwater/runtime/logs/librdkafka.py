@@ -52,6 +52,9 @@ _PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
     "rd_kafka_topic_partition_list_add": (c_void_p, c_void_p, c_char_p, c_int32),
     "rd_kafka_topic_partition_list_set_offset": (c_int, c_void_p, c_char_p, c_int32, c_int64),
     "rd_kafka_topic_partition_list_destroy": (None, c_void_p),
+    "rd_kafka_topic_partition_set_leader_epoch": (None, c_void_p, c_int32),
+    "rd_kafka_topic_partition_get_leader_epoch": (c_int32, c_void_p),
+    "rd_kafka_position": (c_int, c_void_p, c_void_p),
     "rd_kafka_assign": (c_int, c_void_p, c_void_p),
     "rd_kafka_pause_partitions": (c_int, c_void_p, c_void_p),
     "rd_kafka_resume_partitions": (c_int, c_void_p, c_void_p),
@@ -67,6 +70,7 @@ _PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
 }
 _ON_NEW: Final[Any] = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_size_t)
 _CONSUMER: Final = 1
+_NOTHING: Final[Mapping[int, int]] = {}
 _END: Final = -1
 """``RD_KAFKA_OFFSET_END``."""
 
@@ -170,9 +174,15 @@ class PointerConsumer:
         add = self._library.rd_kafka_interceptor_add_on_response_received
         return int(add(client, b"responses", self._on_response, self._argument))
 
-    def assign(self, topic: str, positions: Mapping[int, int]) -> None:
-        """Read exactly these partitions, from these offsets."""
-        with self._listed(topic, positions) as partitions:
+    def assign(
+        self, topic: str, positions: Mapping[int, int], epochs: Mapping[int, int] | None = None
+    ) -> None:
+        """Read exactly these partitions, from these offsets.
+
+        ``epochs`` has, by partition, a leader epoch of the messages before its offset, where known.
+        The leader is then asked where this epoch ends (KIP-320).
+        """
+        with self._listed(topic, positions, epochs or {}) as partitions:
             code = self._library.rd_kafka_assign(self._handle, partitions)
         if code:
             raise EnvironmentProblem(f"topic {topic} cannot be assigned: {self.error_text(code)}")
@@ -199,15 +209,33 @@ class PointerConsumer:
                 return None
             return {each.partition: each.offset for each in found}
 
+    def epochs(self, topic: str, numbers: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """Return the offset behind the message taken last and its leader epoch, where known."""
+        with self._listed(topic, dict.fromkeys(numbers, _END)) as partitions:
+            if self._library.rd_kafka_position(self._handle, partitions):
+                return {}
+            listed = ctypes.cast(partitions, POINTER(_Partitions)).contents
+            of = self._library.rd_kafka_topic_partition_get_leader_epoch
+            found = [
+                (each.partition, each.offset, of(byref(each)))
+                for each in listed.elements[: listed.count]
+            ]
+            return {number: (offset, epoch) for number, offset, epoch in found if epoch >= 0}
+
     @contextmanager
-    def _listed(self, topic: str, positions: Mapping[int, int]) -> Iterator[int]:
-        """A list of partitions with offsets, in the library's memory."""
+    def _listed(
+        self, topic: str, positions: Mapping[int, int], epochs: Mapping[int, int] = _NOTHING
+    ) -> Iterator[int]:
+        """A list of partitions with offsets and epochs, in the library's memory."""
         partitions = self._library.rd_kafka_topic_partition_list_new(len(positions))
         try:
             for number, offset in positions.items():
                 place = (partitions, topic.encode(), number)
-                self._library.rd_kafka_topic_partition_list_add(*place)
+                added = self._library.rd_kafka_topic_partition_list_add(*place)
                 self._library.rd_kafka_topic_partition_list_set_offset(*place, offset)
+                if number in epochs:
+                    set_epoch = self._library.rd_kafka_topic_partition_set_leader_epoch
+                    set_epoch(added, epochs[number])
             yield partitions
         finally:
             self._library.rd_kafka_topic_partition_list_destroy(partitions)

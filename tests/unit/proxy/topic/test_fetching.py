@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from slackwater.proxy.topic.client import Fetched, Notice
+from slackwater.proxy.topic.client import NO_EPOCHS, Fetched, Notice, ReadTo
 from slackwater.proxy.topic.fetching import (
     PAUSED_MESSAGES_MAX,
     PAUSED_MESSAGES_MIN,
@@ -27,7 +27,10 @@ class Client:
     waiting: list[Fetched | Notice] = field(default_factory=list)
     ends: Mapping[int, int] | None = None
 
-    def assign(self, positions: Mapping[int, int]) -> None:
+    def epochs(self) -> Mapping[int, ReadTo]:
+        return {}
+
+    def assign(self, positions: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS) -> None:
         self.calls.append(f"assign {dict(positions)}")
 
     def read(self, _wait_s: float) -> Sequence[Fetched | Notice]:

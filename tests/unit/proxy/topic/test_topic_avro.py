@@ -23,7 +23,7 @@ from slackwater.proxy.guarded import GuardedReader
 from slackwater.proxy.messages import NotYetReadableError
 from slackwater.proxy.shell import turn
 from slackwater.proxy.topic import input as topic_input
-from slackwater.proxy.topic.client import Fetched, Notice
+from slackwater.proxy.topic.client import NO_EPOCHS, Fetched, Notice
 from slackwater.runtime.logs.transport import read_to_end
 
 WAIT_US = S
@@ -75,7 +75,7 @@ class Seeking(Client):
         super().__init__()
         self.world, self.at, self.assigned = world, 0, 0
 
-    def assign(self, positions: Any) -> None:
+    def assign(self, positions: Any, epochs: Any = NO_EPOCHS) -> None:
         self.at = positions[0]
         self.assigned += 1
 
