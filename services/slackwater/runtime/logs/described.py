@@ -137,16 +137,29 @@ class TopicObserver:
             except KafkaException as error:
                 if error.args[0].code() not in _ABSENT:
                     why = error.args[0].str()
+                    self._replace(client)
                     raise NoAnswerError(f"topic {name} is not described: {why}") from error
                 found[name] = None
             except TimeoutError as error:
                 why = f"in {ASK_TIMEOUT_S:g} s"
+                self._replace(client)
                 raise NoAnswerError(f"topic {name} is not described {why}") from error
         with self._lock:
             for name, state in found.items():
                 if name not in self._seen or self._seen[name][0] <= asked_at:
                     self._seen[name] = asked_at, state
         return found
+
+    def _replace(self, client: Any) -> None:
+        """Ask with another client from now on.
+
+        librdkafka sends the request to the broker that it took for the controller when it last
+        asked. If that one is dead, each request of the same client waits in vain, until it asks for
+        metadata again after five minutes (observed: a proxy that read nothing for three).
+        """
+        with self._lock:
+            if self._client is client:
+                self._client = None
 
 
 _ABSENT: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
