@@ -29,6 +29,8 @@ from slackwater.runtime.logs.topics import confluent_consumer
 from slackwater.runtime.logs.transport import Isolation, Log, NoAnswerError
 
 _ASK_AGAIN_S = 0.05
+SILENT_S_MAX = 5.0
+"""A client without an answer for so long is replaced."""
 
 
 class OffsetsClient:
@@ -38,6 +40,8 @@ class OffsetsClient:
         self._where = where
         self._config = dict(config)
         self._consumers: dict[Isolation, Consumer] = {}
+        self._answered_s: dict[Isolation, float] = {}
+        """When each was created, or had its last answer."""
         self._lock = threading.Lock()
 
     def ends(self, logs: Iterable[Log], isolation: Isolation, timeout_s: float) -> dict[Log, int]:
@@ -66,11 +70,14 @@ class OffsetsClient:
                     consumer = self._another(isolation, consumer)
             consumer.poll(0)  # empties the client's event queue
             if found and all(at.error is None and at.offset >= 0 for at in found):
+                self._answered_s[isolation] = time.monotonic()
                 return {(at.topic, at.partition): at.offset for at in found}
             if any(at.error and at.error.code() == KafkaError._UNKNOWN_PARTITION for at in found):
                 consumer, why = self._another(isolation, consumer), "unknown partition"
             # On a starting broker, or for a new topic, there is no leader yet: retry.
             if time.monotonic() + _ASK_AGAIN_S > deadline_s:
+                if time.monotonic() - self._answered_s[isolation] >= SILENT_S_MAX:
+                    self._drop(isolation, consumer)
                 names = ", ".join(f"{at.topic}:{at.partition}" for at in wanted[:3])
                 raise NoAnswerError(
                     f"{self._where} gave no offsets of {names} in {timeout_s:g} s: {why}"
@@ -83,10 +90,18 @@ class OffsetsClient:
         The metadata was cached before the partition was added, or while the topic was being
         created, and ``offsets_for_times`` never refreshes it (observed for minutes).
         """
-        with self._lock:
-            if self._consumers.get(isolation) is stuck:
-                del self._consumers[isolation]
+        self._drop(isolation, stuck)
         return self._consumer(isolation)
+
+    def _drop(self, isolation: Isolation, silent: Consumer) -> None:
+        """Use another client from the next request on.
+
+        For the same reason a client whose cached leader has died asks it in vain for up to five
+        minutes (observed: a proxy read nothing, since it did not learn the ends of its topic).
+        """
+        with self._lock:
+            if self._consumers.get(isolation) is silent:
+                del self._consumers[isolation]
 
     def _consumer(self, isolation: Isolation) -> Consumer:
         with self._lock:
@@ -94,4 +109,5 @@ class OffsetsClient:
                 self._consumers[isolation] = Consumer(
                     confluent_consumer(self._where) | self._config | {"isolation.level": isolation}
                 )
+                self._answered_s[isolation] = time.monotonic()
             return self._consumers[isolation]

@@ -1,0 +1,54 @@
+"""A client of offsets that has no answer for long is replaced: its leaders may have died."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from slackwater.runtime.logs import offsets
+from slackwater.runtime.logs.offsets import OffsetsClient
+from slackwater.runtime.logs.transport import NoAnswerError
+
+
+class FakeConsumer:
+    """A consumer whose leader is dead, or answers with offset 7."""
+
+    def __init__(self, *, is_dead: bool) -> None:
+        self.is_dead = is_dead
+
+    def offsets_for_times(self, wanted: list[Any], timeout: float) -> list[Any]:
+        assert timeout > 0
+        if self.is_dead:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        for at in wanted:
+            at.offset = 7
+        return wanted
+
+    def poll(self, _timeout_s: float) -> None: ...
+
+
+@pytest.mark.parametrize(("silent_s", "made"), [(0.0, 2), (60.0, 1)])
+def test_a_client_without_an_answer_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, silent_s: float, made: int
+) -> None:
+    """Not for a request with a short time-out: the broker may be slow."""
+    clients: list[FakeConsumer] = []
+
+    def opened(_config: object) -> FakeConsumer:
+        clients.append(FakeConsumer(is_dead=not clients))
+        return clients[-1]
+
+    monkeypatch.setattr(offsets, "Consumer", opened)
+    monkeypatch.setattr(offsets, "confluent_consumer", lambda _: {})
+    monkeypatch.setattr(offsets, "SILENT_S_MAX", silent_s)
+    client = OffsetsClient("broker", {})
+    with pytest.raises(NoAnswerError, match="gave no offsets of t:0"):
+        client.ends([("t", 0)], "read_uncommitted", 0.01)
+    if made == 2:
+        assert client.ends([("t", 0)], "read_uncommitted", 0.01) == {("t", 0): 7}
+    else:
+        with pytest.raises(NoAnswerError):
+            client.ends([("t", 0)], "read_uncommitted", 0.01)
+    assert len(clients) == made
