@@ -14,6 +14,7 @@ from slackwater.judge.readers.cells import (
     time_in,
     value_in,
 )
+from slackwater.judge.readers.parquet import PARQUET
 from slackwater.judge.readers.rows import opened, rows_of
 from slackwater.judge.readings import FileReading, StreamInput
 from slackwater.model.deployment import CsvSpec, StreamSpec
@@ -25,7 +26,7 @@ def read_stream(spec: StreamSpec, path: Path, without: Set[int] = frozenset()) -
 
     Rows that begin at the lines ``without`` are treated as absent.
     """
-    if path.suffix == ".parquet":
+    if path.suffix == PARQUET:
         spec = replace(spec, csv=CsvSpec())
     found = StreamInput(spec)
     with opened(spec, path) as stream:

@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 BATCH_ROWS: Final = 1_000
+PARQUET: Final = ".parquet"
+"""The end of a file's name by which it is read as Parquet."""
 _DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 

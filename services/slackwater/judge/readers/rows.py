@@ -14,10 +14,11 @@ import zlib
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
-from slackwater.judge.readers.parquet import ParquetLines
+from slackwater.judge.readers.parquet import PARQUET, ParquetLines
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import DeploymentError
 
@@ -31,19 +32,16 @@ def opened(spec: StreamSpec, path: Path) -> Iterator[IO[bytes]]:
     """Open the file; raise a one-sentence error if it cannot be read to its end."""
     if not path.is_file():
         raise DeploymentError(f"stream {spec.name}: there is no file {path}")
-    opened: Any = gzip.open if path.suffix == ".gz" else Path.open
+    remedy = f"copy it again, or use what can be unpacked: gzip -dc {path} > {path.stem}"
+    opened: Any = partial(gzip.open if path.suffix == ".gz" else Path.open, path, "rb")
+    if path.suffix == PARQUET:
+        opened, remedy = partial(ParquetLines, path), "copy it again"
     try:
-        if path.suffix == ".parquet":
-            yield ParquetLines(path)  # type: ignore[misc]
-            return
-        with opened(path, "rb") as stream:
+        with opened() as stream:
             yield stream
     except (OSError, EOFError, zlib.error) as error:
-        if path.suffix == ".parquet":
-            raise DeploymentError(f"stream {spec.name}: {path} is damaged: {error}") from error
         raise DeploymentError(
-            f"stream {spec.name}: {path} is damaged: {error}; copy it again, or use what can be"
-            f" unpacked: gzip -dc {path} > {path.stem}"
+            f"stream {spec.name}: {path} is damaged: {error}; {remedy}"
         ) from error
 
 

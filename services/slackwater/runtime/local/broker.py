@@ -53,12 +53,13 @@ from slackwater.runtime.security.private import (
 
 # A start takes two seconds. After kill -9 the old registration must first expire (3 s), and a busy
 # machine may take much longer.
-FEATURES = "bootstrap.checkpoint"
 START_S_MAX = 180.0
 STOP_S_MAX = 15.0
 # A broker whose parent was killed is killed at once, but its threads take a moment to end.
 LOCK_S_MAX = 2.0
 PORT_ATTEMPTS_MAX = 3
+FEATURES = "bootstrap.checkpoint"
+"""The file of a formatted directory that lists the features of its Kafka version."""
 
 
 class EmbeddedBroker:

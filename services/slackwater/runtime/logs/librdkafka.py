@@ -175,14 +175,14 @@ class PointerConsumer:
         return int(add(client, b"responses", self._on_response, self._argument))
 
     def assign(
-        self, topic: str, positions: Mapping[int, int], epochs: Mapping[int, int] | None = None
+        self, topic: str, positions: Mapping[int, int], epochs: Mapping[int, int] = _NOTHING
     ) -> None:
         """Read exactly these partitions, from these offsets.
 
         ``epochs`` has, by partition, a leader epoch of the messages before its offset, where known.
         The leader is then asked where this epoch ends (KIP-320).
         """
-        with self._listed(topic, positions, epochs or {}) as partitions:
+        with self._listed(topic, positions, epochs) as partitions:
             code = self._library.rd_kafka_assign(self._handle, partitions)
         if code:
             raise EnvironmentProblem(f"topic {topic} cannot be assigned: {self.error_text(code)}")

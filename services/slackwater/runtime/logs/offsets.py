@@ -30,7 +30,7 @@ from slackwater.runtime.logs.transport import Isolation, Log, NoAnswerError
 
 _ASK_AGAIN_S = 0.05
 SILENT_S_MAX = 5.0
-"""A client without an answer for so long is replaced."""
+"""A client that has been asked in vain for so long is replaced."""
 
 
 class OffsetsClient:
@@ -40,8 +40,8 @@ class OffsetsClient:
         self._where = where
         self._config = dict(config)
         self._consumers: dict[Isolation, Consumer] = {}
-        self._answered_s: dict[Isolation, float] = {}
-        """When each was created, or had its last answer."""
+        self._in_vain_from_s: dict[Isolation, float] = {}
+        """When the first of the requests in succession began that had no answer."""
         self._lock = threading.Lock()
 
     def ends(self, logs: Iterable[Log], isolation: Isolation, timeout_s: float) -> dict[Log, int]:
@@ -58,7 +58,8 @@ class OffsetsClient:
         wanted = [TopicPartition(*log, what) for log in logs]
         if not wanted:
             return {}
-        consumer, deadline_s = self._consumer(isolation), time.monotonic() + timeout_s
+        consumer, began_s = self._consumer(isolation), time.monotonic()
+        deadline_s = began_s + timeout_s
         while True:
             left_s = max(0.001, deadline_s - time.monotonic())
             why = "no leader"
@@ -70,13 +71,14 @@ class OffsetsClient:
                     consumer = self._another(isolation, consumer)
             consumer.poll(0)  # empties the client's event queue
             if found and all(at.error is None and at.offset >= 0 for at in found):
-                self._answered_s[isolation] = time.monotonic()
+                self._in_vain_from_s.pop(isolation, None)
                 return {(at.topic, at.partition): at.offset for at in found}
             if any(at.error and at.error.code() == KafkaError._UNKNOWN_PARTITION for at in found):
                 consumer, why = self._another(isolation, consumer), "unknown partition"
             # On a starting broker, or for a new topic, there is no leader yet: retry.
             if time.monotonic() + _ASK_AGAIN_S > deadline_s:
-                if time.monotonic() - self._answered_s[isolation] >= SILENT_S_MAX:
+                in_vain_from_s = self._in_vain_from_s.setdefault(isolation, began_s)
+                if time.monotonic() - in_vain_from_s >= SILENT_S_MAX:
                     self._drop(isolation, consumer)
                 names = ", ".join(f"{at.topic}:{at.partition}" for at in wanted[:3])
                 raise NoAnswerError(
@@ -102,6 +104,7 @@ class OffsetsClient:
         with self._lock:
             if self._consumers.get(isolation) is silent:
                 del self._consumers[isolation]
+                self._in_vain_from_s.pop(isolation, None)
 
     def _consumer(self, isolation: Isolation) -> Consumer:
         with self._lock:
@@ -109,5 +112,4 @@ class OffsetsClient:
                 self._consumers[isolation] = Consumer(
                     confluent_consumer(self._where) | self._config | {"isolation.level": isolation}
                 )
-                self._answered_s[isolation] = time.monotonic()
             return self._consumers[isolation]

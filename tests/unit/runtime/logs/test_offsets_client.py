@@ -52,3 +52,22 @@ def test_a_client_without_an_answer_is_replaced(
         with pytest.raises(NoAnswerError):
             client.ends([("t", 0)], "read_uncommitted", 0.01)
     assert len(clients) == made
+
+
+def test_a_client_that_was_idle_is_not_replaced_for_one_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its last answer was an hour ago, and it has been asked in vain for 10 ms."""
+    consumer = FakeConsumer(is_dead=False)
+    made = [consumer]
+    monkeypatch.setattr(offsets, "Consumer", lambda _: made.pop())
+    monkeypatch.setattr(offsets, "confluent_consumer", lambda _: {})
+    client = OffsetsClient("broker", {})
+    monkeypatch.setattr("slackwater.runtime.logs.offsets.time.monotonic", lambda: 0.0)
+    assert client.ends([("t", 0)], "read_uncommitted", 0.01) == {("t", 0): 7}
+    monkeypatch.setattr("slackwater.runtime.logs.offsets.time.monotonic", lambda: 3_600.0)
+    consumer.is_dead = True
+    with pytest.raises(NoAnswerError):
+        client.ends([("t", 0)], "read_uncommitted", 0.01)
+    consumer.is_dead = False
+    assert client.ends([("t", 0)], "read_uncommitted", 0.01) == {("t", 0): 7}
