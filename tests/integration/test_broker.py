@@ -159,6 +159,7 @@ def test_a_directory_is_prepared_as_by_kafkas_own_tool(
             write(broker.bootstrap, "t", [b"x"])
             assert read(broker.bootstrap, "t", 1) == [b"x"]
         logs = folder / "logs"
+        assert [at for at in logs.iterdir() if at.stat().st_mode & 0o77] == []
         lines = (logs / "meta.properties").read_text().splitlines()
         identity = {line.partition("=")[0] for line in lines if not line.startswith("#")}
         prepared[name] = identity, features_of((logs / FEATURES).read_bytes())

@@ -205,8 +205,11 @@ def test_queries_change_while_the_others_run(tmp_path: Path) -> None:
         names = running.thread.stack.supervisor.names
         eventually(lambda: "proxy/attic" not in running.thread.call(names), "its proxy has ended")
         # Topics that only deleted queries have used; ``wide`` reads the children of ``first``.
-        found = retired_topics(Registry(running.transport).all_queries(), Names())
-        assert found.keys() == {"chain"}
+        registry = Registry(running.transport)
+        # A query's deletion is registered after its fragments have been told to end.
+        eventually(lambda: registry.all_queries()["far"].state == "deleted", "far is deleted")
+        found = retired_topics(registry.all_queries(), Names())
+        assert found.keys() == {"chain", "far"}
         retired = found["chain"]
         assert retired == {"sw.ordered.chain.0", "sw.deltas.chain.0"}
         # The stack deletes them itself a minute after its start, which may have been before this.

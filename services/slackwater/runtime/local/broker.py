@@ -393,7 +393,8 @@ def _write_formatted(logs: Path, cluster_id: str, node_id: object) -> None:
         "node.id": node_id,
         "directory.id": _kafka_uuid(),
     }
-    (logs / FEATURES).write_bytes(features_file().read_bytes())
+    with append_to(logs / FEATURES) as features:
+        features.write(features_file().read_bytes())
     text = "".join(f"{name}={value}\n" for name, value in identity.items())
     write_atomically(logs / "meta.properties", text)
 
