@@ -5,6 +5,9 @@ exception that a signal raises within the import system may be ignored there, si
 callbacks of weak references; the command would go on. The program ends at once instead, as if it
 had been killed: its child processes end with it. When a command has ended, the interpreter joins
 its threads and calls what is registered with ``atexit``; a signal then changes nothing any more.
+
+A command may be started with a closed standard output (``slackwater up ... >&-``). Its number would
+be given to the next file that is opened, and Python has no stream for it.
 """
 
 from __future__ import annotations
@@ -28,8 +31,21 @@ def interrupt(_signum: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def open_standard_streams() -> None:
+    """Open what is closed of standard input, output and error, as one without content."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            os.set_inheritable(opened, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))
+
+
 def main() -> None:
     """Run the command line."""
+    open_standard_streams()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored
         signal.signal(signal.SIGINT, interrupt)
     try:

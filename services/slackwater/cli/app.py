@@ -75,9 +75,6 @@ def main() -> None:
     except SlackwaterError as error:
         warn(f"slackwater: {error.message}")
         sys.exit(error.exit_code)
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader has closed the pipe, as in `slackwater results q | head`
-        sys.exit(0)
     except OSError as error:
         if (sentence := what_to_do(error)) is None:
             raise

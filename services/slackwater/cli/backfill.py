@@ -36,6 +36,7 @@ from slackwater.proxy.csvfile import CsvFile
 from slackwater.proxy.histories import end_of_history
 from slackwater.proxy.quarantine import REASONS
 from slackwater.proxy.sensors import hand_over, hand_over_end, inbox_of
+from slackwater.runtime.local.paths import java_executable
 from slackwater.runtime.local.stack import StackOptions
 from slackwater.runtime.local.stack_thread import StackThread
 from slackwater.runtime.logs.transport import LogError, Reader
@@ -67,9 +68,11 @@ def run_backfill(options: BackfillOptions) -> None:
 
     Raises:
         CheckFailed: a file was not read to its end, or has no usable reading.
+        EnvironmentProblem: there is no Java.
         UsageError: the query, its streams and the files do not fit.
     """
     content, deployment = _chosen(options)
+    java_executable()  # before the files, which may be large
     for stream, file in options.files.items():
         CsvFile(deployment.streams[stream], file).verify()
     if not options.out.absolute().parent.is_dir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from pathlib import Path
@@ -196,8 +197,9 @@ def emit(text: str, *, is_json: bool = False) -> None:
 
 
 def warn(text: str) -> None:
-    """Print lines to standard error."""
-    typer.echo(visible(text, kept="\n\t"), err=True)
+    """Print lines to standard error; without it (a full disk) the exit code is all that is left."""
+    with contextlib.suppress(OSError):
+        typer.echo(visible(text, kept="\n\t"), err=True)
 
 
 def parse_bindings(option: str, values: list[str]) -> dict[str, Path]:

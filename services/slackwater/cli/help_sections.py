@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any, Final
 
+from typer import Exit
 from typer.core import TyperGroup
 
 SECTIONS: Final = {
@@ -17,6 +20,18 @@ SECTIONS: Final = {
 
 class SectionedGroup(TyperGroup):
     """A group whose help lists the commands by section."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command, which is done when the reader of its pipe has gone, as with ``| head``.
+
+        typer would end it with 1, the exit code of a failed check.
+        """
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            # The interpreter writes what is left in the buffer at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise Exit from error
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the commands in the order of the sections, then any others."""

@@ -50,7 +50,7 @@ def check_deployment(path: Path | str, *, micro_batch: bool = False) -> CheckedD
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         utf16 = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        found = "is UTF-16: save it as UTF-8" if utf16 else "is not UTF-8 text"
+        found = f"is {'UTF-16' if utf16 else 'not UTF-8 text'}: save it as UTF-8"
         raise DeploymentError(f"{path}:{line}: {found}") from error
     if len(raw) > FILE_BYTES_MAX:
         raise DeploymentError(f"{path}: is larger than {FILE_BYTES_MAX} bytes")

@@ -30,6 +30,7 @@ from slackwater.runtime.local.datadir import DataDirectory, keep_prefix
 from slackwater.runtime.local.draining import Draining
 from slackwater.runtime.local.layout import HOST, Launch
 from slackwater.runtime.local.ownhosts import OwnHosts
+from slackwater.runtime.local.paths import java_executable
 from slackwater.runtime.local.placed_proxies import PlacedProxies
 from slackwater.runtime.local.supervisor import ProcessEvent, Supervisor
 from slackwater.runtime.logs.cluster import Cluster
@@ -122,7 +123,8 @@ class NodeMachine:
         self._background = Background()
 
     def open(self) -> None:
-        """Lock the directory; ``EnvironmentProblem`` if another process has it."""
+        """Lock the directory; ``EnvironmentProblem`` if another process has it, or without Java."""
+        java_executable()
         self._directory.acquire()
 
     @property

@@ -54,8 +54,9 @@ PIECE_BYTES_DEFAULT: Final = 4 * 1024 * 1024
 _NEWLINE: Final = ord("\n")
 Guard = tuple[DeadLetters, str]
 """The dead letters of a stream, and this file's name in them."""
-_REPLACED: Final = "\ufffd"
+REPLACED: Final = "\ufffd"
 """Replacement for bytes that are not UTF-8; with it two different keys could become equal."""
+CONVERT: Final = "convert it, such as `iconv -f LATIN1 -t UTF-8`"
 _END_OF_LINE: Final = re.compile(rb"\r\n|\r|\n")
 
 
@@ -184,8 +185,8 @@ class CsvFile:
             return numbers[0] - 1
         known = ", ".join(name for name in self._header if name) or "nothing"
         hint = ""
-        if _REPLACED in known:
-            hint = "; it is not UTF-8: convert it, such as `iconv -f LATIN1 -t UTF-8`"
+        if REPLACED in known:
+            hint = f"; it is not UTF-8: {CONVERT}"
         if known.startswith(("{", "[")):
             hint = "; it is JSON, which is read from topics, HTTP and MQTT: files are CSV"
         raise self._source.error(f"has no column {column!r}; its header has: {known}{hint}")
@@ -404,7 +405,7 @@ class CsvFile:
             join = spec.key.join
             parts, reasons[ambiguous(join)] = joined_keys(columns[:after_key], join)
             key_index, keys, reasons["empty key"], reasons["long key"] = keys_of(parts)
-            damaged = [i for i, key in enumerate(keys) if _REPLACED in key]
+            damaged = [i for i, key in enumerate(keys) if REPLACED in key]
             if damaged:
                 reasons["key is not UTF-8"] = np.isin(key_index, damaged)
         stimes, no_time = np.zeros(n, np.int64), np.zeros(n, np.bool_)

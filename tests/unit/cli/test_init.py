@@ -183,7 +183,8 @@ def test_a_file_that_exists_is_not_overwritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
-        ("a.csv", "", "no header"),
+        ("a.csv", "", "a.csv: is empty"),
+        ("a.csv", "temp\ufffdrature,ts\n20,1458031648545\n", "its header is not UTF-8: convert it"),
         ("a.csv", "only one column\n1\n2\n", "no header"),
         ("a.csv", "x,y\n", "no header"),
         ("a.csv", "name,value\na,1\nb,2\n", "none of its columns is a time: name, value"),

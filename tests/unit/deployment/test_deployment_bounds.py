@@ -193,7 +193,7 @@ def test_ways_that_multiply_are_walked_once(tmp_path: Path) -> None:
         (SMALL.encode("utf-16"), "1: is UTF-16: save it as UTF-8"),
         (SMALL.encode("utf-16-le"), "1: not YAML: contains a non-printable character"),
         (SMALL.encode() + b"\0", "6: not YAML: contains a non-printable character"),
-        ((SMALL + "# \u00e9\n").encode("latin-1"), "6: is not UTF-8 text"),
+        ((SMALL + "# \u00e9\n").encode("latin-1"), "6: is not UTF-8 text: save it as UTF-8"),
         (SMALL.replace("  q:", "\tq:").encode(), "5: not YAML: found character '\\t'"),
         (b"- a\n- b\n", "1: must be a mapping, name: value"),
         (b"42", "1: must be a mapping, name: value"),

@@ -78,7 +78,7 @@ FILES = (
         "pc.utf8_ltrim_whitespace(texts)",
     ),
     ReadingMutant("an empty key is a key", columns.keys_of, 'index == keys.index("")', "empty"),
-    ReadingMutant("key of other bytes", CsvFile._convert, "if _REPLACED in key", "if False"),
+    ReadingMutant("key of other bytes", CsvFile._convert, "if REPLACED in key", "if False"),
     ReadingMutant(
         "the offset of a time is left out",
         columns._quick_iso,

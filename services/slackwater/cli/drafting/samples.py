@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from slackwater.model.errors import UsageError
+from slackwater.proxy.csvfile import CONVERT, REPLACED
 
 DELIMITERS: Final = (";", "\t", "|", ",")
 ROWS_MAX: Final = 2_000
@@ -68,8 +69,10 @@ def csv_sample(name: str, origin: str, text: str) -> ReadingSample:
     """Return the sample of a CSV file; ``text`` is its beginning, in complete lines.
 
     Raises:
-        UsageError: no line is a header above rows of the same width.
+        UsageError: no line is a header above rows of the same width, or it is not UTF-8.
     """
+    if not text.strip():
+        raise UsageError(f"{origin}: is empty")
     found = [each for each in (_header(text, d) for d in DELIMITERS) if each is not None]
     if not found:
         raise UsageError(
@@ -79,6 +82,8 @@ def csv_sample(name: str, origin: str, text: str) -> ReadingSample:
     # A decimal comma splits cells: of two delimiters that fit, the one with more rows is right.
     delimiter, skip, rows = max(found, key=lambda each: (len(each[2]), len(each[2][0])))
     header = [cell.strip() for cell in rows[0]]
+    if any(REPLACED in heading for heading in header):
+        raise UsageError(f"{origin}: its header is not UTF-8: {CONVERT}")
     cells = [row for row in rows[1:] if any(cell.strip() for cell in row)]
     columns: dict[str, list[str]] = {}
     for i, heading in enumerate(header[:NAMES_MAX]):

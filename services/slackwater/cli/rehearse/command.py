@@ -29,6 +29,7 @@ from slackwater.deployment.parse import load_deployment
 from slackwater.deployment.sharing import share
 from slackwater.judge.bound import SLACK_US
 from slackwater.model.errors import EnvironmentProblem, UsageError
+from slackwater.runtime.local.paths import java_executable
 from slackwater.runtime.service.settings import settings
 
 BAR_COLUMNS: Final = 24
@@ -58,6 +59,7 @@ def rehearse(options: Options, watcher: Watcher) -> RehearsalOutcome:
             raise UsageError(f"{name} {path}: there is no directory {path.absolute().parent}")
         if path is not None and path.is_dir():
             raise UsageError(f"{name} {path} is a directory: name a file")
+    java_executable()  # before the files, which may be large
     micro_batch = settings().aggregator_mode == "micro-batch"
     deployment = share(load_deployment(options.deployment, micro_batch=micro_batch))
     processes = process_names(deployment, options.paths)

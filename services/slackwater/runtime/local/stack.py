@@ -41,6 +41,7 @@ from slackwater.runtime.local.layout import (
     proxy_specs,
 )
 from slackwater.runtime.local.ownhosts import OwnHosts
+from slackwater.runtime.local.paths import java_executable
 from slackwater.runtime.local.placed_proxies import AddedProxies
 from slackwater.runtime.local.readiness import raise_what_ended, wait_ready
 from slackwater.runtime.local.registration import Registration
@@ -188,6 +189,7 @@ class Stack:
 
     async def open(self) -> str:
         """First phase of both starts: directory, broker, topics; returns the broker's address."""
+        java_executable()  # of the broker and of Spark
         self._directory.acquire()
         http = any(stream.http is not None for stream in self._deployment.streams.values())
         if http and self.options.runs_long:
