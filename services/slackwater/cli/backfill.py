@@ -40,7 +40,7 @@ from slackwater.runtime.local.paths import java_executable
 from slackwater.runtime.local.stack import StackOptions
 from slackwater.runtime.local.stack_thread import StackThread
 from slackwater.runtime.logs.transport import LogError, Reader
-from slackwater.runtime.security.private import make_private, write_atomically
+from slackwater.runtime.security.private import make_data_directory, write_atomically
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.parts import LAST_READING
 from slackwater.runtime.service.registry import QueryDefinition, Registry
@@ -79,7 +79,7 @@ def run_backfill(options: BackfillOptions) -> None:
         raise UsageError(f"--out {options.out}: there is no directory {options.out.parent}")
     given = options.data_dir
     directory = given or Path(tempfile.mkdtemp(prefix="slackwater-backfill-"))
-    make_private(directory)
+    make_data_directory(directory)
     if (directory / "run.json").exists():
         raise UsageError(f"--data-dir {directory} has the data of another run: name a new folder")
     path = directory / "deployment.yaml"

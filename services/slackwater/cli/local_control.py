@@ -119,9 +119,13 @@ class LocalControl:
         write_atomically(self._folder / ADDRESS_FILE, f"{started.result()}\n")
 
     async def stop(self) -> None:
-        """Stop controller and node; may be called at any time."""
+        """Stop controller and node; may be called at any time.
+
+        A controller that was not started leaves the address: the folder may be that of another one.
+        """
         self._stopping.set()
-        (self._folder / ADDRESS_FILE).unlink(missing_ok=True)
+        if self._store is not None:
+            (self._folder / ADDRESS_FILE).unlink(missing_ok=True)
         await self._background.end()
         if self._serving is not None:
             await asyncio.gather(self._serving, return_exceptions=True)

@@ -18,7 +18,7 @@ from slackwater.model.errors import EnvironmentProblem
 from slackwater.protocols.iads.control_object import view_of_number
 from slackwater.protocols.iads.control_state import ControlState
 from slackwater.protocols.iads.messages import SavedMembership
-from slackwater.runtime.security.private import append_to, make_private, write_atomically
+from slackwater.runtime.security.private import append_to, make_data_directory, write_atomically
 
 FILE_VERSION: Final = 1
 FILE_NAME: Final = "controller.json"
@@ -80,10 +80,10 @@ def open_store(directory: Path, name: str) -> Store:
     """Lock the directory and read the controller's file; without a file the store is empty.
 
     Raises:
-        EnvironmentProblem: another process has locked the directory, or the file is damaged, of
-            another version or of another controller.
+        EnvironmentProblem: another process has locked the directory, it cannot be created, or the
+            file is damaged, of another version or of another controller.
     """
-    make_private(directory)
+    make_data_directory(directory)
     lock = append_to(directory / "lock")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +12,15 @@ from pathlib import Path
 import pytest
 
 from slackwater.cli.backfill import BackfillOptions, run_backfill
+from slackwater.cli.local_control import ADDRESS_FILE, FOLDER, LocalControl
 from slackwater.cli.rehearse.command import Options, rehearse
 from slackwater.cli.rehearse.run import Quiet
+from slackwater.cli.up import run_up
+from slackwater.controller.store import open_store
 from slackwater.deployment.parse import load_deployment
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.node.machine import NodeMachine
+from slackwater.runtime.local.datadir import DataDirectory
 from slackwater.runtime.local.stack import Stack, StackOptions
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.security.credentials import PLAINTEXT
@@ -69,8 +74,8 @@ def test_without_standard_streams_the_exit_code_is_right(
 def test_a_pipe_whose_reader_has_gone_is_no_failed_check(file: Path) -> None:
     read, write = os.pipe()
     os.close(read)
-    command = [SLACKWATER, "acl", "--role", "proxy", "--principal", "User:p", "--deployment", file]
-    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, check=False)
+    command = [SLACKWATER, "acl", "--role=proxy", "--principal=User:p", f"--deployment={file}"]
+    done = subprocess.run([*map(str, command)], stdout=write, stderr=subprocess.PIPE, check=False)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")
 
@@ -91,3 +96,36 @@ async def test_without_java_nothing_is_started_and_no_file_is_read(
     with pytest.raises(EnvironmentProblem, match=reported):
         rehearse(Options(file, files, tmp_path / "out", 1.0, 1, data_dir=made), Quiet())
     assert not made.exists()
+
+
+@pytest.mark.parametrize("kind", ["a file", "below a file", "without a parent"])
+def test_a_data_directory_that_cannot_be_made_is_named(
+    kind: str, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # `up` has handlers of its own
+    lacking = Path("/proc/none")  # in this file system nothing can be made
+    chosen = {"a file": file, "below a file": file / "x", "without a parent": lacking}[kind]
+    (tmp_path / "a.csv").write_text("ts,x\n1700000000000,1\n")
+    files = {"a": tmp_path / "a.csv"}
+    reported = f"the data directory {chosen} cannot be used: .*; choose another one"
+    with pytest.raises(EnvironmentProblem, match=reported):
+        DataDirectory(chosen).acquire()
+    with pytest.raises(EnvironmentProblem, match=reported):
+        open_store(chosen, "a")
+    with pytest.raises(EnvironmentProblem, match=reported):
+        run_backfill(BackfillOptions(file, "q", files, tmp_path / "out", chosen))
+    with pytest.raises(EnvironmentProblem, match=reported):
+        rehearse(Options(file, files, tmp_path / "out", 1.0, 1, data_dir=chosen), Quiet())
+    with pytest.raises(EnvironmentProblem, match=reported):
+        run_up(file, chosen, None, None)
+
+
+async def test_a_refused_start_leaves_the_address_of_the_controller_that_runs(
+    file: Path, tmp_path: Path
+) -> None:
+    address = tmp_path / FOLDER / ADDRESS_FILE
+    address.parent.mkdir()
+    address.write_text("127.0.0.1:7101")
+    stack = Stack(StackOptions(file, load_deployment(file), tmp_path))
+    await LocalControl(stack, tmp_path).stop()
+    assert address.read_text() == "127.0.0.1:7101"

@@ -32,7 +32,7 @@ from slackwater.runtime.local.supervisor import BROKER
 from slackwater.runtime.local.supervisor import ProcessEvent as Happened
 from slackwater.runtime.logs.skipped import SKIPPED
 from slackwater.runtime.logs.transport import LogError, RawRecord, Transport, read_to_end
-from slackwater.runtime.security.private import make_private, write_atomically
+from slackwater.runtime.security.private import make_data_directory, write_atomically
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.cpu import CpuLoad, LoadMeter
 
@@ -59,7 +59,7 @@ class LocalStage:
     def __init__(self, plan: RehearsalPlan, deployment: Path, data_dir: Path) -> None:
         self._plan = plan
         self._clock = SystemClock()
-        make_private(data_dir)
+        make_data_directory(data_dir)
         options = StackOptions(
             deployment_path=_with_wall_clock(plan, deployment, data_dir),
             deployment=restricted(plan.deployment, plan.paths),

@@ -28,6 +28,7 @@ from slackwater.runtime.logs.cluster import Where, cluster_of
 from slackwater.runtime.security.private import (
     FILE_MODE,
     close_to_others,
+    make_data_directory,
     make_private,
     write_atomically,
 )
@@ -125,7 +126,7 @@ class DataDirectory:
         """
         assert self._lock is None
         try:
-            make_private(self.path)
+            make_data_directory(self.path)
             self._lock = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT, FILE_MODE)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.truncate(self._lock, 0)
@@ -142,7 +143,8 @@ class DataDirectory:
         except OSError as error:
             self.release()
             raise EnvironmentProblem(
-                f"the data directory {self.path} cannot be used: {error.strerror}"
+                f"the data directory {self.path} cannot be used: {error.strerror}; choose another"
+                " one"
             ) from error
 
     def release(self) -> None:

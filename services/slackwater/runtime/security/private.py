@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from slackwater.model.errors import EnvironmentProblem
+
 UMASK: Final = 0o077
 DIRECTORY_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
@@ -23,6 +25,20 @@ FILE_MODE: Final = 0o600
 def make_private(directory: Path) -> None:
     """Create the directory if it is missing; missing parents get the default mode."""
     directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+
+
+def make_data_directory(directory: Path) -> None:
+    """As ``make_private``, for a directory that an option has named.
+
+    Raises:
+        EnvironmentProblem: it cannot be created.
+    """
+    try:
+        make_private(directory)
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"the data directory {directory} cannot be used: {error.strerror}; choose another one"
+        ) from error
 
 
 def append_to(path: Path) -> BinaryIO:
