@@ -131,6 +131,8 @@ def disk(data_dir: Path) -> str:
     there = data_dir.absolute()
     while not there.exists():
         there = there.parent
+    if not there.is_dir():
+        raise Trouble(f"{there} is a file", "choose a directory with --data-dir")
     if not os.access(there, os.W_OK):
         raise Trouble(f"{there} cannot be written", "choose another one with --data-dir")
     free = shutil.disk_usage(there).free

@@ -29,6 +29,7 @@ STAGES: Final = {
     "orderer": "orderers, which sort readings by time",
     "aggregator": "aggregators (Spark)",
     "root": "roots, which answer the queries",
+    "host": "hosts, the processes in which orderers and roots run",
     "batch": "the batch computation, with which results are compared",
 }
 

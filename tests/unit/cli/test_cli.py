@@ -558,6 +558,9 @@ def test_doctor_goes_on_after_a_trouble(tmp_path: Path, monkeypatch: pytest.Monk
     findings = {finding.subject: finding for finding in examine(tmp_path)}
     assert findings["Java"] == Finding("Java", "it is not there", "install it", ok=False)
     assert findings["broker"].ok
+    (tmp_path / "file").touch()
+    with pytest.raises(Trouble, match="file is a file"):
+        disk(tmp_path / "file")
     monkeypatch.setattr("slackwater.cli.doctor.DISK_FREE_BYTES_MIN", 2**70)
     with pytest.raises(Trouble, match="GB free"):
         disk(tmp_path / "not" / "yet")

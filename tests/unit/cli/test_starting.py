@@ -8,7 +8,8 @@ import threading
 import pytest
 from tests.waiting import WAIT_S_MAX
 
-from slackwater.cli.starting import SILENT_S_MAX, StartLines, repeatedly
+from slackwater.cli.rehearse.plan import KINDS
+from slackwater.cli.starting import SILENT_S_MAX, STAGES, StartLines, repeatedly
 
 NAMES = ("proxy/a", "orderer/q.0.a", "orderer/q.0.b", "aggregator/0", "root/q.0")
 
@@ -27,6 +28,10 @@ def test_each_stage_is_a_line_when_all_of_it_is_ready() -> None:
     ready["aggregator/0"] = True
     assert lines.look(ready, 112.5) == ["ready after 12.5 s: aggregators (Spark)"]
     assert lines.look(ready, 200.0) == [], "the start is over"
+
+
+def test_every_kind_of_process_has_words() -> None:
+    assert {*KINDS} <= STAGES.keys()
 
 
 def test_no_three_seconds_pass_without_a_line() -> None:

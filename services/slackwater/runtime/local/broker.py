@@ -51,6 +51,8 @@ from slackwater.runtime.security.private import (
     write_atomically,
 )
 
+ROOM_BYTES_MIN = 32 * 1024**2
+"""Free space without which the broker is not started."""
 # A start takes two seconds. After kill -9 the old registration must first expire (3 s), and a busy
 # machine may take much longer.
 START_S_MAX = 180.0
@@ -143,6 +145,7 @@ class EmbeddedBroker:
         java, class_path = java_executable(), ":".join(map(str, broker_jars()))
         try:
             make_private(self.data_dir)
+            self._check_room()
             lock = _locked(self.data_dir)
             try:
                 self._start_locked([java, *self._flags(), "-cp", class_path], lock)
@@ -226,6 +229,15 @@ class EmbeddedBroker:
             except BaseException:
                 self.kill()
                 raise
+
+    def _check_room(self) -> None:
+        """Raise ``EnvironmentProblem`` on a full disk: Kafka starts there, and never responds."""
+        free = shutil.disk_usage(self.data_dir).free
+        if free < ROOM_BYTES_MIN:
+            raise EnvironmentProblem(
+                f"{free // 1024**2} MiB are free for {self.data_dir}, and the broker needs at least"
+                f" {ROOM_BYTES_MIN // 1024**2}: make room there, or choose another data directory"
+            )
 
     def _launch(self, java: list[str], lock: int) -> None:
         with append_to(self.data_dir / "broker.out") as out:

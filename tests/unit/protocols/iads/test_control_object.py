@@ -252,6 +252,9 @@ def test_a_drained_or_departed_node_takes_no_fragment() -> None:
     for name in ("n1", "n2"):
         assert obj.apply(MoveFragment("climate", "0.a", name), Stamp(1, 7, "a")).known == ("n3",)
     assert obj.apply(MoveFragment("climate", "0.a", "n3"), Stamp(1, 7, "a")).number
+    for ts, name in enumerate(("n1", "n2"), 8):
+        obj.apply(JoinNode(name, 2), Stamp(1, ts, "a"))  # it is started again
+        assert obj.apply(MoveFragment("climate", "0.a", name), Stamp(1, ts, "b")).number
 
 
 def test_what_carries_out_a_deletion_is_moved_by_a_plan_and_not_by_an_operator() -> None:

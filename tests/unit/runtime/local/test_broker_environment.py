@@ -53,6 +53,14 @@ def test_a_wrong_java_home_is_named(
     assert f"JAVA_HOME is {tmp_path / 'jdk'}" in problem_of(EmbeddedBroker(tmp_path / "data"))
 
 
+def test_a_full_disk_is_named_before_the_start(
+    equipped: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Kafka would start there and not respond, which takes minutes to be found."""
+    monkeypatch.setattr(module, "ROOM_BYTES_MIN", 2**70)
+    assert "make room there, or choose another" in problem_of(EmbeddedBroker(tmp_path / "data"))
+
+
 def test_an_interrupted_set_of_jars_counts_as_missing(equipped: Path, tmp_path: Path) -> None:
     (equipped / ".slackwater-jars" / "broker" / ".complete").unlink()
     assert "run make setup" in problem_of(EmbeddedBroker(tmp_path / "data"))
