@@ -18,7 +18,7 @@ from slackwater.cli.control_status import NO_CONTROLS, Controls
 from slackwater.cli.quarantine import refused_note
 from slackwater.cli.query_status import streams_of
 from slackwater.cli.status import ObservedHeartbeat, Picture, look_at
-from slackwater.cli.summary import PageLine, page, page_json, plain, rich_page
+from slackwater.cli.summary import PageLine, page, page_json, plain, rich_page, shortened
 from slackwater.cli.tables import PrintedQuery, visible
 from slackwater.cli.terminals import repaints
 from slackwater.cli.window_tables import WindowTables
@@ -154,7 +154,7 @@ def print_status(
             pass  # the normal end of watching
     wrong = [*(picture.wrong if picture else ()), *(overview.wrong if overview else ())]
     if wrong:
-        raise CheckFailed("; ".join(wrong))
+        raise CheckFailed("; ".join(shortened(wrong)))
 
 
 def _as_json(picture: Picture, overview: Overview | None = None) -> str:

@@ -1,8 +1,9 @@
 """The page that ``status`` shows to people: verdict, queries, streams, processes.
 
-The first line tells whether all is well. Whatever is not well has a line of its own. Of what is
-well only as many lines are shown as fit a terminal of 24 lines with ten queries and three nodes,
-and the rest is one line. ``-v`` shows everything, with the counters of each process.
+The first line tells whether all is well. What is not well has a line of its own; many problems, and
+processes of one kind with the same remark, share one. Of what is well only as many lines are shown
+as fit a terminal of 24 lines with ten queries and three nodes, and the rest is one line. ``-v``
+shows everything, with the counters of each process.
 
 Pure, apart from ``grid``, which makes a rich table of the same lines.
 """
@@ -28,6 +29,10 @@ Style = Literal["good", "attention", "bad", "plain"]
 STYLES: Final = {"good": "green", "attention": "yellow", "bad": "bold red", "plain": ""}
 QUERIES_WELL_MAX: Final = 10
 """Exact queries that have a line each."""
+PROBLEMS_MAX: Final = 3
+"""Problems that have a line each."""
+ALIKE_MAX: Final = 2
+"""Processes of one kind and with the same remark that have a line each."""
 STREAMS_WELL_MAX: Final = 4
 """Streams without a remark that have a line each."""
 NAME_CHARS_MIN: Final = 10
@@ -56,7 +61,8 @@ def page(
     """Return the lines; the first one is the verdict."""
     wrong = [*picture.wrong, *(() if overview is None else overview.wrong)]
     lines = [_verdict(picture, wrong, now_us)]
-    lines += [PageLine("", f"! {problem}", "bad") for problem in wrong]
+    problems = wrong if verbose else shortened(wrong)
+    lines += [PageLine("", f"! {problem}", "bad") for problem in problems]
     for query, windows in picture.gaps.items():
         text = f"! query {query}: {windows} windows lack readings that are lost; to list them:"
         lines.append(PageLine("", text, "attention"))
@@ -109,6 +115,13 @@ def page_json(picture: Picture, overview: Overview | None, now_us: int) -> dict[
         "streams": [row.to_json() for row in picture.streams],
         "processes": [row.to_json() for row in picture.rows],
     } | ({} if overview is None else overview.to_json() | {"control_problems": overview.problems})
+
+
+def shortened(problems: Sequence[str]) -> list[str]:
+    """Return at most ``PROBLEMS_MAX`` problems, and how many more there are."""
+    more = len(problems) - PROBLEMS_MAX
+    rest = [f"{more} more: `slackwater status -v`"] if more > 0 else []
+    return [*problems[:PROBLEMS_MAX], *rest]
 
 
 def _verdict(picture: Picture, wrong: Sequence[str], now_us: int) -> PageLine:
@@ -213,10 +226,22 @@ def _process_lines(picture: Picture, overview: Overview | None, now_us: int) -> 
         oldest = max((beat.at - beat.started_at for beat in beats), default=None)
         up = "" if oldest is None or placed else f", up {ago(oldest).removesuffix(' ago')}"
         yield PageLine(name, f"{_counted(others)}{up}")
-    for row in picture.rows:
-        text = row.trouble(now_us)
-        if text:
-            yield PageLine(row.process, text, "bad" if row.failing else "attention")
+    yield from _troubled_lines(picture.rows, now_us)
+
+
+def _troubled_lines(rows: Iterable[ProcessRow], now_us: int) -> Iterator[PageLine]:
+    """A line for each process that needs a remark, or for several of a kind that need the same."""
+    alike: dict[tuple[str, str, bool], list[str]] = {}
+    for row in rows:
+        if text := row.trouble(now_us):
+            alike.setdefault((kind_of(row.process), text, row.failing), []).append(row.process)
+    for (kind, text, is_failing), names in alike.items():
+        style: Style = "bad" if is_failing else "attention"
+        if len(names) <= ALIKE_MAX:
+            yield from (PageLine(name, text, style) for name in names)
+        else:
+            _, many = KINDS.get(kind, (kind, f"{kind}s"))
+            yield PageLine(f"{len(names)} {many}", f"{text}: {some_of(names, 1)}", style)
 
 
 def _is_of(row: ProcessRow, node: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from tests.unit.runtime.local.test_layout import query
 
 from slackwater.cli.query_status import ago, moment, streams_of
 from slackwater.cli.status import ObservedHeartbeat, Picture, look_at
-from slackwater.cli.summary import PageLine, page, page_json, plain, rich_page
+from slackwater.cli.summary import PageLine, page, page_json, plain, rich_page, shortened
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.records import Heartbeat
 from slackwater.node.clock_offset import ClockOffset
@@ -201,6 +202,26 @@ def test_ten_queries_and_three_nodes_fit_a_screen(queries: int, streams: int) ->
         assert any("31 more queries, exact, to 12:26:30" in line for line in lines)
     if streams == 40:
         assert any("40 without a remark, last readings at most 1.0 s ago" in line for line in lines)
+
+
+def test_a_start_of_ten_queries_fits_a_screen_too() -> None:
+    names = [f"room-query-number-{i}" for i in range(10)]
+    queries = [definition(name, "a", "b") for name in names]
+    beats = [replace(root(name, 0, 0), ready=False, detail={}) for name in names]
+    of = picture(queries, *beats, proxy("a", NOW), proxy("b", NOW))
+    lines = rendered(page(of, None, NOW, "h:1", verbose=False))
+    assert len(lines) <= 20, "the error that follows has four"
+    assert lines[0].startswith("NOT WELL at 12:26:40 UTC: 10 problems")
+    assert lines[3].startswith("! not ready: root/room-query-number-2.0, of room-query-number-2")
+    assert lines[4].startswith("! 7 more: `slackwater status -v`")
+    assert any(
+        re.match(r"10 roots +not ready: root/room-query-number-0.0 and 9 more", line)
+        for line in lines
+    )
+    every = shown(of, verbose=True)
+    assert sum(line.startswith("! not ready: root/") for line in every) == 10
+    assert page_json(of, None, NOW)["problems"] == of.wrong
+    assert len("; ".join(shortened(of.wrong))) < 4 * 80
 
 
 def test_the_json_has_everything() -> None:
