@@ -77,7 +77,7 @@ define fetch
 	@command -v $(MVN) >/dev/null || { echo "setup: no $(MVN); on Debian: apt-get install maven" >&2; exit 3; }
 	@echo "setup: fetching the jars of $(1)"
 	@rm -rf $(2).part && mkdir -p $(JARS)
-	@locks/with-elapsed "setup: jars" $(MVN) --quiet --batch-mode --file $(1) dependency:copy-dependencies \
+	@locks/with-elapsed "setup: jars" $(MVN) --quiet --batch-mode -Dstyle.color=never --file $(1) dependency:copy-dependencies \
 	  -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(2).part
 	@locks/check-jars $(2).part $(3)
 	@touch $(2).part/.complete
