@@ -2,7 +2,8 @@
 
 Readings are numbered, and a query without a window has one stable row for each, so that they are
 compared one by one. The topic gets a partition, is deleted and made again with more messages than
-it had, and is away for a while.
+it had, and is away for a while. Another stream reads it with ``partitions: fixed``: its query is
+tentative from the added partition on, until it is applied again.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from tests.integration.test_plain_topic import Results
 from tests.making import SENDS_ONCE, asked, make_topics
 from tests.waiting import WAIT_S_MAX, eventually
 
+from slackwater.cli.controls import reach_controllers
+from slackwater.cli.local_control import LocalControl
+from slackwater.cli.query_changes import apply_queries
 from slackwater.codec import decode_source
 from slackwater.deployment.parse import load_deployment
 from slackwater.runtime.local.broker import EmbeddedBroker
@@ -28,6 +32,7 @@ from slackwater.runtime.local.stack_thread import StackThread
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import confluent_client, delete_topics, partition_counts
 from slackwater.runtime.logs.transport import read_to_end
+from slackwater.runtime.service.registry import Registry
 
 pytestmark = [pytest.mark.slow]
 
@@ -42,8 +47,16 @@ streams:
     fields: [number]
     disorder: 5s  # a reading may be sent seconds before its partition is taken in
     expect_every: 1s
+  kept:
+    topic: {name: changing, format: json, partitions: fixed}
+    key: {field: mote}
+    time: {field: at, unit: us}
+    fields: [number]
+    disorder: 5s
+    expect_every: 1s
 queries:
   rows: {from: [lab], bound: 2s}
+  fixed: {from: [kept], bound: 2s, replicas: 1}
 """
 
 
@@ -71,25 +84,36 @@ class Changing:
         self.bootstrap = stack.stack.bootstrap
         self.stack, self.sender = stack, Sender(self.bootstrap)
         self.results = Results(self.bootstrap, query="rows")
+        self.fixed = Results(self.bootstrap, query="fixed")
         self.partitions = 1
 
     def send(self, readings: int = 20) -> None:
         self.sender.send(self.partitions, readings)
 
-    def numbers(self) -> Counter[int]:
+    def numbers(self, results: Results | None = None) -> Counter[int]:
         """Return how many stable rows each reading has."""
-        rows = (line for line in self.results.lines if line["kind"] == "stable")
+        rows = (line for line in (results or self.results).lines if line["kind"] == "stable")
         return Counter(int(row["fields"]["number"]) for row in rows)
 
-    def await_all(self) -> None:
+    def await_all(self, results: Results | None = None) -> None:
         """Let event time pass with further readings until all sent before are stable."""
         wanted = self.sender.sent
 
         def holds() -> bool:
             self.send(self.partitions)
-            return len([n for n in self.numbers() if n < wanted]) == wanted
+            return len([n for n in self.numbers(results) if n < wanted]) == wanted
 
-        self.results.read_until(holds, f"{wanted} readings are stable")
+        (results or self.results).read_until(holds, f"{wanted} readings are stable")
+
+    def apply_again(self) -> None:
+        """Apply the query that has not taken in a partition; it becomes its next generation."""
+        options = self.stack.stack.options
+        reach = reach_controllers(None, None, None, options.data_dir)
+        registry = Registry(KafkaTransport(self.bootstrap))
+        for expected in (["fixed.g1"], []):
+            found = apply_queries(reach, options.deployment, ["fixed"], "now", lambda: registry)
+            assert found == expected
+            eventually(lambda: registry.query("fixed.g1") is not None, "it is registered")
 
     def await_read(self) -> None:
         """Wait until the source logs have all readings."""
@@ -128,9 +152,13 @@ def _changing(tmp_path: Path) -> Iterator[Changing]:
         try:
             stack.open()
             stack.start_up()
+            control = LocalControl(stack.stack, options.data_dir)
+            stack.run(control.start())
             changing = Changing(stack)
             yield changing
             changing.results.close()
+            changing.fixed.close()
+            stack.run(control.stop())
         finally:
             stack.stop()
 
@@ -149,6 +177,12 @@ def test_each_reading_of_a_topic_that_changes_has_one_fate(changing: Changing) -
     changing.send()
     changing.await_all()
     changing.await_read()
+    changing.fixed.read_until(
+        lambda: any(line["missing"] == ["kept"] for line in changing.fixed.boundaries("tentative")),
+        "the query that has not taken it in says so",
+    )
+    changing.apply_again()
+    changing.await_all(changing.fixed)
 
     # The topic is made again, longer than it was, with one partition more.
     changing.make_again(3)
@@ -166,7 +200,8 @@ def test_each_reading_of_a_topic_that_changes_has_one_fate(changing: Changing) -
     changing.send()
     changing.await_all()
 
-    assert {*changing.numbers().values()} == {1}, "no reading counts twice"
+    for results in (changing.results, changing.fixed):
+        assert {*changing.numbers(results).values()} == {1}, "no reading counts twice"
     assert changing.refused() == [], "and none is late"
     lost = [line["lost"] for line in changing.results.lines if line.get("lost")]
     assert lost, "the results say that the topic was another one"

@@ -1,7 +1,8 @@
 """trace-47: a partition is added to a topic while it is read.
 
 The proxy takes it in: it records the number of logs, names it in a START of each log, and begins
-the new log at the smallest watermark of the others. Orderers take it in where they read that START.
+the new log at the smallest watermark of the others. Orderers take it in where they read that START,
+or, with ``partitions: fixed``, those of the query's next generation do.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.paper.stage import MS, Orderer, Settings, Source, SourceLog
+from tests.paper.stage import MS, Input, Orderer, Settings, Source, SourceLog
 from tests.proxy_world import SPEC, S, World
 from tests.scenarios.test_r10_boundaries_promise_only_what_was_read import THEIRS, Fed
 
@@ -63,22 +64,30 @@ class OfTopic(Orderer):
 
     outdated: str = ""
 
-    def __init__(self, logs: Sequence[Source], known: int, replica: int = 0) -> None:
+    def __init__(
+        self, logs: Sequence[Source], known: int, replica: int = 0, start_ms: int = 0
+    ) -> None:
         self.every = logs
-        super().__init__(logs[:known], SETTINGS, replica=replica, replicas=2)
+        start = start_ms * MS
+        super().__init__(logs[:known], SETTINGS, replica=replica, replicas=2, start_time=start)
 
     def crash(self) -> None:
         """Restart, as the other logs are those of the same stream."""
         self.config = replace(self.config, names=("s",) * len(self.config.logs))
         super().crash()
 
-    def rebuild(self, known: int) -> None:
+    def rebuild(self, known: int, taken_in: int | None = None) -> None:
         """Build the session again, with as many logs as are recorded now."""
         self.outdated = ""
         self.sources = self.every[:known]
-        self.config = replace(self.config, logs=tuple(each.name for each in self.sources))
+        withheld = frozenset(range(known if taken_in is None else taken_in, known))
+        logs = tuple(each.name for each in self.sources)
+        self.config = replace(self.config, logs=logs, withheld=withheld)
         self.inputs = {of.at: of for of in map(SourceLog, self.sources)}
         self.crash()
+
+    def receives(self, of: Input) -> bool:
+        return of.at in self.session.inputs and super().receives(of)
 
     def _carry_out(self, effects: Iterable[Effect], now: int) -> tuple[bool, list[OrderedRecord]]:
         others: list[Effect] = []
@@ -185,6 +194,66 @@ def test_nothing_is_stable_without_the_added_log() -> None:
     tentative = [r for r in orderer.logs[LineName.LIVE] if r.kind is Kind.TENTATIVE]
     assert tentative
     assert {name for record in tentative for name in record.missing} == {"s"}
+
+
+def taken_in_by_itself() -> dict[int, bytes]:
+    """Return the stable buckets of an orderer that takes the added partition in."""
+    first, second = topic()
+    orderer = OfTopic((first, second), 1)
+    run(orderer, ADDED_MS)
+    add(first, second)
+    run(orderer, END_MS)
+    orderer.rebuild(2)
+    run(orderer, END_MS)
+    return orderer.buckets()
+
+
+@pytest.mark.parametrize("read_ms", [ADDED_MS, 300], ids=["follows", "starts later"])
+def test_a_fixed_query_is_tentative_until_its_next_generation_takes_it_in(read_ms: int) -> None:
+    first, second = topic()
+    orderer = OfTopic((first, second), 1)
+    if read_ms == ADDED_MS:
+        run(orderer, ADDED_MS)
+        orderer.save()
+    add(first, second)
+    run(orderer, END_MS)
+    for _ in range(2):  # it restarts
+        orderer.rebuild(2, taken_in=1)
+        for now in range(ADDED_MS, END_MS + 2_000, 50):
+            run(orderer, now)
+        orderer.save()
+    assert orderer.outdated == "", "it knows that there are two"
+    assert orderer.session.report().detail["withheld.s"] == 1
+    stable = orderer.buckets()
+    assert max(stable, default=-1) < ADDED_MS * MS
+    tentative = [r for r in orderer.logs[LineName.LIVE] if r.kind is Kind.TENTATIVE]
+    assert {record.missing for record in tentative} == {("s",)}
+    assert max(record.bucket_start for record in tentative) == (END_MS - 100) * MS
+    assert {tuple(r.values[0]) for r in tentative} == {(1.0,)}, "the reading of the other one"
+
+    cut_ms = orderer.saved.frontier // MS
+    later = OfTopic((first, second), 2, start_ms=cut_ms)
+    run(later, END_MS)
+    assert stable | later.buckets() == taken_in_by_itself()
+    assert len(later.buckets()) == (END_MS - cut_ms) // 100
+
+
+def test_a_fixed_query_answers_in_time_however_full_the_added_log_is() -> None:
+    """Nobody reads it, so nobody waits for its end (rule-14)."""
+    first, second = topic()
+    orderer = OfTopic((first, second), 1)
+    run(orderer, ADDED_MS)
+    orderer.save()
+    add(first, second)
+    run(orderer, END_MS)
+    orderer.rebuild(2, taken_in=1)
+    deadline_ms = ADDED_MS + 100 + SETTINGS.bound_ms - 2 * SETTINGS.margin_ms
+    run(orderer, deadline_ms - 1)
+    live = orderer.logs[LineName.LIVE]
+    assert [record for record in live if record.kind is Kind.TENTATIVE] == []
+    run(orderer, deadline_ms)
+    answered = [record.bucket_start for record in live if record.kind is Kind.TENTATIVE]
+    assert answered[:1] == [ADDED_MS * MS]
 
 
 def test_a_state_record_in_fewer_logs_continues_with_the_added_one() -> None:

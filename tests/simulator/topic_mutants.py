@@ -263,6 +263,17 @@ TOPIC_MUTANTS: Final = (
         (added.test_the_number_never_decreases,),
     ),
     Mutant(
+        "an added partition of a fixed topic is taken in by itself", "trace-47",
+        (Edit("slackwater.fragments.orderer:inputs", "withheld=i >= taken_in", "withheld=False"),),
+        "tests.unit.fragments.test_orderer_inputs:"
+        "test_partitions_that_a_fixed_query_was_registered_without_are_withheld",
+    ),
+    Mutant(
+        "windows wait for the end of a log that nobody reads", "trace-47",
+        (Edit(f"{_session}.ends", "named | dict.fromkeys", "named or dict.fromkeys"),),
+        f"{_added}:test_a_fixed_query_answers_in_time_however_full_the_added_log_is",
+    ),
+    Mutant(
         "a state record in fewer logs is not continued", "trace-47",
         (Edit(f"{_recovery}:with_added_logs", "not known.keys() <= {*config.logs}",
               "known.keys() != {*config.logs}"),),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -96,20 +97,29 @@ def query_apply(
     """Start the queries of a file that do not run, and change those whose definition differs.
 
     A changed query continues its results as a new generation, from the first window that has no
-    stable answer when the new generation is ready.
+    stable answer when the new generation is ready. So does one that has not taken in all partitions
+    of a topic with `partitions: fixed`.
 
     Example: slackwater query apply rooms.yaml --wait
     """
     from slackwater.cli.query_changes import apply_queries, parse_start, queries_of, wait_ready
+    from slackwater.runtime.logs.kafka import KafkaTransport
+    from slackwater.runtime.service.registry import Registry
 
     deployment, wanted = queries_of(file, query or [])
     start, directory = parse_start(from_), data_dir(data_dir_)
     reach = reach_controllers(controllers, secret_file, tls_dir, directory)
-    accepted = apply_queries(reach, deployment, wanted, start)
-    if wait and accepted:
-        cluster = reach_kafka(bootstrap, kafka_config, directory)
+
+    @cache
+    def transport() -> KafkaTransport:
         names = deployment.names if reach.has_nodes else find_names(None, None, directory)
-        wait_ready(cluster, names, accepted)
+        return KafkaTransport(reach_kafka(bootstrap, kafka_config, directory), names)
+
+    knows_kafka = not reach.has_nodes or bootstrap is not None
+    find = (lambda: Registry(transport())) if knows_kafka else None
+    accepted = apply_queries(reach, deployment, wanted, start, find)
+    if wait and accepted:
+        wait_ready(transport().cluster, transport().names, accepted)
 
 
 @query_app.command("delete")

@@ -16,7 +16,7 @@ from slackwater.controller.client import ControlClient
 from slackwater.controller.links import LinkError
 from slackwater.deployment.parse import check_deployment
 from slackwater.deployment.sharing import is_same
-from slackwater.model.deployment import Deployment
+from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, UsageError
 from slackwater.model.names import (
     Names,
@@ -42,7 +42,7 @@ from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.heartbeats import HeartbeatListener
-from slackwater.runtime.service.registry import QueryDefinition
+from slackwater.runtime.service.registry import QueryDefinition, Registry
 from slackwater.runtime.service.settings import settings
 
 READY_S_MAX = 60.0
@@ -79,17 +79,27 @@ def queries_of(file: Path, only: Sequence[str]) -> tuple[Deployment, list[str]]:
 
 
 def apply_queries(
-    reach: Reach, deployment: Deployment, names: Sequence[str], start: Start
+    reach: Reach,
+    deployment: Deployment,
+    names: Sequence[str],
+    start: Start,
+    find: Callable[[], Registry] | None = None,
 ) -> list[str]:
     """Request the queries that do not run, or whose definition differs; return their names.
 
     A query that runs with another definition is changed: the name is that of the new generation.
+    So is one that has not taken in partitions of a topic with ``partitions: fixed``; these are
+    found in the registry that ``find`` returns, if it is given.
     """
-    return asyncio.run(_apply(reach, deployment, names, start))
+    return asyncio.run(_apply(reach, deployment, names, start, find))
 
 
 async def _apply(
-    reach: Reach, deployment: Deployment, names: Sequence[str], start: Start
+    reach: Reach,
+    deployment: Deployment,
+    names: Sequence[str],
+    start: Start,
+    find: Callable[[], Registry] | None,
 ) -> list[str]:
     accepted = []
     try:
@@ -98,6 +108,13 @@ async def _apply(
             for name in names:
                 latest = latest_generation(name, recorded.live_queries())
                 if latest is not None and _runs(recorded, deployment, name, latest):
+                    if why := _not_taken_in(deployment.queries[name], latest, deployment, find):
+                        emit(f"query {name} {why}")
+                        how = "lacks partitions, so it is changed"
+                        accepted.append(
+                            await _change(client, recorded, deployment, name, start, how)
+                        )
+                        continue
                     emit(f"query {name} runs already")
                     continue
                 if latest is not None or latest_generation(name, recorded.queries) is not None:
@@ -137,11 +154,16 @@ async def _continued(
 
 
 async def _change(
-    client: ControlClient, recorded: ControlState, deployment: Deployment, name: str, start: Start
+    client: ControlClient,
+    recorded: ControlState,
+    deployment: Deployment,
+    name: str,
+    start: Start,
+    how_it_runs: str = "runs with another definition, so it is changed",
 ) -> str:
-    """Apply the next generation of a query that runs with another definition or was deleted."""
+    """Apply the next generation of a query that runs otherwise than declared, or was deleted."""
     runs = latest_generation(name, recorded.live_queries()) is not None
-    how = "runs with another definition, so it is changed" if runs else "was deleted"
+    how = how_it_runs if runs else "was deleted"
     if start != "now":
         raise UsageError(
             f"query {name} {how}, and it continues its results: --from is for new queries"
@@ -177,6 +199,36 @@ def _runs(recorded: ControlState, deployment: Deployment, name: str, latest: str
     except ValueError:
         return False
     return is_same(applied.deployment.queries[latest], deployment.queries[name])
+
+
+def _not_taken_in(
+    query: QuerySpec, latest: str, deployment: Deployment, find: Callable[[], Registry] | None
+) -> str:
+    """Return which partitions of ``partitions: fixed`` a query lacks; empty if none (rule-30).
+
+    ``latest`` is its generation that runs. The partitions are those that have a source log.
+    """
+    streams = [deployment.streams[name] for name in query.sources if name in deployment.streams]
+    fixed = [s.name for s in streams if s.topic is not None and s.topic.partitions == "fixed"]
+    if not fixed:
+        return ""
+    if find is None:
+        warn(
+            f"query {query.name} reads {', '.join(fixed)} with `partitions: fixed`: give"
+            " --bootstrap to take in added partitions"
+        )
+        return ""
+    registry = find()
+    queries = registry.all_queries()
+    of = queries.get(latest)
+    taken_in = {} if of is None else queries.get(of.spec.child_query, of).partitions
+    there = {stream: registry.partitions(stream) or 0 for stream in taken_in}
+    lacking = [
+        f"reads {count} of the {there[stream]} partitions of {stream}"
+        for stream, count in taken_in.items()
+        if there[stream] > count
+    ]
+    return " and ".join(lacking)
 
 
 def request_each(reach: Reach, make: Callable[[str], Operation], query: str) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from slackwater.cli.observed import phrases
-from slackwater.cli.topic_status import topic_remarks
+from slackwater.cli.topic_status import topic_remarks, withheld, withheld_remarks
 from slackwater.codec.results import format_time
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.names import ProxyName, RootName, base_of, is_proxy_of, kind_of, own_name
@@ -205,6 +205,7 @@ def _query_row(
     gaps: int,
 ) -> QueryRow:
     spec, streams = query.spec, streams_of(query, queries)
+    lacks = {stream for children_of, stream in withheld(beats) if children_of == spec.child_query}
     names = [RootName(query.name, part).process for part in range(spec.parts)]
     roots = [beats[name] for name in names if name in beats and beats[name].ready]
     needed = {"stable_from", "answered_to"}
@@ -223,7 +224,8 @@ def _query_row(
     missing = tuple(
         stream
         for stream in streams
-        if state == "tentative" and ((at := complete_to.get(stream)) is None or at < answered_end)
+        if state == "tentative"
+        and (stream in lacks or (at := complete_to.get(stream)) is None or at < answered_end)
     )
     p99_ms = max((detail["p99_ms"] for detail in progress if "p99_ms" in detail), default=None)
     return QueryRow(
@@ -265,6 +267,7 @@ def _stream_row(stream: str, beats: Heartbeats, *, is_missing: bool) -> StreamRo
         counts.update({reason: beat.detail.get(reason, 0) for reason in REASONS})
     remarks = [text.strip() for beat in proxies for text in topic_remarks(beat)]
     remarks += [text.strip() for beat in proxies for text in phrases(beat.detail)]
+    remarks += withheld_remarks(beats, stream)
     return StreamRow(
         stream,
         runs=any(beat.ready for beat in proxies),

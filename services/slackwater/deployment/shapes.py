@@ -220,6 +220,7 @@ class TopicShape(Shape):
     schemas: Text | None = None
     from_: Annotated[Literal["beginning", "end"], Field(alias="from")] = "beginning"
     proxies: Annotated[int, Field(ge=1, le=PROXIES_MAX)] = 1
+    partitions: Literal["watched", "fixed"] = "watched"
 
 
 class MqttTlsShape(Shape):

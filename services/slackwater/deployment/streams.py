@@ -167,6 +167,7 @@ class StreamChecker:
             registry=registry,
             schemas=self._file(topic.schemas),
             proxies=topic.proxies,
+            partitions=topic.partitions,
         )
 
     def _file(self, name: str | None) -> str | None:

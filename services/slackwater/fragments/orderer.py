@@ -43,7 +43,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         )
     deployment = known.deployment_of(of.query)
     streams = deployment.child_streams(definition.spec, of.child)
-    logs = list(inputs(deployment, streams, known, definition.deployment))
+    logs = list(inputs(deployment, streams, known, definition))
     same = bucket_contents_key(deployment, definition.spec, logs)
     time = known.normal_time(definition.spec, awaits_begin=definition.awaits_begin)
     shared = known.join_buckets(same)
@@ -154,6 +154,7 @@ def config_of(
         in_time_us=event_us(deadline_us, definition),
         results=results,
         reached=time.reached_us if results and deployment.clock == "data" else None,
+        withheld=frozenset(i for i, log in enumerate(logs) if log.withheld),
     )
 
 
@@ -204,6 +205,7 @@ class SourceInput:
 
     If the input is a query, each of its parts has two logs: one of the stable topic, with
     ``watermark`` (event time before which there is no row), and one of the tentative topic.
+    ``withheld``: it is the log of a partition that the query has not taken in.
     """
 
     name: str
@@ -211,6 +213,7 @@ class SourceInput:
     disorder_us: int = 0
     results: ResultStream | None = None
     watermark: int | None = None
+    withheld: bool = False
 
     def place(self, names: Names) -> Log:
         """Return the log of this input."""
@@ -224,15 +227,17 @@ def inputs(
     deployment: Deployment,
     sources: Sequence[str],
     known: RegistryView,
-    registered: Deployment | None = None,
+    definition: QueryDefinition | None = None,
 ) -> Iterator[SourceInput]:
     """Yield the input logs of streams and queries, in the same order in all replicas.
 
     Of a query that is read, the columns are those that it had when the reading query was
     registered: ``registered`` has it, or, for a query of the deployment file, its first definition.
     All replicas then read the same columns, whatever generation of it runs when they start
-    (rule-29).
+    (rule-29). ``definition`` is that of the reading query: it has the number of partitions that the
+    query has taken in of a topic with ``partitions: fixed`` (rule-30).
     """
+    registered = None if definition is None else definition.deployment
     for source in sources:
         if deployment.query_read(source) is not None:
             first = known.query(source)
@@ -241,9 +246,12 @@ def inputs(
             else:
                 yield from result_logs(deployment, first)
             continue
-        disorder_us = deployment.streams[source].disorder_us
-        for log in source_logs(deployment, source, known):
-            yield SourceInput(log, source, disorder_us)
+        spec, logs = deployment.streams[source], source_logs(deployment, source, known)
+        taken_in = len(logs)
+        if definition is not None and spec.topic is not None and spec.topic.partitions == "fixed":
+            taken_in = definition.partitions.get(source, taken_in)
+        for i, log in enumerate(logs):
+            yield SourceInput(log, source, spec.disorder_us, withheld=i >= taken_in)
 
 
 def result_logs(deployment: Deployment, definition: QueryDefinition) -> Iterator[SourceInput]:

@@ -29,6 +29,7 @@ TimeFrom = Literal["record", "arrival"]
 KeyFrom = Literal["record"]
 TopicFormat = Literal["json", "json-array", "json-columns", "avro", "number"]
 TopicFrom = Literal["beginning", "end"]
+TopicPartitions = Literal["watched", "fixed"]
 FailurePolicy = Literal["delay", "process"]
 StabilizationPolicy = Literal["suspend", "delay", "process"]
 ResultsFormat = Literal["json", "avro", "avro-registry", "columns"]
@@ -151,6 +152,8 @@ class TopicSpec:
     """File or folder of Avro schemas."""
     proxies: int = 1
     """Number of proxies among which the partitions are divided; see ``ProxyName``."""
+    partitions: TopicPartitions = "watched"
+    """Whether a query takes in an added partition by itself, or as a new generation (rule-30)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,12 @@ from slackwater.protocols.common.line import LINES, LineName
 from slackwater.protocols.common.states import LineState
 from slackwater.protocols.dpc.reconcile.downstream import read_position_key
 from slackwater.protocols.dpc.reconcile.staggering import PeerStatus
-from slackwater.protocols.dpc.sunion.config import Emit, OrdererConfig, SaveState
+from slackwater.protocols.dpc.sunion.config import (
+    WITHHELD,
+    Emit,
+    OrdererConfig,
+    SaveState,
+)
 from slackwater.protocols.dpc.sunion.core import OrdererCore
 from slackwater.protocols.dpc.sunion.operators import Operators
 from slackwater.sessions.deliveries import Deliveries
@@ -93,6 +98,8 @@ class OrdererSession:
         self._save_period_us, self._lag_us = save_period_us, lag_us
         self._stream_of = {log: i for i, log in enumerate(self._sources)}
         self._logs_of = Counter(config.names)
+        withheld = Counter(config.names[log] for log in sorted(config.withheld))
+        self._withheld = {WITHHELD + stream: logs for stream, logs in withheld.items()}
         self._peers = _peers(query, config)
         self._start = OrdererStart(
             config, query, tuple(readers) or (query,), parts, self._sources, own, start_time
@@ -139,6 +146,7 @@ class OrdererSession:
         forms: dict[Log, Form] = {
             log: "results" if i in self._results else "source"
             for i, log in enumerate(self._sources)
+            if i not in self._config.withheld
         }
         return forms
 
@@ -166,7 +174,7 @@ class OrdererSession:
             begun.state,
             begun.recovered,
             inc=self.inc,
-            suppress_until={i: ends[log] for log, i in self._stream_of.items()},
+            suppress_until={self._stream_of[log]: ends[log] for log in self.inputs},
         )
         core.logs.begin_at(begun.beginnings)
         self._started = core, Deliveries(self.inc, begun.live_from)
@@ -176,7 +184,8 @@ class OrdererSession:
     @property
     def live_offsets(self) -> Mapping[Log, int]:
         """Offsets at which the live consumer starts."""
-        return dict(zip(self._sources, self.core.logs.live_offsets, strict=True))
+        offsets = zip(self._sources, self.core.logs.live_offsets, strict=True)
+        return {log: offset for log, offset in offsets if log in self.inputs}
 
     def live_at(self, log: Log, offset: int) -> None:
         """Set the live consumer's position; cursors elsewhere are parked (rule-12)."""
@@ -257,8 +266,9 @@ class OrdererSession:
         self.core.logs.position_gone(line, self._stream_of[log], beginning)
 
     def ends(self, ends: Mapping[Log, int | None], asked_at: int) -> None:
-        """Take the answer to ``FetchEnds``."""
-        self.core.ends({self._stream_of[log]: end for log, end in ends.items()}, asked_at)
+        """Take the answer to ``FetchEnds``; for its cursors a withheld log ends at 0."""
+        named = {self._stream_of[log]: end for log, end in ends.items()}
+        self.core.ends(named | dict.fromkeys(self._config.withheld & named.keys(), 0), asked_at)
 
     def positions(self, positions: Mapping[Log, int]) -> None:
         """Take the answer to ``FetchPositions``."""
@@ -399,7 +409,7 @@ class OrdererSession:
             ready=True,
             states={self._own[LineName.STABLE][0]: self.state},
             holes=core.holes,
-            detail=_counters(core),
+            detail=_counters(core) | self._withheld,
         )
 
 

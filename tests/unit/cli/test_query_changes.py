@@ -6,16 +6,17 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.unit.node.test_readers import SOME, Q, of
 
 from slackwater.cli.query_changes import apply_queries, request_each
-from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.model.deployment import Deployment, QuerySpec, TopicPartitions, TopicSpec
 from slackwater.model.errors import UsageError
 from slackwater.model.names import base_of
 from slackwater.node.admission import RunningQueries, why_refused, why_refused_on_nodes
+from slackwater.node.applied import Start
 from slackwater.protocols.iads.control_object import (
     ControlObject,
     ControlResponse,
@@ -24,6 +25,7 @@ from slackwater.protocols.iads.control_object import (
 )
 from slackwater.protocols.iads.control_state import ControlState
 from slackwater.protocols.iads.messages import Stamp
+from slackwater.runtime.service.registry import QueryDefinition, Registry
 
 ALONE = "  alone: {from: [a], window: {size: 1s}, aggregate: [avg], bound: 4s}\n"
 CHANGED = Q.replace("[a, b]", "[a]")
@@ -93,6 +95,51 @@ def test_it_is_found_although_the_record_has_forgotten_it(
         machine(gone, ALONE).apply(CHANGED.replace("1s}", "2s}"))
     with pytest.raises(UsageError, match="stream slow runs with another definition"):
         apply_queries(machine({}, ALONE), over_another_stream(), ["q"], "now")  # type: ignore[arg-type]
+
+
+def of_fixed(partitions: TopicPartitions = "fixed") -> Deployment:
+    """A file with q, of which stream a reads a topic."""
+    first = of(Q)
+    a = replace(first.streams["a"], topic=TopicSpec("readings", partitions=partitions))
+    return replace(first, streams={**first.streams, "a": a})
+
+
+def registry_with(taken_in: int, there: int, *, name: str = "q") -> Callable[[], Registry]:
+    """The registry of q, over a stream with this number of source logs."""
+    query = replace(of(Q).queries["q"], name=name)
+    definition = QueryDefinition(name, 0, 0, 250_000, query, partitions={"a": taken_in})
+    known = SimpleNamespace(all_queries=lambda: {name: definition}, partitions={"a": there}.get)
+    return lambda: cast(Registry, known)
+
+
+def test_a_query_takes_in_added_partitions_of_a_fixed_topic_as_its_next_generation(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    controller, file = nodes(), of_fixed()
+
+    def apply(find: Callable[[], Registry] | None, start: Start = "now") -> list[str]:
+        return apply_queries(controller, file, ["q"], start, find)  # type: ignore[arg-type]
+
+    assert apply(None) == ["q"]
+    assert apply(registry_with(2, 2)) == []
+    assert "query q runs already" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="q lacks partitions, so it is changed, and it continues"):
+        apply(registry_with(2, 3), start="beginning")
+    capsys.readouterr()
+    assert apply(registry_with(2, 3)) == ["q.g1"]
+    told = capsys.readouterr().out
+    assert "query q reads 2 of the 3 partitions of a\n" in told
+    assert "query q is changed: generation 1 is accepted" in told
+    assert apply(registry_with(3, 3, name="q.g1")) == []
+
+
+def test_without_kafka_it_is_said_that_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    controller = nodes()
+    for file in (of_fixed("watched"), of_fixed()):
+        for _ in range(2):
+            apply_queries(controller, file, ["q"], "now")  # type: ignore[arg-type]
+        told = capsys.readouterr().err
+        assert ("give --bootstrap to take in added partitions" in told) == (file == of_fixed())
 
 
 def over_another_stream() -> Deployment:

@@ -43,7 +43,7 @@ streams:
     fields: {co: "CO(GT)", temperature: T}
     disorder: 1.5s
   lab:
-    topic: {name: lab-readings, format: json, from: end, proxies: 2}
+    topic: {name: lab-readings, format: json, from: end, proxies: 2, partitions: fixed}
     key: {field: mote}
     time: {field: at, unit: us}
     fields: [temperature]
@@ -115,7 +115,7 @@ def test_everything_that_can_be_said() -> None:
     assert road.csv == CsvSpec(";", ",")
     assert road.fields == (FieldSpec("co", "CO(GT)"), FieldSpec("temperature", "T"))
     assert (road.disorder_us, road.expect_every_us) == (1_500_000, None)
-    assert lab.topic == TopicSpec("lab-readings", "json", "end", proxies=2)
+    assert lab.topic == TopicSpec("lab-readings", "json", "end", proxies=2, partitions="fixed")
     assert (lab.key, lab.time) == (KeySpec(field="mote"), TimeSpec(field="at", unit="us"))
     assert lab.expect_every_us == 5_000_000
     assert climate.sources == ("lab", "room-1")
@@ -209,6 +209,16 @@ def test_defaults() -> None:
             "disorder: 1s",
             "topic: {name: x, format: json, proxies: 0}",
             "7: streams.s.topic.proxies: ",
+        ),
+        (
+            "disorder: 1s",
+            "topic: {name: x, format: json, partitions: fix}",
+            "7: streams.s.topic.partitions: must be 'watched' or 'fixed'",
+        ),
+        (
+            "disorder: 1s",
+            "topic: {name: x, format: json, partitions: 3}",
+            "7: streams.s.topic.partitions: must be 'watched' or 'fixed'",
         ),
         ("disorder: 1s", "topic: {name: x, format: avro}", "7: streams.s.topic.format: avro needs"),
         (

@@ -9,7 +9,7 @@ from typing import Any
 from tests.unit.model.test_deployment import deployment, query, stream
 
 from slackwater.fragments.orderer import SourceInput, inputs
-from slackwater.model.deployment import Deployment
+from slackwater.model.deployment import Deployment, TopicPartitions, TopicSpec
 from slackwater.model.names import Names
 from slackwater.runtime.service.registry import QueryDefinition
 
@@ -23,7 +23,8 @@ def read(present: Deployment, registered: Deployment | None) -> list[SourceInput
     """What p reads, if its processes have one deployment and were registered with another one."""
     of_q = QueryDefinition("q", 0, 7_200_000, 250_000, Q)
     known: Any = SimpleNamespace(query={"q": of_q}.__getitem__)
-    return list(inputs(present, READER.sources, known, registered))
+    of_p = QueryDefinition("p", 0, 7_200_000, 250_000, READER, deployment=registered)
+    return list(inputs(present, READER.sources, known, of_p))
 
 
 def with_reader(**queries: object) -> Deployment:
@@ -52,3 +53,28 @@ def test_a_reader_that_is_applied_later_reads_the_columns_of_the_later_generatio
     assert [stable.name, stable.source] == ["q/0", "q"]
     (first, _) = read(with_reader(q=Q), None)
     assert stable.watermark == first.watermark == 7_499_999
+
+
+def withheld(
+    partitions: TopicPartitions, taken_in: dict[str, int], recorded: int = 3
+) -> list[bool]:
+    """Which logs of s1 are withheld from q, whose definition has these numbers."""
+    topic = TopicSpec("readings", partitions=partitions)
+    s1 = replace(FIRST.streams["s1"], topic=topic)
+    present = replace(FIRST, streams={**FIRST.streams, "s1": s1})
+    known: Any = SimpleNamespace(partitions={"s1": recorded}.__getitem__)
+    of_q = QueryDefinition("q", 0, 7_200_000, 250_000, Q, partitions=taken_in)
+    found = list(inputs(present, ["s1"], known, of_q))
+    assert [each.name for each in found] == [f"s1.{p}" for p in range(recorded)]
+    return [each.withheld for each in found]
+
+
+def test_partitions_that_a_fixed_query_was_registered_without_are_withheld() -> None:
+    assert withheld("fixed", {"s1": 2}) == [False, False, True]
+    assert withheld("fixed", {"s1": 4}) == [False] * 3, "not recorded yet"
+    assert withheld("watched", {}) == [False] * 3
+
+
+def test_a_declaration_that_was_changed_between_two_starts_counts() -> None:
+    assert withheld("watched", {"s1": 2}) == [False] * 3
+    assert withheld("fixed", {}) == [False] * 3, "it was registered as watched"

@@ -302,7 +302,21 @@ class Registration:
             deployment=deployment.connected(query),
             zones=zones_of(query),
             awaits_begin=not generation_of(name),
+            partitions=self._taken_in(query),
         )
+
+    def _taken_in(self, query: QuerySpec) -> dict[str, int]:
+        """Return the numbers of source logs of a query's streams that do not follow their topics.
+
+        A topic that was made again with fewer partitions has left logs, which are taken in too.
+        """
+        deployment, registry = self._deployment, Registry(self._transport)
+        topics = {s: spec.topic for s, spec in deployment.streams.items() if s in query.sources}
+        return {
+            stream: max(self.partitions_of[stream], registry.partitions(stream) or 0)
+            for stream, topic in topics.items()
+            if topic is not None and topic.partitions == "fixed"
+        }
 
     def _unanswered(self, later: QuerySpec) -> int | None:
         """Return E0 (us) of a new generation; None while no earlier generation is registered."""
@@ -466,6 +480,7 @@ class Registration:
                         deadline_us=self._deadline_us(query),
                         zones=zones_of(query),
                         awaits_begin=True,
+                        partitions=self._taken_in(query),
                     )
                 )
         if definitions:

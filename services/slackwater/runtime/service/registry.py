@@ -56,6 +56,7 @@ from slackwater.runtime.service.registry_entries import (
     EXPECT_EVERY,
     PARSERS,
     PARTITIONS,
+    PARTITIONS_MAX,
     TOPIC,
     Learned,
     check_stands_alone,
@@ -94,9 +95,9 @@ class QueryDefinition:
     deployment file. It is None for a query that is in the file.
 
     ``awaits_begin``: nothing is due before its begin is recorded (rule-15); not in a rehearsal.
-
     ``zones`` identifies the rules of each zone that its windows follow, and those of the queries
     that read the same children: fragments with other rules would disagree about the windows.
+    ``partitions`` has, by stream with ``partitions: fixed``, the logs that it takes in (rule-30).
     """
 
     name: str
@@ -109,6 +110,7 @@ class QueryDefinition:
     state: QueryState = "running"
     zones: dict[str, str] = field(default_factory=dict)
     awaits_begin: bool = False
+    partitions: dict[str, int] = field(default_factory=dict)
 
     @property
     def first_deadline_us(self) -> int:
@@ -144,6 +146,8 @@ class QueryDefinition:
             values["zones"] = self.zones
         if self.awaits_begin:
             values["awaits_begin"] = True
+        if self.partitions:
+            values["partitions"] = self.partitions
         return values
 
     @classmethod
@@ -183,6 +187,8 @@ def check_ranges(query: QueryDefinition) -> None:
         raise ValueError("a time or the generation is out of range")
     if not all(0 < n <= COUNT_MAX for n in (spec.children, spec.replicas, spec.parts)):
         raise ValueError("children, replicas or parts are out of range")
+    if not all(0 < n <= PARTITIONS_MAX for n in query.partitions.values()):
+        raise ValueError("a number of partitions is out of range")
     if query.deployment is not None:
         check_stands_alone(query.name, query.deployment)
 

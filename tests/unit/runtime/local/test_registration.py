@@ -97,6 +97,29 @@ def test_a_history_has_wider_buckets_the_same_for_queries_that_share(
     assert {each.w_us for each in Registry(broker).queries().values()} == {w_us}
 
 
+def test_a_query_over_a_fixed_topic_is_registered_with_its_partitions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also with the logs of partitions that the topic has no longer."""
+    broker = MemoryBroker()
+    for spec in topics_for([], []):
+        broker.create_topic(spec.name, spec.partitions)
+    Registry(broker).publish_partitions("s2", 5)
+    fixed = TopicSpec("readings", from_="end", partitions="fixed")
+    streams = {name: stream(name, fixed) for name in ("s1", "s2")}
+    streams["s3"] = stream("s3", replace(fixed, partitions="watched"))
+    queries = {"q": query("q", "s1", "s2", "s3"), "r": query("r", "s3")}
+    monkeypatch.setattr(registration, "beginning", lambda *of: 7_000_000)
+    monkeypatch.setattr(registration, "partition_counts", lambda where, topics: {"readings": 3})
+    monkeypatch.setattr(broker, "cluster", None, raising=False)
+    wanted = Registration(cast(Any, broker), Deployment("wall", streams, queries), Path("d.yaml"))
+    assert wanted.register(["q"], WallClock()) == []
+    applied = wanted.define("r", WallClock(), "now")
+    assert Registry(broker).queries()["q"].partitions == {"s1": 3, "s2": 5}
+    assert applied is not None
+    assert applied.partitions == {}
+
+
 def test_a_history_waits_for_all_its_files_but_not_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

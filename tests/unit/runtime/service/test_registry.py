@@ -31,6 +31,7 @@ from slackwater.runtime.logs.skipped import SKIPPED
 from slackwater.runtime.logs.topics import QueryTopics, topics_for
 from slackwater.runtime.logs.transport import read_to_end
 from slackwater.runtime.service.registry import QueryDefinition, QueryState, Registry
+from slackwater.runtime.service.registry_entries import PARTITIONS_MAX
 from slackwater.runtime.service.state import (
     read_root_state,
     read_root_states,
@@ -174,6 +175,16 @@ def test_the_begins_of_queries_are_recorded_by_name(broker: MemoryBroker) -> Non
     awaits = replace(CLIMATE, awaits_begin=True)
     assert QueryDefinition.from_json(awaits.to_json()) == awaits
     assert "awaits_begin" not in CLIMATE.to_json()
+
+
+def test_a_definition_has_the_logs_that_it_takes_in_of_a_fixed_topic() -> None:
+    """One of an earlier version, which has none, takes in all."""
+    fixed = replace(CLIMATE, partitions={"lab": 3})
+    assert QueryDefinition.from_json(fixed.to_json()) == fixed
+    assert "partitions" not in CLIMATE.to_json()
+    for number in (0, PARTITIONS_MAX + 1):
+        with pytest.raises(ValueError, match="number of partitions"):
+            QueryDefinition.from_json(replace(CLIMATE, partitions={"lab": number}).to_json())
 
 
 def test_the_newest_entry_of_a_name_counts(broker: MemoryBroker) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from slackwater.model.names import UNPREFIXED, Names
 from slackwater.model.records import OrderedRecord, Position
@@ -12,6 +13,9 @@ from slackwater.protocols.common.inputs import ProbeEnds
 from slackwater.protocols.common.line import PROCESS, LineName, Policy, Schedule
 from slackwater.protocols.dpc.reconcile.downstream import NEAR_BUCKETS_DEFAULT
 from slackwater.protocols.dpc.reconcile.staggering import LEASE_US_DEFAULT
+
+WITHHELD: Final = "withheld."
+"""Heartbeat detail, before a stream: how many of its logs the query has not taken in (rule-30)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,9 @@ class OrdererConfig:
     """Names of topics, to report holes with."""
     placement: int = -1
     """Placement number, if controllers have placed the orderer; -1 otherwise."""
+    withheld: frozenset[int] = frozenset()
+    """Logs of partitions that the query has not taken in, by index: they are not read, and their
+    inputs fail like those of a silent stream (rule-30)."""
 
     def max_skew_us(self, e: int) -> int:
         """Maximum event-time skew between healthy inputs at event time e."""
