@@ -244,6 +244,12 @@ TOPIC_MUTANTS: Final = (
         (another_one.test_the_epoch_of_what_was_read_is_kept_while_the_stream_is_served_anew,),
     ),
     Mutant(
+        "a stream rests after each truncation", "trace-46",
+        (Edit("slackwater.proxy.topic.input:TopicInput._note", "known != offset", "False"),),
+        "tests.simulator.topic_mutants:on_a_topic",
+        (another_one.test_a_truncation_is_no_failure_unless_it_is_told_again_and_again,),
+    ),
+    Mutant(
         "a hint of a START hides what was there before it", "trace-46",
         (Edit("slackwater.proxy.sourcelog:SourceLog.begin",
               "if position is not None:", "if True:"),),

@@ -55,7 +55,7 @@ from slackwater.proxy.topic.opening import open_client
 from slackwater.proxy.topic.partition import Partition, identity_of
 from slackwater.proxy.topic.records import of_records, wanted_of
 from slackwater.proxy.topic.source_logs import decided_partitions, take_over
-from slackwater.proxy.topic.watched import WatchedTopic
+from slackwater.proxy.topic.watched import TopicChangedError, WatchedTopic
 from slackwater.runtime.logs.cluster import cluster_of
 from slackwater.runtime.logs.transport import Log, LogError
 from slackwater.runtime.service.parts import (
@@ -389,7 +389,13 @@ class TopicInput:
                     # Kafka may no longer have the messages that are not in the source log yet.
                     if partition.log.core.waiting and self._context.quarantine.settle():
                         self._flush(partition, None)
+                    known = self._memory.truncated_at.get(partition.log.identity)
                     self._memory.truncated_at[partition.log.identity] = offset
+                    if known != offset:
+                        # No failure, after which the stream would rest: others may be truncated.
+                        raise TopicChangedError(
+                            f"{self._topic}:{partition.number} was truncated to {offset}"
+                        )
                 raise SlackwaterError(
                     f"{self._topic}:{partition.number} no longer has offset {partition.position}:"
                     " restarting the stream"

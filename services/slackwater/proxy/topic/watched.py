@@ -23,7 +23,10 @@ class TopicAwayError(EnvironmentProblem):
 
 
 class TopicChangedError(SlackwaterError):
-    """The topic is another one, or has more partitions: the stream is to be served anew."""
+    """The topic is another one, or has more partitions, or was truncated.
+
+    The stream is to be served anew, at once: it is no failure of the proxy.
+    """
 
 
 class WatchedTopic:
