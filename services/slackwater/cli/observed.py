@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from slackwater.runtime.service.parts import HAS, OFFERED, OFFSET_MS, READINGS_MIN, THERE
+from slackwater.runtime.service.parts import (
+    HAS,
+    OFFERED,
+    OFFSET_MS,
+    PARTITION_TO,
+    READINGS_MIN,
+    THERE,
+)
 
-_PREFIXES = (HAS, THERE, OFFSET_MS)
+_PREFIXES = (HAS, THERE, OFFSET_MS, PARTITION_TO)
 
 
 def counters(detail: Mapping[str, int]) -> dict[str, int]:

@@ -16,7 +16,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from slackwater.cli.observed import phrases
-from slackwater.cli.topic_status import topic_remarks, withheld, withheld_remarks
+from slackwater.cli.topic_status import (
+    partitions_behind,
+    topic_remarks,
+    withheld,
+    withheld_remarks,
+)
 from slackwater.codec.results import format_time
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.names import ProxyName, RootName, base_of, is_proxy_of, kind_of, own_name
@@ -107,6 +112,9 @@ class StreamRow:
     is_missing: bool = False
     """Whether a tentative window lacks it."""
     remarks: tuple[str, ...] = ()
+    partitions_behind: Mapping[int, int] = field(default_factory=dict)
+    """If it is missing: the partitions of its topic that are behind the others, at most ten for
+    each proxy, with the times (us) up to which they are complete."""
 
     @property
     def needs_attention(self) -> bool:
@@ -122,6 +130,10 @@ class StreamRow:
             if event_us is not None:
                 last += f", {ago(event_us - self.last_reading)}"
         parts = [f"MISSING: {last}" if self.is_missing else last]
+        if behind := self.partitions_behind:
+            plural, since = "s" * (len(behind) != 1), moment(min(behind.values()), event_us)
+            numbers = ", ".join(map(str, behind))
+            parts.append(f"only partition{plural} {numbers} behind, complete to {since}")
         parts += [] if self.runs else ["its proxy is not running"]
         if self.quarantined:
             reasons = ", ".join(f"{n} {reason}" for reason, n in self.quarantined.items())
@@ -137,6 +149,7 @@ class StreamRow:
             "complete_to": _iso(self.complete_to),
             "quarantined": dict(self.quarantined),
             "missing": self.is_missing,
+            "partitions_behind": list(self.partitions_behind),
             "remarks": list(self.remarks),
         }
 
@@ -276,6 +289,7 @@ def _stream_row(stream: str, beats: Heartbeats, *, is_missing: bool) -> StreamRo
         quarantined={reason: n for reason, n in counts.most_common() if n},
         is_missing=is_missing,
         remarks=tuple(dict.fromkeys(remarks)),
+        partitions_behind=partitions_behind(proxies) if is_missing else {},
     )
 
 

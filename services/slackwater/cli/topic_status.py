@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from slackwater.cli.tables import age
 from slackwater.model.names import OrdererName, base_of, kind_of, own_name
 from slackwater.model.records import Heartbeat
 from slackwater.protocols.dpc.sunion.config import WITHHELD
-from slackwater.runtime.service.parts import AWAY_SINCE, MADE_AGAIN, TRUNCATED
+from slackwater.runtime.service.parts import AWAY_SINCE, MADE_AGAIN, PARTITION_TO, TRUNCATED
+
+BEHIND_US_MIN: Final = 1_000_000
+"""A partition that is behind another one by less is not behind."""
 
 
 def topic_remarks(beat: Heartbeat) -> Iterator[str]:
@@ -23,6 +27,18 @@ def topic_remarks(beat: Heartbeat) -> Iterator[str]:
         )
     if detail.get(TRUNCATED):
         yield f" Kafka has lost messages of {detail[TRUNCATED]} partitions that were read"
+
+
+def partitions_behind(proxies: Iterable[Heartbeat]) -> dict[int, int]:
+    """Return the partitions of a stream that are behind the others, with their watermarks (us)."""
+    to = {
+        int(name.removeprefix(PARTITION_TO)): at
+        for beat in proxies
+        for name, at in beat.detail.items()
+        if name.startswith(PARTITION_TO)
+    }
+    first = max(to.values(), default=0)
+    return {number: at for number, at in sorted(to.items()) if at < first - BEHIND_US_MIN}
 
 
 def withheld(beats: Mapping[str, Heartbeat]) -> dict[tuple[str, str], int]:

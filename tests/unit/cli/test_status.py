@@ -234,7 +234,7 @@ def test_the_reason_is_the_stage_that_is_behind() -> None:
 
 def test_status_names_the_query_that_has_not_taken_in_a_partition() -> None:
     orderers = [beat(f"orderer/q.0.{copy}", **{"withheld.s": 1}) for copy in "ab"]
-    lines = plain(page(look(*orderers), None, NOW, "here:9092"))
+    lines = plain(page(look(*orderers), None, NOW, "here:9092", verbose=False)).splitlines()
     (found,) = [line for line in lines if "has not taken in" in line]
     assert (
         "query q has not taken in 1 added partition (partitions: fixed): slackwater query apply"

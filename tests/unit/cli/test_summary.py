@@ -15,9 +15,11 @@ from slackwater.cli.query_status import ago, moment, streams_of
 from slackwater.cli.status import ObservedHeartbeat, Picture, look_at
 from slackwater.cli.summary import PageLine, page, page_json, plain, rich_page, shortened
 from slackwater.model.deployment import WindowSpec
+from slackwater.model.limits import NEVER
 from slackwater.model.records import Heartbeat
 from slackwater.node.clock_offset import ClockOffset
 from slackwater.node.overview import ControllerRow, FragmentRow, NodeRow, Overview
+from slackwater.proxy.topic.input import progress
 from slackwater.runtime.local.datadir import Life
 from slackwater.runtime.service.registry import QueryDefinition
 
@@ -116,6 +118,40 @@ def test_what_a_tentative_answer_lacks_is_named_at_the_query_and_at_the_stream()
     )
     assert lab in lines
     assert of.wrong == []
+
+
+def lab_of_partitions(*watermarks: int) -> tuple[Picture, str]:
+    """A tentative query over a topic whose partitions are complete up to these times."""
+    details = progress(dict(enumerate(watermarks)))
+    of = picture(
+        [definition("climate", "lab")],
+        root("climate", NOW - 40 * S, NOW - 10 * S, "UP_FAILURE"),
+        proxy("lab", min(watermarks), **details),
+    )
+    return of, next(line for line in shown(of) if line.startswith("lab"))
+
+
+def test_the_partitions_that_a_missing_stream_lacks_are_named() -> None:
+    of, line = lab_of_partitions(NOW - S, NOW - 35 * S, NOW - S, NOW - 34 * S)
+    assert line.endswith("; only partitions 1, 3 behind, complete to 12:26:05")
+    assert page_json(of, None, NOW)["streams"][0]["partitions_behind"] == [1, 3]
+    _, line = lab_of_partitions(NOW - S, NOW - 35 * S)
+    assert line.endswith("; only partition 1 behind, complete to 12:26:05")
+
+
+def test_of_a_stream_that_is_silent_as_a_whole_no_partition_is_named() -> None:
+    _, line = lab_of_partitions(NOW - 35 * S, NOW - 35 * S - 200_000)
+    assert line.endswith("ago")
+    _, line = lab_of_partitions(NOW - 35 * S)
+    assert line.endswith("ago")
+
+
+def test_of_many_partitions_the_ten_furthest_behind_are_named() -> None:
+    details = progress({n: NOW - n * S for n in range(200)} | {200: NEVER})
+    assert details == {f"partition_to.{n}": NOW - n * S for n in (0, *range(190, 200))}
+    of, _ = lab_of_partitions(*[NOW - 35 * S] * 20, NOW)
+    (lab,) = (row for row in of.streams if row.name == "lab")
+    assert len(lab.partitions_behind) == 10
 
 
 def test_corrections_and_a_start_are_said() -> None:
@@ -236,7 +272,7 @@ def test_the_json_has_everything() -> None:
     assert out["streams"][0] == {
         "stream": "s0", "runs": True, "last_reading": "2026-11-26T12:26:39.000000Z",
         "complete_to": "2026-11-26T12:26:39.000000Z", "quarantined": {}, "missing": False,
-        "remarks": [],
+        "partitions_behind": [], "remarks": [],
     }  # fmt: skip
     assert {row["process"] for row in out["processes"]} == {row.process for row in of.rows}
     assert [row["node"] for row in out["nodes"]] == ["n1", "n2", "n3"]

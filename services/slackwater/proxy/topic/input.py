@@ -30,7 +30,7 @@ and not on the topic, so two proxies, or a restarted one, could not agree on ids
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Final
@@ -39,6 +39,7 @@ import numpy as np
 
 from slackwater.model.deployment import TopicSpec
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError
+from slackwater.model.limits import NEVER
 from slackwater.protocols.dpc.source.core import SourceCore
 from slackwater.proxy.carried import without_carried_key
 from slackwater.proxy.formats.avro.books import open_book
@@ -60,7 +61,9 @@ from slackwater.runtime.logs.cluster import cluster_of
 from slackwater.runtime.logs.transport import Log, LogError
 from slackwater.runtime.service.parts import (
     MADE_AGAIN,
+    PARTITION_TO,
     PARTITIONS,
+    PARTITIONS_TOLD,
     PROXIES,
     TRUNCATED,
     WATERMARK,
@@ -89,6 +92,15 @@ class _Ends:
     event_us: int | None
     read: dict[int, int]
     ends: dict[Log, int]
+
+
+def progress(watermarks: Mapping[int, int]) -> dict[str, int]:
+    """Return heartbeat details that show which of several partitions are behind."""
+    known = sorted((at, number) for number, at in watermarks.items() if at > NEVER)
+    if len(known) < 2:
+        return {}
+    told = {*known[:PARTITIONS_TOLD], known[-1]}
+    return {f"{PARTITION_TO}{number}": at for at, number in sorted(told)}
 
 
 class TopicInput:
@@ -425,6 +437,7 @@ class TopicInput:
             several[WATERMARK] = min(begun)
         return {
             **several,
+            **progress({p.number: p.log.core.watermark for p in self._all}),
             "readings": sum(core.next_id for core in cores),
             "blank": 0,
             "spool_bytes": self._context.spool.bytes_held,
