@@ -346,14 +346,14 @@ def test_a_truncation_is_no_failure_unless_it_is_told_again_and_again(
     fed = Remade(World(tmp_path, spec=replace(DECLARED, expect_every_us=None)), monkeypatch)
     begun(fed)
     del fed.world.broker.log((THEIRS.name, 0)).entries[6:]
-    told = []
+    raised_as = []
     for _ in range(3):
         fed.client.waiting = [Notice(0, "gone", -1001, TRUNCATION)]
         with pytest.raises(SlackwaterError) as raised:
             fed.world.run(fed.proxy, 1)
-        told.append(raised.type)
+        raised_as.append(raised.type)
         fed.serve_anew()
-    assert told == [TopicChangedError, SlackwaterError, SlackwaterError]
+    assert raised_as == [TopicChangedError, SlackwaterError, SlackwaterError]
     fed.put([1_003] * 2)
     fed.brought = 6
     fed.bring()

@@ -20,3 +20,9 @@ class TopicMemory:
     truncated_at: dict[str, int] = field(default_factory=dict)
     read_to: dict[str, tuple[int, int]] = field(default_factory=dict)
     changes: Counter[str] = field(default_factory=Counter)
+
+    def note_truncation(self, identity: str, offset: int) -> bool:
+        """Note where a log was truncated; False if no record came since it was noted."""
+        known = self.truncated_at.get(identity)
+        self.truncated_at[identity] = offset
+        return known != offset

@@ -98,8 +98,6 @@ class OrdererSession:
         self._save_period_us, self._lag_us = save_period_us, lag_us
         self._stream_of = {log: i for i, log in enumerate(self._sources)}
         self._logs_of = Counter(config.names)
-        withheld = Counter(config.names[log] for log in sorted(config.withheld))
-        self._withheld = {WITHHELD + stream: logs for stream, logs in withheld.items()}
         self._peers = _peers(query, config)
         self._start = OrdererStart(
             config, query, tuple(readers) or (query,), parts, self._sources, own, start_time
@@ -178,8 +176,7 @@ class OrdererSession:
         )
         core.logs.begin_at(begun.beginnings)
         self._started = core, Deliveries(self.inc, begun.live_from)
-        record = start_record(self._config, self.inc, begun.recovered)
-        return [self._append(LineName.LIVE, record)]
+        return [self._append(LineName.LIVE, start_record(self._config, self.inc, begun.recovered))]
 
     @property
     def live_offsets(self) -> Mapping[Log, int]:
@@ -267,8 +264,8 @@ class OrdererSession:
 
     def ends(self, ends: Mapping[Log, int | None], asked_at: int) -> None:
         """Take the answer to ``FetchEnds``; for its cursors a withheld log ends at 0."""
-        named = {self._stream_of[log]: end for log, end in ends.items()}
-        self.core.ends(named | dict.fromkeys(self._config.withheld & named.keys(), 0), asked_at)
+        read = {self._stream_of[log]: end if log in self.inputs else 0 for log, end in ends.items()}
+        self.core.ends(read, asked_at)
 
     def positions(self, positions: Mapping[Log, int]) -> None:
         """Take the answer to ``FetchPositions``."""
@@ -329,9 +326,8 @@ class OrdererSession:
         snapshot = self.core.snapshot(*self._deliveries.ends)
         state: OrdererState = yield from self._start.after_results(snapshot)
         yield StoreState(self._query, state)
-        topic, partition = self._own[LineName.STABLE]
-        why = f"a reader reported a hole in {topic}:{partition}; restarting to replay it"
-        self._queued.append(Fail(why))
+        where = ":".join(map(str, self._own[LineName.STABLE]))
+        self._queued.append(Fail(f"a reader reported a hole in {where}; restarting to replay it"))
 
     # Output.
 
@@ -409,7 +405,7 @@ class OrdererSession:
             ready=True,
             states={self._own[LineName.STABLE][0]: self.state},
             holes=core.holes,
-            detail=_counters(core) | self._withheld,
+            detail=_counters(core) | _withheld(self._config),
         )
 
 
@@ -426,6 +422,11 @@ def _readable(record: Record, log: str) -> SourceRecord:
     """Return the record; VOID for one that cannot be decoded (trace-15)."""
     assert record is None or isinstance(record, SourceRecord)
     return record or SourceRecord.void(log)
+
+
+def _withheld(config: OrdererConfig) -> dict[str, int]:
+    withheld = Counter(config.names[log] for log in sorted(config.withheld))
+    return {WITHHELD + stream: logs for stream, logs in withheld.items()}
 
 
 def _counters(core: OrdererCore) -> dict[str, int]:

@@ -127,9 +127,9 @@ def test_a_query_takes_in_added_partitions_of_a_fixed_topic_as_its_next_generati
         apply(registry_with(2, 3), start="beginning")
     capsys.readouterr()
     assert apply(registry_with(2, 3)) == ["q.g1"]
-    told = capsys.readouterr().out
-    assert "query q reads 2 of the 3 partitions of a\n" in told
-    assert "query q is changed: generation 1 is accepted" in told
+    printed = capsys.readouterr().out
+    assert "query q reads 2 of the 3 partitions of a\n" in printed
+    assert "query q is changed: generation 1 is accepted" in printed
     assert apply(registry_with(3, 3, name="q.g1")) == []
 
 
@@ -138,8 +138,8 @@ def test_without_kafka_it_is_said_that_nobody_looks(capsys: pytest.CaptureFixtur
     for file in (of_fixed("watched"), of_fixed()):
         for _ in range(2):
             apply_queries(controller, file, ["q"], "now")  # type: ignore[arg-type]
-        told = capsys.readouterr().err
-        assert ("give --bootstrap to take in added partitions" in told) == (file == of_fixed())
+        printed = capsys.readouterr().err
+        assert ("give --bootstrap to take in added partitions" in printed) == (file == of_fixed())
 
 
 def over_another_stream() -> Deployment:

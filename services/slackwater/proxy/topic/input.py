@@ -63,7 +63,7 @@ from slackwater.runtime.service.parts import (
     MADE_AGAIN,
     PARTITION_TO,
     PARTITIONS,
-    PARTITIONS_TOLD,
+    PARTITIONS_SHOWN,
     PROXIES,
     TRUNCATED,
     WATERMARK,
@@ -99,8 +99,8 @@ def progress(watermarks: Mapping[int, int]) -> dict[str, int]:
     known = sorted((at, number) for number, at in watermarks.items() if at > NEVER)
     if len(known) < 2:
         return {}
-    told = {*known[:PARTITIONS_TOLD], known[-1]}
-    return {f"{PARTITION_TO}{number}": at for at, number in sorted(told)}
+    shown = {*known[:PARTITIONS_SHOWN], known[-1]}
+    return {f"{PARTITION_TO}{number}": at for at, number in sorted(shown)}
 
 
 class TopicInput:
@@ -396,21 +396,15 @@ class TopicInput:
                 self._watched.confirm()
                 raise EnvironmentProblem(f"topic {self._topic} cannot be read: {notice.text}")
             case "gone":
-                offset = truncated_at(notice)
+                where, offset = f"{self._topic}:{partition.number}", truncated_at(notice)
                 if offset is not None:
                     # Kafka may no longer have the messages that are not in the source log yet.
                     if partition.log.core.waiting and self._context.quarantine.settle():
                         self._flush(partition, None)
-                    known = self._memory.truncated_at.get(partition.log.identity)
-                    self._memory.truncated_at[partition.log.identity] = offset
-                    if known != offset:
-                        # No failure, after which the stream would rest: others may be truncated.
-                        raise TopicChangedError(
-                            f"{self._topic}:{partition.number} was truncated to {offset}"
-                        )
+                    if self._memory.note_truncation(partition.log.identity, offset):
+                        raise TopicChangedError(f"{where} was truncated to {offset}")
                 raise SlackwaterError(
-                    f"{self._topic}:{partition.number} no longer has offset {partition.position}:"
-                    " restarting the stream"
+                    f"{where} no longer has offset {partition.position}: restarting the stream"
                 )
             case "error":
                 _log.warning("%s:%d: %s", self._topic, partition.number, notice.text)
@@ -435,9 +429,8 @@ class TopicInput:
         several = {PROXIES: self._proxies} if self._proxies > 1 else {}
         if several and begun:
             several[WATERMARK] = min(begun)
-        return {
+        return progress({p.number: p.log.core.watermark for p in self._all}) | {
             **several,
-            **progress({p.number: p.log.core.watermark for p in self._all}),
             "readings": sum(core.next_id for core in cores),
             "blank": 0,
             "spool_bytes": self._context.spool.bytes_held,

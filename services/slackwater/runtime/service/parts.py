@@ -57,7 +57,7 @@ all of them while none has (event time, us)."""
 PARTITION_TO: Final = "partition_to."
 """Heartbeat detail of a proxy that reads several partitions, before the number of one: its
 watermark (event time, us)."""
-PARTITIONS_TOLD: Final = 10
+PARTITIONS_SHOWN: Final = 10
 """How many partitions it reports, those that are furthest behind; and the most advanced one."""
 PROXIES: Final = "proxies"
 """Heartbeat detail of a proxy that shares a topic: the number of proxies of its stream."""
