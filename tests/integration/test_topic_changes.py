@@ -47,6 +47,10 @@ streams:
     fields: [number]
     disorder: 5s  # a reading may be sent seconds before its partition is taken in
     expect_every: 1s
+queries:
+  rows: {from: [lab], bound: 2s}
+"""
+KEPT = """\
   kept:
     topic: {name: changing, format: json, partitions: fixed}
     key: {field: mote}
@@ -54,10 +58,10 @@ streams:
     fields: [number]
     disorder: 5s
     expect_every: 1s
-queries:
-  rows: {from: [lab], bound: 2s}
-  fixed: {from: [kept], bound: 2s, replicas: 1}
 """
+WITH_FIXED = DEPLOYMENT.replace("queries:\n", KEPT + "queries:\n") + (
+    "  fixed: {from: [kept], bound: 2s, replicas: 1}\n"
+)
 
 
 class Sender:
@@ -84,7 +88,6 @@ class Changing:
         self.bootstrap = stack.stack.bootstrap
         self.stack, self.sender = stack, Sender(self.bootstrap)
         self.results = Results(self.bootstrap, query="rows")
-        self.fixed = Results(self.bootstrap, query="fixed")
         self.partitions = 1
 
     def send(self, readings: int = 20) -> None:
@@ -144,7 +147,7 @@ def _changing(tmp_path: Path) -> Iterator[Changing]:
     with EmbeddedBroker(tmp_path / "broker") as broker:
         make_topics(broker.bootstrap, [TOPIC])
         path = tmp_path / "deployment.yaml"
-        path.write_text(DEPLOYMENT)
+        path.write_text(WITH_FIXED)
         options = StackOptions(
             path, load_deployment(path), tmp_path / "data", bootstrap=broker.bootstrap
         )
@@ -157,7 +160,6 @@ def _changing(tmp_path: Path) -> Iterator[Changing]:
             changing = Changing(stack)
             yield changing
             changing.results.close()
-            changing.fixed.close()
             stack.run(control.stop())
         finally:
             stack.stop()
@@ -177,12 +179,14 @@ def test_each_reading_of_a_topic_that_changes_has_one_fate(changing: Changing) -
     changing.send()
     changing.await_all()
     changing.await_read()
-    changing.fixed.read_until(
-        lambda: any(line["missing"] == ["kept"] for line in changing.fixed.boundaries("tentative")),
+    fixed = Results(changing.bootstrap, query="fixed")
+    fixed.read_until(
+        lambda: any(line["missing"] == ["kept"] for line in fixed.boundaries("tentative")),
         "the query that has not taken it in says so",
     )
     changing.apply_again()
-    changing.await_all(changing.fixed)
+    changing.await_all(fixed)
+    fixed.close()
 
     # The topic is made again, longer than it was, with one partition more.
     changing.make_again(3)
@@ -200,7 +204,7 @@ def test_each_reading_of_a_topic_that_changes_has_one_fate(changing: Changing) -
     changing.send()
     changing.await_all()
 
-    for results in (changing.results, changing.fixed):
+    for results in (changing.results, fixed):
         assert {*changing.numbers(results).values()} == {1}, "no reading counts twice"
     assert changing.refused() == [], "and none is late"
     lost = [line["lost"] for line in changing.results.lines if line.get("lost")]

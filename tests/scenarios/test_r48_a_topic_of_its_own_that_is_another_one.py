@@ -23,6 +23,7 @@ from slackwater.runtime.service.owntopics import (
     TopicLostError,
     check_recorded,
     record_new,
+    why_lost,
     why_registry_is_lost,
 )
 from slackwater.runtime.service.registry import Registry
@@ -88,6 +89,41 @@ def test_it_is_not_made_at_the_next_start() -> None:
         check_recorded(process.broker, process.seen, process.topics)
     record_new(process.broker, process.seen, process.topics)
     assert Registry(process.broker).topics()[DELTAS] == DELTAS, "the record is not replaced"
+
+
+@pytest.mark.parametrize(
+    ("topic", "remedy", "may_be_emptied"),
+    [
+        ("sw.quarantine.room-1", "give the stream and these queries other names", True),
+        ("sw.results.climate.stable", "apply it under another name", True),
+        ("sw.source.room-1", "give the stream and these queries other names", False),
+        (STATE, "apply it under another name", False),
+        (REGISTRY, "start anew, with another prefix", False),
+    ],
+)
+def test_one_that_was_deleted_on_purpose_has_a_remedy(
+    topic: str, remedy: str, may_be_emptied: bool
+) -> None:
+    """No command accepts it. Topics in which nobody continues may be emptied instead."""
+    why = why_lost(topic, UNPREFIXED, made_again=False)
+    assert f"topic {topic} was deleted, " in why
+    assert remedy in why
+    assert ("kafka-delete-records" in why) == may_be_emptied
+
+
+@pytest.mark.parametrize("topic", ["sw.quarantine.room-1", "sw.results.climate.stable"])
+def test_one_that_was_emptied_is_used_on(topic: str) -> None:
+    process = Process()
+    record_new(process.broker, process.seen, [topic])
+    writer = process.broker.writer(no_failure)
+    append_and_wait(writer, (topic, 0), b"kept no longer", None)
+    process.use(ROOT, [topic])
+    process.broker.delete_records({(topic, 0): 1})
+    process.look(ABSENT_LOOKS)
+    process.start()
+    process.use(ROOT, [topic])
+    assert process.lost == []
+    assert process.broker.beginning_offsets([(topic, 0)]) == {(topic, 0): 1}
 
 
 def test_it_is_found_while_it_is_used_and_ends_those_that_use_it() -> None:

@@ -73,6 +73,10 @@ _ANEW: Final = (
     "no query can be continued exactly; start anew, with another prefix in the deployment file, or"
     " with another --data-dir if its broker is the embedded one"
 )
+_EMPTIED: Final = (
+    "; to delete only what is in such a topic, use its retention.ms or kafka-delete-records, which"
+    " keep the topic"
+)
 _STREAM: Final = (
     "the queries that read its stream cannot be continued exactly; give the stream and these"
     " queries other names in the deployment file"
@@ -83,11 +87,11 @@ _QUERY: Final = (
 )
 _REMEDIES: Final = {
     "source": _STREAM,
-    "quarantine": _STREAM,
+    "quarantine": _STREAM + _EMPTIED,
     "ordered": _QUERY,
     "deltas": _QUERY,
     "state": _QUERY,
-    "results": _QUERY,
+    "results": _QUERY + _EMPTIED,
 }
 
 
