@@ -137,6 +137,24 @@ class Shape:
         self.brokers.start(leader)
         self._await_in_sync()
 
+    def log_is_truncated_while_no_proxy_runs(self) -> None:
+        """Likewise, and it is longer than the position again when the next proxy begins."""
+        partition = self._partition()
+        leader = self.brokers.leaders(TOPIC)[partition]
+        other = self._other(leader)
+        self._lag(other, partition)
+        end = self._end(partition)
+        assert self.stack.pause("proxy")
+        try:
+            self.brokers.kill(leader)
+            self.brokers.start(other)
+            self._loses(partition, end)
+            eventually(lambda: self._end(partition) > end, "the log is longer than its position")
+        finally:
+            self.stack.kill("proxy")
+        self.brokers.start(leader)
+        self._await_in_sync()
+
     def broker_gets_an_older_disk(self) -> None:
         """The only replica in sync loses its last readings, which have been read."""
         partition = self._partition()
@@ -263,6 +281,7 @@ class Size:
     retention: int
     leaders_moved: int
     unclean: int
+    unclean_unseen: int
     older_disks: int
     schemas_changed: int
 
@@ -275,6 +294,7 @@ def faults_of(shape: Shape, size: Size) -> list[Callable[[], None]]:
         shape.retention_overtakes_the_proxy: size.retention,
         shape.leader_moves: size.leaders_moved,
         shape.unclean_election_truncates: size.unclean,
+        shape.log_is_truncated_while_no_proxy_runs: size.unclean_unseen,
         shape.broker_gets_an_older_disk: size.older_disks,
         shape.schema_changes: size.schemas_changed,
     }
@@ -308,8 +328,8 @@ def _shape(tmp_path: Path) -> Iterator[Shape]:
 @pytest.mark.parametrize(
     "size",
     [
-        pytest.param(Size(1, 1, 1, 1, 1, 1, 1), id="short"),
-        pytest.param(Size(5, 3, 2, 3, 2, 2, 3), id="full"),
+        pytest.param(Size(1, 1, 1, 1, 1, 1, 1, 1), id="short"),
+        pytest.param(Size(5, 3, 2, 3, 2, 2, 2, 3), id="full"),
     ],
 )
 def test_each_reading_of_a_topic_whose_shape_changes_has_one_fate(shape: Shape, size: Size) -> None:

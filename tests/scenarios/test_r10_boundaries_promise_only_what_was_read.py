@@ -15,11 +15,11 @@ from tests.topic_world import replace_broker
 
 from slackwater.codec import decode_source
 from slackwater.model.deployment import TopicSpec
-from slackwater.model.records import SourceRecord
+from slackwater.model.records import NO_EPOCH, SourceRecord
 from slackwater.primitives.windows import Grid
 from slackwater.proxy.shell import Silence
 from slackwater.proxy.topic import input as topic_input
-from slackwater.proxy.topic.client import NO_EPOCHS, Fetched, Notice, ReadTo
+from slackwater.proxy.topic.client import NO_EPOCHS, Fetched, Notice
 from slackwater.runtime.logs.described import TopicState
 from slackwater.runtime.logs.transport import read_to_end
 
@@ -106,15 +106,11 @@ class Client:
     """The number of pauses."""
     metadata: int = 0
     """The number of metadata responses."""
-    read_to: dict[int, ReadTo] = field(default_factory=dict)
     assignments: list[tuple[dict[int, int], dict[int, int]]] = field(default_factory=list)
     """Positions and epochs of each assignment."""
 
     def assign(self, positions: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS) -> None:
         self.assignments.append((dict(positions), dict(epochs)))
-
-    def epochs(self) -> Mapping[int, ReadTo]:
-        return self.read_to
 
     def pause(self) -> None:
         self.paused += 1
@@ -158,6 +154,8 @@ class Fed:
     brought: int = 0
     partitions: int = 1
     topic: TopicSpec = THEIRS
+    epoch: int = NO_EPOCH
+    """The leader epoch of the messages that are brought."""
 
     def __post_init__(self) -> None:
         self.world.broker.create_topic(THEIRS.name, self.partitions)
@@ -185,7 +183,7 @@ class Fed:
         raw = list(read_to_end(self.world.broker, (THEIRS.name, 0)))
         if new := raw[self.brought :]:
             offsets = np.array([r.offset for r in new], np.int64)
-            self.client.waiting = [Fetched(0, offsets, [r.value for r in new])]
+            self.client.waiting = [Fetched(0, offsets, [r.value for r in new], epoch=self.epoch)]
         self.brought = len(raw)
 
     def log(self, partition: int = 0) -> Sequence[SourceRecord]:

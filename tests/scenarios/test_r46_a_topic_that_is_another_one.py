@@ -38,6 +38,10 @@ TRUNCATION = (
     " (offset leader epoch 0). Reset to INVALID.: Local: Partition log truncation detected"
 )
 """As librdkafka 2.14 tells it."""
+NO_SUCH_EPOCH = (
+    "No epoch found less or equal to offset 10 (leader epoch 4): broker end offset is -1 (offset"
+    " leader epoch -1). Reset using configured policy.: Local: Partition log truncation detected"
+)
 DECLARED = replace(SPEC, topic=THEIRS, disorder_us=S, expect_every_us=5 * S)
 
 
@@ -490,20 +494,117 @@ def test_a_quarantined_reading_names_the_incarnation(fed: Remade) -> None:
     assert began[-1] == fed.proxy.logs[0].inc > began[0]
 
 
-def test_the_epoch_of_what_was_read_is_kept_while_the_stream_is_served_anew(fed: Remade) -> None:
-    """Another partition was added or truncated: the new client forgets what the old one had read.
+def lived(tmp_path: Path, patch: pytest.MonkeyPatch) -> Remade:
+    """Let a proxy read ten messages of leader epoch 4, and end; the topic loses four of them."""
+    fed = Remade(World(tmp_path, spec=replace(DECLARED, expect_every_us=None)), patch)
+    fed.epoch = 4
+    begun(fed)
+    del fed.world.broker.log((THEIRS.name, 0)).entries[6:]
+    return fed
 
-    Without the epoch a log that was truncated as well, and is longer again, is read on behind
-    messages that nobody has read. A position behind the last message that was returned may be of a
-    later epoch: an earlier one would pass for a truncation.
-    """
-    fed.client.read_to = {0: (10, 4)}
-    fed.proxy.close()
-    fed.client.read_to = {}
-    fed.serve_anew()
+
+def begin_elsewhere(fed: Remade) -> None:
+    """Start another process, with nothing but the source log."""
+    fed.proxy = TopicInput(fed.world.context("elsewhere"), THEIRS)
+    fed.proxy.begin()
+
+
+@pytest.mark.parametrize("new", [2, 4, 9])
+def test_a_truncation_while_no_proxy_runs_is_noticed_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new: int
+) -> None:
+    """Also if the log is longer than the position again: its client asks where the epoch ends."""
+    fed = lived(tmp_path, monkeypatch)
+    fed.put([1_003] * new)
+    begin_elsewhere(fed)
     assert fed.client.assignments[-1] == ({0: 10}, {0: 4})
+    fed.client.waiting = [Notice(0, "gone", -1001, TRUNCATION)]
+    with pytest.raises(TopicChangedError, match="was truncated to 6"):
+        fed.world.run(fed.proxy, 1)
+    fed.serve_anew()
+    assert fed.client.assignments[-1] == ({0: 6}, {0: 4})
+    fed.brought, fed.epoch = 6, 5
+    fed.bring()
+    fed.world.run(fed.proxy, 2)
+    assert fed.readings() == 10 + new
+    assert fed.gaps() == []
+    assert fed.proxy.detail()["truncated"] == 1
+    begin_elsewhere(fed)
+    assert fed.client.assignments[-1] == ({0: 6 + new}, {0: 5})
+
+
+@pytest.mark.parametrize(("new", "at"), [(2, 8), (9, 10)])
+def test_a_log_that_does_not_know_the_epoch_is_read_on_with_a_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new: int, at: int
+) -> None:
+    """It is not known which of its messages are new: those before the position are in the gap."""
+    fed = lived(tmp_path, monkeypatch)
+    fed.put([1_003] * new)
+    begin_elsewhere(fed)
+    fed.client.waiting = [Notice(0, "gone", -1001, NO_SUCH_EPOCH)]
+    with pytest.raises(SlackwaterError, match="no longer has offset 10"):
+        fed.world.run(fed.proxy, 1)
+    fed.serve_anew()
+    assert fed.client.assignments[-1] == ({0: at}, {}), "it is not asked for the epoch again"
+    fed.brought = at
+    fed.bring()
+    fed.world.run(fed.proxy, 2)
+    assert fed.readings() == 10 + (6 + new - at)
+    assert fed.gaps() == [Gap("room.0", 1)]
+
+
+def test_a_shorter_log_is_read_on_at_its_end_if_the_client_tells_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed = lived(tmp_path, monkeypatch)
+    begin_elsewhere(fed)
+    assert fed.client.assignments[-1] == ({0: 10}, {0: 4}), "it may still tell"
+    fed.world.run(fed.proxy, 4)
+    with pytest.raises(TopicChangedError, match="ends at offset 6, before 10"):
+        fed.world.run(fed.proxy, 2)
+    fed.serve_anew()
+    assert fed.client.assignments[-1] == ({0: 6}, {})
+
+
+def test_an_epoch_is_that_of_the_position(fed: Remade) -> None:
+    """An earlier one would pass for a truncation, so behind markers there is none."""
+    fed.epoch = 4
     fed.put(range(910, 915))
     fed.bring()
     fed.world.run(fed.proxy, 2)
-    fed.serve_anew()
-    assert fed.client.assignments[-1] == ({0: 15}, {}), "read by another process meanwhile"
+    fed.epoch = 5
+    fed.put(range(915, 920))
+    fed.bring()
+    fed.world.run(fed.proxy, 2)
+    epochs = [(r.input_position, r.input_epoch) for r in fed.log() if r.readings]
+    assert epochs == [(10, -1), (15, 4), (20, 5)], "the first messages had none"
+    fed.client.waiting = [Notice(0, "end", 23, "")]
+    fed.world.run(fed.proxy, 1)
+    fed.proxy._await_readable(0)
+    assert fed.client.assignments[-1] == ({0: 23}, {})
+
+
+def test_an_epoch_ends_with_what_retention_has_deleted(fed: Remade) -> None:
+    """The position is then behind messages of later epochs."""
+    fed.epoch = 4
+    fed.put(range(910, 915))
+    fed.bring()
+    fed.world.run(fed.proxy, 2)
+    fed.put(range(915, 930))
+    fed.world.broker.delete_records({(THEIRS.name, 0): 20})
+    begin_elsewhere(fed)
+    assert fed.client.assignments[-1] == ({0: 20}, {})
+
+
+def test_a_hint_has_the_epoch_and_one_of_an_earlier_version_has_none(fed: Remade) -> None:
+    fed.epoch = 4
+    fed.put(range(910, 915))
+    fed.bring()
+    fed.world.run(fed.proxy, 2)
+    hint = fed.proxy.logs[0].hint
+    assert hint is not None
+    assert hint["epoch"] == 4
+    for known, epochs in ((hint, {0: 4}), ({k: hint[k] for k in hint if k != "epoch"}, {})):
+        fed.world.contexts[-1].spool.keep_hints({"room.0": known})
+        fed.serve_anew()
+        assert fed.client.assignments[-1] == ({0: 15}, epochs)

@@ -13,7 +13,7 @@ from tests.simulator.history import History
 from tests.simulator.plans import Plan, draw
 from tests.simulator.run import run
 from tests.simulator.shrink import smaller
-from tests.simulator.topic_mutants import UNREAD, plan_with_topic
+from tests.simulator.topic_mutants import UNREAD, UNSEEN, plan_with_topic
 
 from slackwater.model.records import Kind
 
@@ -52,6 +52,16 @@ def test_messages_that_retention_deletes_unread_are_counted_one_by_one() -> None
 def test_what_an_unclean_election_has_truncated_is_not_read_twice() -> None:
     history = lived("at=2s unclean s1 for 0.3s by 4")
     assert len(history.topics["s1"].truncated) == 4
+
+
+def test_what_has_the_offsets_of_truncated_messages_is_read_by_the_next_process() -> None:
+    """The log is longer than its position again when it begins."""
+    history = lived(*UNSEEN)
+    of = history.topics["s1"]
+    starts = [r for _, r in history.source_logs["s1.0"] if r.kind is Kind.START]
+    assert [record.input_epoch for record in starts] == [-1, 0, 0], "it begins again to read them"
+    assert min(m.offset for m in of.truncated) < starts[1].input_position
+    assert not any(record.gap for _, record in history.source_logs["s1.0"])
 
 
 def _not_lost(history: History) -> None:

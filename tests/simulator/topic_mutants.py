@@ -49,6 +49,11 @@ def truncation_reported(folder: Path, patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def truncated_unseen(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Messages have the offsets of truncated ones, and no proxy ran meanwhile."""
+    another_one.test_a_truncation_while_no_proxy_runs_is_noticed_by_the_next_one(folder, patch, 9)
+
+
 def expired_at_an_added_one(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Messages of a new partition are deleted before a proxy sees it."""
     added.test_what_retention_deletes_of_a_new_partition_before_it_is_seen_is_a_gap(
@@ -74,6 +79,8 @@ _OBSERVED_FIRST: Final = "".join(
 )
 UNREAD: Final = ("at=2s pause proxy/s1 for 0.4s", "at=2.3s remake s1 for 0.001s by 2")
 """What was written between the two has never been read."""
+UNSEEN: Final = ("at=2s kill proxy/s1", "at=2.002s unclean s1 for 0.001s by 12")
+"""The log is longer than the position again when the next proxy begins."""
 
 
 def plan_with_topic(*faults: str, partitions: int = 1) -> Plan:
@@ -237,11 +244,23 @@ TOPIC_MUTANTS: Final = (
         (expired_at_an_added_one,),
     ),
     Mutant(
-        "another client does not know the epoch of what was read", "trace-46",
-        (Edit("slackwater.proxy.topic.input:TopicInput.close",
-              "self._memory.read_to[", "{}["),),
-        "tests.simulator.topic_mutants:on_another_topic",
-        (another_one.test_the_epoch_of_what_was_read_is_kept_while_the_stream_is_served_anew,),
+        "a position is stored without its leader epoch", "trace-46",
+        (Edit("slackwater.proxy.topic.input:TopicInput._take",
+              "partition.log.core.input_epoch = fetched.epoch", "pass"),),
+        "tests.simulator.topic_mutants:on_a_topic", (truncated_unseen,),
+    ),
+    Mutant(
+        "simulated: a position is stored without its leader epoch", "trace-46",
+        (Edit("slackwater.proxy.topic.input:TopicInput._take",
+              "partition.log.core.input_epoch = fetched.epoch", "pass"),),
+        _simulated, (1, *UNSEEN),
+    ),
+    Mutant(
+        "simulated: a position has the epoch of earlier messages", "trace-46",
+        (Edit("slackwater.proxy.topic.input:TopicInput._take",
+              "partition.log.core.input_epoch = fetched.epoch",
+              "partition.log.core.input_epoch = max(0, partition.log.core.input_epoch)"),),
+        _simulated, (1, "at=2s unclean s1 for 0.001s by 0", "at=2.3s kill proxy/s1"),
     ),
     Mutant(
         "a stream rests after each truncation", "trace-46",

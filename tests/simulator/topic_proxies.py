@@ -39,7 +39,7 @@ from slackwater.proxy.serving import AWAY_LOOK_S
 from slackwater.proxy.shell import HINT_EVERY_US, InputContext, SupersededWriter
 from slackwater.proxy.topic import input as topic_input
 from slackwater.proxy.topic import source_logs
-from slackwater.proxy.topic.client import NO_EPOCHS, Fetched, Notice, ReadTo
+from slackwater.proxy.topic.client import NO_EPOCHS, Fetched, Notice
 from slackwater.proxy.topic.watched import TopicAwayError, TopicChangedError
 from slackwater.proxy.topicmemory import TopicMemory
 from slackwater.runtime.logs.described import LOOK_EVERY_S
@@ -54,6 +54,9 @@ TURN_US: Final = 300
 FETCHED_MAX: Final = 30
 """Maximum messages of one partition in a read; a backlog takes several."""
 IN_FLIGHT_BYTES_MAX: Final = 1 << 20
+_TRUNCATED: Final = (
+    "Partition log truncation detected at offset {} (leader epoch {}): broker end offset is {}"
+)
 
 
 def spec_of(world: World, stream: str) -> StreamSpec:
@@ -220,20 +223,24 @@ class Asking:
 
 
 class SimClient:
-    """Fetches by the topic's id, which it learns from metadata; reads on at the same offset."""
+    """Fetches by the topic's id, which it learns from metadata; reads on at the same offset.
+
+    Of a leader that is new to it, it asks where the epoch of its position ends.
+    """
 
     def __init__(self, process: SimTopicProxy) -> None:
         self._process, self._topic = process, process.topic
         self._positions: dict[int, int] = {}
         self._metadata = 0
         self._id: str | None = None
-
-    def epochs(self) -> Mapping[int, ReadTo]:
-        return {}
+        self._epochs: dict[int, int] = {}
+        """Of each partition the leader epoch of its position, where known."""
+        self._leaders: dict[int, int] = {}
+        """Of each partition the epoch of the leader that was asked last."""
 
     def assign(self, positions: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS) -> None:
         """Read these partitions from these offsets."""
-        self._positions = dict(positions)
+        self._positions, self._epochs = dict(positions), dict(epochs)
 
     def read(self, wait_s: float) -> list[Fetched | Notice]:
         """Return some messages of each partition."""
@@ -244,6 +251,7 @@ class SimClient:
         if state is None or state.id != self._id:
             self._metadata += 1
             self._id = None if state is None else state.id
+            self._leaders = {}
         between = self._process.world.scheduler.between
         read = [self._read(number, between(1, FETCHED_MAX)) for number in self._positions]
         return [one for one in read if one is not None]
@@ -254,6 +262,12 @@ class SimClient:
             log = self._topic.log(number)
         except EnvironmentProblem:
             return Notice(number, "missing", 0, "no such partition")
+        leader, epoch = self._topic.leader_epoch(number), self._epochs.get(number)
+        if self._leaders.get(number) != leader:
+            self._leaders[number] = leader
+            end = position if epoch is None else self._topic.end_of_epoch(number, epoch)
+            if end < position:
+                return Notice(number, "gone", 0, _TRUNCATED.format(position, epoch, end))
         if not log.beginning <= position <= log.end:
             return Notice(number, "gone", 0, "offset out of range")
         found = log.read(position, count)
@@ -261,7 +275,8 @@ class SimClient:
             return None
         self._positions[number] = found[-1][0] + 1
         offsets = np.array([offset for offset, _ in found], np.int64)
-        return Fetched(number, offsets, [value or b"" for _, value in found])
+        epoch = self._epochs[number] = self._topic.epoch_of(number, found[-1][0])
+        return Fetched(number, offsets, [value or b"" for _, value in found], epoch=epoch)
 
     def release(self) -> None:
         """Do nothing."""

@@ -48,8 +48,8 @@ class TopicHistory:
     """Deleted with the topic."""
     expired: set[tuple[str, int, int]] = field(default_factory=set)
     """Deleted by retention."""
-    truncated: set[tuple[str, int, int]] = field(default_factory=set)
-    """Lost by Kafka. Other messages may be at these places later."""
+    truncated: set[Message] = field(default_factory=set)
+    """Lost by Kafka. Other messages may be at their places later."""
 
 
 class InputTopic:
@@ -67,6 +67,8 @@ class InputTopic:
         """Time until which a partition has no leader, and accepts no messages."""
         self._state: TopicState | None = None
         self._logs: list[Log[bytes]] = []
+        self._led: list[dict[int, int]] = []
+        """Of each partition: by leader epoch, the offset at which it begins."""
         self.make(partitions)
 
     @property
@@ -93,6 +95,19 @@ class InputTopic:
             raise TopicMissingError(f"topic {self.name} has no partition {partition}")
         return self._logs[partition]
 
+    def leader_epoch(self, partition: int) -> int:
+        """Return the epoch of a partition's present leader."""
+        return max(self._led[partition])
+
+    def epoch_of(self, partition: int, offset: int) -> int:
+        """Return the leader epoch in which the message at this offset was written."""
+        return max(epoch for epoch, begin in self._led[partition].items() if begin <= offset)
+
+    def end_of_epoch(self, partition: int, epoch: int) -> int:
+        """Return where the messages of this epoch and of earlier ones end (KIP-320)."""
+        later = [begin for other, begin in self._led[partition].items() if other > epoch]
+        return min(later, default=self._logs[partition].end)
+
     # Changes.
 
     def make(self, partitions: int) -> None:
@@ -100,6 +115,7 @@ class InputTopic:
         self._ids += 1
         self._state = TopicState(f"{self.name}-{self._ids}", partitions)
         self._logs = [Log(f"{self.name}:{p}") for p in range(partitions)]
+        self._led = [{0: 0} for _ in range(partitions)]
         self.history.last_id = self._state.id
 
     def delete(self) -> None:
@@ -117,6 +133,7 @@ class InputTopic:
         first = self._state.partitions
         self._state = TopicState(self._state.id, first + more)
         self._logs += [Log(f"{self.name}:{first + i}") for i in range(more)]
+        self._led += [{0: 0} for _ in range(more)]
 
     def expire(self, keep: int) -> None:
         """Delete all but the last messages of each partition, as retention does."""
@@ -127,12 +144,19 @@ class InputTopic:
             log.cut(beginning)
 
     def truncate(self, count: int, until: int) -> None:
-        """Lose the last messages of each partition; accept none for some time."""
+        """Lose the last messages of each partition; accept none until then.
+
+        With 0 the new leader has all messages.
+        """
         self._fill()
+        latest = {message.place: message for message in self.history.messages}
         for number, log in enumerate(self._logs):
             end = max(log.beginning, log.end - count)
-            self.history.truncated |= self._places(number, end, log.end)
+            self.history.truncated |= {latest[p] for p in self._places(number, end, log.end)}
             log.lose_end(end)
+            epoch = self.leader_epoch(number) + 1
+            led = self._led[number]
+            self._led[number] = {e: begin for e, begin in led.items() if begin < end} | {epoch: end}
         self._written_from = max(self._written_from, until)
 
     def accept(self) -> None:

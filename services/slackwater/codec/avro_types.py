@@ -55,6 +55,19 @@ def read_long(buf: bytes, pos: int) -> tuple[int, int]:
     return (value >> 1) ^ -(value & 1), pos
 
 
+def read_last_long(buf: bytes) -> int:
+    """Read the long at the end of a record without what precedes it.
+
+    What precedes must end with a long or an array. Of a varint only the last byte is below 128.
+    """
+    pos = len(buf) - 1
+    if buf[pos] >= 128:
+        raise DamageError("ends within a number")
+    while pos > 0 and buf[pos - 1] >= 128:
+        pos -= 1
+    return read_long(buf, pos)[0]
+
+
 def long_bytes(value: int) -> bytes:
     """Encode an int64 as a zigzag varint."""
     if not -_LONG_MAX <= value < _LONG_MAX:

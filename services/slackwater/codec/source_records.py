@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from slackwater.codec.avro_types import DamageError
+from slackwater.codec.avro_types import DamageError, read_last_long
 from slackwater.codec.record_fields import (
     KEYS_MAX,
     KINDS,
@@ -26,9 +26,11 @@ from slackwater.codec.record_fields import (
 )
 from slackwater.codec.schemas import codec
 from slackwater.model.errors import MalformedRecordError
-from slackwater.model.records import Gap, SourceColumns, SourceRecord
+from slackwater.model.records import NO_EPOCH, Gap, SourceColumns, SourceRecord
 
 _HEADER_FIELDS: Final = 11  # kind .. gap: decoded by decode_source
+EPOCH_MAX: Final = 2**31 - 1
+"""Leader epochs are 32-bit integers in Kafka."""
 
 
 def encode_source(record: SourceRecord) -> bytes:
@@ -69,6 +71,7 @@ def encode_source(record: SourceRecord) -> bytes:
         fields,
         values,
         record.partitions,
+        record.input_epoch,
     )
 
 
@@ -97,7 +100,16 @@ class _StoredColumns:
     The decoded columns are kept, since several fragments of a host read the same record.
     """
 
-    __slots__ = ("_buf", "_loaded", "_pos", "_readings", "_span", "_where", "partitions")
+    __slots__ = (
+        "_buf",
+        "_loaded",
+        "_pos",
+        "_readings",
+        "_span",
+        "_where",
+        "input_epoch",
+        "partitions",
+    )
 
     def __init__(
         self, buf: bytes, pos: int, readings: int, span: tuple[int, int], where: object
@@ -109,6 +121,7 @@ class _StoredColumns:
         self._where = where
         self._loaded: SourceColumns | None = None
         self.partitions = 0
+        self.input_epoch = NO_EPOCH
 
     def load(self) -> SourceColumns:
         """Return the readings, read-only; raises ``MalformedRecordError`` for damaged bytes."""
@@ -124,7 +137,10 @@ class _StoredColumns:
         values, pos = source.read_fields(self._buf, self._pos, _HEADER_FIELDS, len(source.fields))
         if pos != len(self._buf):
             raise DamageError(f"{len(self._buf) - pos} bytes too many")
-        base, times, times64, keys, index, fields, columns, self.partitions = values
+        base, times, times64, keys, index, fields, columns, self.partitions, epoch = values
+        if not NO_EPOCH <= epoch <= EPOCH_MAX:
+            raise DamageError(f"leader epoch {epoch}")
+        self.input_epoch = epoch
         n = self._readings
         low, high = self._span
         offsets = one_of(times, times64)
@@ -174,6 +190,7 @@ def decode_source(buf: Bytes, where: object = "", offset: int | None = None) -> 
     stored = _StoredColumns(data, pos, readings, (low, high), where)
     if not readings:
         stored.load()
+    epoch = _epoch_at_end(data) if readings else stored.input_epoch
     return SourceRecord(
         KINDS[kind],
         stream,
@@ -188,4 +205,17 @@ def decode_source(buf: Bytes, where: object = "", offset: int | None = None) -> 
         tuple(map(Gap._make, gap)) if gap else (),
         stored if readings else None,
         stored.partitions,
+        epoch,
     )
+
+
+def _epoch_at_end(data: bytes) -> int:
+    """Return the leader epoch of a record without its columns; none if it is damaged.
+
+    Who loads the columns finds the damage.
+    """
+    try:
+        epoch = read_last_long(data)
+    except DamageError:
+        return NO_EPOCH
+    return epoch if 0 <= epoch <= EPOCH_MAX else NO_EPOCH

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,9 @@ import numpy.typing as npt
 type_f64 = npt.NDArray[np.float64]
 type_i64 = npt.NDArray[np.int64]
 type_i32 = npt.NDArray[np.int32]
+
+NO_EPOCH: Final = -1
+"""Where a leader epoch is not known."""
 
 
 class Kind(IntEnum):
@@ -95,6 +98,9 @@ class SourceRecord:
 
     ``partitions``, in a record without readings, is the number of the stream's source logs that the
     writer knows, one for each partition of the stream's topic; 0 for a stream of one log (rule-30).
+
+    ``input_epoch``, of an input from a topic, is the leader epoch of the message before
+    ``input_position`` or of a later one; ``NO_EPOCH`` if it is not known (rule-31).
     """
 
     kind: Kind
@@ -110,6 +116,7 @@ class SourceRecord:
     gap: tuple[Gap, ...] = ()
     columns: Readings | None = None
     partitions: int = 0
+    input_epoch: int = NO_EPOCH
 
     @property
     def readings(self) -> int:

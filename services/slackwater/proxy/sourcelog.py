@@ -25,10 +25,10 @@ from typing import Any, Final
 from slackwater.codec import decode_source, encode_source
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.limits import NEVER
-from slackwater.model.records import Kind, SourceRecord
+from slackwater.model.records import NO_EPOCH, Kind, SourceRecord
 from slackwater.primitives.ids import ANY, Contiguous
 from slackwater.protocols.dpc.source.core import SourceCore, SourceRules
-from slackwater.protocols.dpc.source.scan import LogScan
+from slackwater.protocols.dpc.source.scan import InputPosition, LogScan
 from slackwater.proxy.spool import Spooled
 from slackwater.runtime.logs.incarnation import has_begun, start_incarnation
 from slackwater.runtime.logs.skipped import SKIPPED
@@ -107,15 +107,13 @@ class SourceLog:
         # Once retention has deleted START, a hint of an earlier writer names neither the input nor
         # the ids of this one's records. Before the first record of an input there is no hint: the
         # gap that its beginning reports is found only from what precedes START.
-        position = self.scan.positions.get(self.identity)
-        if position is not None:
+        at = self.scan.positions.get(self.identity)
+        if at is not None:
             core = self.core
-            self.hint = self._hint_behind(
-                self.inc, core.next_id, core.watermark, core.largest, position
-            )
+            self.hint = self._hint_behind(self.inc, core.next_id, core.watermark, core.largest, at)
 
     def _hint_behind(
-        self, offset: int, next_id: int, watermark: int, largest: int, position: int
+        self, offset: int, next_id: int, watermark: int, largest: int, at: InputPosition
     ) -> dict[str, Any]:
         """The hint after this incarnation's record at ``offset``."""
         return {
@@ -125,7 +123,8 @@ class SourceLog:
             "promise": watermark,
             "largest": largest,
             "spool": self.identity,
-            "position": position,
+            "position": at.position,
+            "epoch": at.epoch,
         }
 
     def _start(self) -> bytes:
@@ -163,6 +162,8 @@ class SourceLog:
             return None
         beginning = self._transport.beginning_offsets([log])[log]
         was_cut = beginning > int(hint["offset"])
+        # Earlier versions wrote no epoch.
+        at = InputPosition(hint["position"] or 0, hint.get("epoch", NO_EPOCH))
         self.scan = LogScan(
             # If nothing is left behind the hint, no reader is known to have no more ids than it.
             ids=Contiguous(ANY if was_cut else hint["next_id"]),
@@ -173,7 +174,7 @@ class SourceLog:
             spool=hint["spool"],
             # Records were sent in order, so all ids below are accepted.
             accepted={hint["spool"]: [(0, hint["next_id"] - 1)]},
-            positions={} if hint["position"] is None else {hint["spool"]: hint["position"]},
+            positions={} if hint["position"] is None else {hint["spool"]: at},
             started={hint["spool"]: None},
         )
         return max(beginning, int(hint["offset"]))
@@ -248,7 +249,7 @@ class SourceLog:
             record.last_id + 1,
             record.boundary,
             delivery.largest,
-            record.input_position,
+            InputPosition(record.input_position, record.input_epoch),
         )
         if delivery.also is not None:
             delivery.also(record)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
+
+UNKNOWN_OFFSET: Final = -1
 
 
 @dataclass(slots=True)
@@ -11,14 +14,12 @@ class TopicMemory:
     """``ends``: by the identity of an input, the last end offset that was seen.
 
     ``truncated_at``: likewise, the offset at which the log was truncated, until the next record has
-    been appended. ``read_to``: likewise, the offset behind the last message that was returned, and
-    its leader epoch. ``changes``: how many partitions have been found to be changed, by the kind of
-    change.
+    been appended; ``UNKNOWN_OFFSET``: the client cannot tell. ``changes``: how many partitions have
+    been found to be changed, by the kind of change.
     """
 
     ends: dict[str, int] = field(default_factory=dict)
     truncated_at: dict[str, int] = field(default_factory=dict)
-    read_to: dict[str, tuple[int, int]] = field(default_factory=dict)
     changes: Counter[str] = field(default_factory=Counter)
 
     def note_truncation(self, identity: str, offset: int) -> bool:

@@ -2,9 +2,9 @@
 
 It is in the source log or in quarantine, once. The newest readings may still be in flight. A
 message that a topic has lost before it was read is in neither, and its stream's log and results
-report a gap. Not reported is what Kafka has lost under the same topic id (an unclean election):
-messages that nobody has read, and those that took the offsets of messages that were read before the
-proxy looked (decision 167), also if retention has deleted them by then.
+report a gap. Not reported is what Kafka has lost under the same topic id (an unclean election)
+before anybody has read it. Of those that took the offsets of messages that were read it is not
+known how many there were, if retention has deleted them by then.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _of_topic(facts: Facts, stream: str, topic: TopicHistory) -> None:
     unread = [m for m in sent if _known(m.reading) not in kept]
     read = {m.place for m in sent if _known(m.reading) in kept}
     lost = [m for m in unread if m.place in topic.expired | topic.deleted and m.place not in read]
-    excused = [m for m in unread if m.place in topic.truncated]
+    excused = [m for m in unread if m in topic.truncated]
     gone = {_known(m.reading) for m in (*lost, *excused)}
     rest = [m.reading for m in sent if _known(m.reading) not in gone]
     _compare(facts, stream, _count(facts, rest), refused)

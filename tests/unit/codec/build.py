@@ -12,6 +12,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from slackwater import codec
 from slackwater.model.records import (
+    NO_EPOCH,
     DeltaRecord,
     Gap,
     Heartbeat,
@@ -88,6 +89,8 @@ def source_records(draw: DrawFn) -> SourceRecord:
         spool=draw(texts),
         gap=draw(gaps),
         columns=columns,
+        partitions=draw(longs) if columns is None else 0,
+        input_epoch=draw(st.integers(NO_EPOCH, 2**31 - 1)),
     )
 
 

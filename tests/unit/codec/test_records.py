@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,14 @@ from slackwater.codec import (
 from slackwater.codec.avro_types import long_bytes, read_long
 from slackwater.codec.key_lists import KeyLists
 from slackwater.model.errors import MalformedRecordError, SlackwaterError
-from slackwater.model.records import DeltaRecord, Kind, OrderedRecord, SourceColumns, SourceRecord
+from slackwater.model.records import (
+    NO_EPOCH,
+    DeltaRecord,
+    Kind,
+    OrderedRecord,
+    SourceColumns,
+    SourceRecord,
+)
 
 SCHEMA_DIR = Path(__file__).parents[3] / "schemas"
 BASE = 1_458_031_648_545_000
@@ -229,6 +237,8 @@ def damaged_source(**changes: Any) -> bytes:
         ({"last_id": 9}, "times for 0 readings"),
         ({"stime_min": BASE + 9}, "times from"),
         ({"stime_max": BASE + 2**53}, "times from"),
+        ({"input_epoch": -2}, "leader epoch -2"),
+        ({"input_epoch": 2**31}, "leader epoch"),
     ],
 )
 def test_damage_in_a_source_record(changes: dict[str, Any], reason: str) -> None:
@@ -434,6 +444,28 @@ def test_rows_that_do_not_fit_are_refused(damage: dict[str, Any], sentence: str)
     good = fast_read("ordered", encode_ordered(rows([BASE, BASE + 5])))
     with pytest.raises(MalformedRecordError, match=sentence):
         decode_ordered(fast_write("ordered", {**good, **damage}))
+
+
+@pytest.mark.parametrize("damaged", [{"input_epoch": -2}, {"input_epoch": 2**31}])
+def test_a_damaged_epoch_is_none(damaged: dict[str, int]) -> None:
+    """The header is read alone, so the damage is found by who loads the columns."""
+    assert decode_source(damaged_source(**damaged)).input_epoch == NO_EPOCH
+    assert decode_source(damaged_source(input_epoch=7)[:-1] + b"\xff").input_epoch == NO_EPOCH
+    assert decode_source(damaged_source(input_epoch=7)).input_epoch == 7
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_source_record_of_an_earlier_version_has_no_epoch(version: int) -> None:
+    """The first one lacks the number of logs, too."""
+    recorded = json.loads((SCHEMA_DIR / "fingerprints.json").read_text())["source"]
+    old = json.loads((SCHEMA_DIR / "recorded" / f"source-{recorded[version]}.avsc").read_text())
+    for record in (source([BASE, BASE + 1]), replace(source([BASE]), input_epoch=300)):
+        theirs = fast_read("source", encode_source(record))
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, old, {f["name"]: theirs[f["name"]] for f in old["fields"]})
+        data = b"\xc3\x01" + bytes.fromhex(recorded[version]) + out.getvalue()
+        assert decode_source(encode_source(record)).input_epoch == record.input_epoch
+        assert plain(decode_source(data)) == plain(replace(record, input_epoch=NO_EPOCH))
 
 
 def test_a_record_of_the_version_before_is_read_as_one_of_today() -> None:

@@ -17,7 +17,8 @@ from typing import Final, Literal, Protocol
 
 from confluent_kafka import KafkaError
 
-from slackwater.model.records import type_i64
+from slackwater.model.records import NO_EPOCH, type_i64
+from slackwater.proxy.topicmemory import UNKNOWN_OFFSET
 
 NoticeKind = Literal["end", "missing", "gone", "error"]
 """``missing``: the topic cannot be read; ``gone``: the position is no longer in its log, or the log
@@ -29,7 +30,8 @@ class Fetched:
     """Consecutive messages of one partition; a message without a value has an empty one.
 
     ``times`` (in ms, -1 for none) and ``keys`` (empty for none) are those of the records, if the
-    client was opened to return them.
+    client was opened to return them. ``epoch`` is the leader epoch of the last message, or
+    ``NO_EPOCH``.
     """
 
     partition: int
@@ -37,6 +39,7 @@ class Fetched:
     values: Sequence[bytes]
     times: type_i64 | None = None
     keys: Sequence[bytes] | None = None
+    epoch: int = NO_EPOCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +62,18 @@ class RecordParts:
 
 VALUES_ONLY: Final = RecordParts()
 NO_EPOCHS: Final[Mapping[int, int]] = {}
-ReadTo = tuple[int, int]
-"""The offset behind the last message that a client has returned, and its leader epoch."""
 _TRUNCATED: Final = re.compile(r"log truncation detected at .*: broker end offset is (\d+)")
 
 
-def truncated_at(notice: Notice) -> int | None:
-    """Return the offset at which the log was truncated, if the library has found that it was.
+def truncated_at(gone: Notice) -> int:
+    """Return the offset at which the log was truncated, or ``UNKNOWN_OFFSET``.
 
-    The library keeps the leader epoch of the messages that it has returned, and asks a new leader
-    where this epoch ends (KIP-320). It returns the answer in the text of the error only.
+    The library keeps the leader epoch of the position, and of the messages that it has returned,
+    and asks the leader where this epoch ends (KIP-320). It returns the answer in the text of the
+    error only. There is none if the leader has no such epoch, or is not asked.
     """
-    found = _TRUNCATED.search(notice.text)
-    return None if found is None else int(found[1])
+    found = _TRUNCATED.search(gone.text)
+    return UNKNOWN_OFFSET if found is None else int(found[1])
 
 
 class TopicClient(Protocol):
@@ -84,10 +86,6 @@ class TopicClient(Protocol):
         later one, where known. A log that has been truncated since is then noticed, also if it is
         longer again than the offset. An earlier epoch would pass for a truncation.
         """
-        ...
-
-    def epochs(self) -> Mapping[int, ReadTo]:
-        """Return how far each partition has been read, where known."""
         ...
 
     def read(self, wait_s: float) -> Sequence[Fetched | Notice]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from slackwater.proxy.topic.client import Fetched, Notice, ReadTo, TopicClient
+from slackwater.proxy.topic.client import NO_EPOCHS, Fetched, Notice, TopicClient
 
 FETCH_WAIT_MS: Final = 500
 """Wait of a fetch without messages, for one partition. Messages end a fetch at once."""
@@ -31,7 +31,6 @@ PAUSED_MESSAGES_MIN: Final = 5
 """Minimum messages of an interval between cut points, below which fetches are few."""
 PAUSED_MESSAGES_MAX: Final = 1_000
 """Maximum messages of an interval. They are fetched and parsed in a few milliseconds."""
-NOT_READ: Final[Mapping[int, ReadTo]] = {}
 
 
 class Fetching:
@@ -40,7 +39,6 @@ class Fetching:
     def __init__(self, opened: Callable[[int], TopicClient], partitions: int) -> None:
         """``opened`` returns a client with a fetch wait in ms; ``partitions``: their number."""
         self._opened = opened
-        self._read_to: dict[int, ReadTo] = {}
         self._client = opened(FETCH_WAIT_MS if partitions == 1 else FETCH_WAIT_SEVERAL_MS)
         self._is_paused = False
         self._metadata_before = 0
@@ -50,30 +48,19 @@ class Fetching:
         self.polls_for_markers = False
         """Whether the client has the short fetch wait for topics with transactions."""
 
-    def assign(
-        self, positions: Mapping[int, int], read_to: Mapping[int, ReadTo] = NOT_READ
-    ) -> None:
-        """Fetch these partitions from these offsets.
-
-        ``read_to``: how far earlier clients have read. Their epochs count up to there.
-        """
-        known = self._read_to = {**read_to, **self.read_to()}
-        epochs = {n: known[n][1] for n, at in positions.items() if n in known and at <= known[n][0]}
+    def assign(self, positions: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS) -> None:
+        """Fetch these partitions from these offsets; see ``TopicClient.assign``."""
         self._client.assign(positions, epochs)
         self._is_paused = False
 
-    def read_to(self) -> Mapping[int, ReadTo]:
-        """Return how far each partition has been read, where known."""
-        self._read_to |= self._client.epochs()
-        return self._read_to
-
-    def poll_for_markers(self, positions: Mapping[int, int]) -> None:
+    def poll_for_markers(
+        self, positions: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS
+    ) -> None:
         """Reopen the client with the fetch wait for topics with transactions."""
         self._metadata_before = self.metadata_count() + 1
-        self.read_to()
         self._client.close()
         self._client, self.polls_for_markers = self._opened(FETCH_WAIT_MARKERS_MS), True
-        self.assign(positions)
+        self.assign(positions, epochs)
 
     def read(self, wait_s: float) -> Sequence[Fetched | Notice]:
         """Return fetched messages and notices; see ``TopicClient.read``."""

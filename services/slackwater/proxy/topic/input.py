@@ -40,6 +40,7 @@ import numpy as np
 from slackwater.model.deployment import TopicSpec
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError
 from slackwater.model.limits import NEVER
+from slackwater.model.records import NO_EPOCH
 from slackwater.protocols.dpc.source.core import SourceCore
 from slackwater.proxy.carried import without_carried_key
 from slackwater.proxy.formats.avro.books import open_book
@@ -57,6 +58,7 @@ from slackwater.proxy.topic.partition import Partition, identity_of
 from slackwater.proxy.topic.records import of_records, wanted_of
 from slackwater.proxy.topic.source_logs import decided_partitions, take_over
 from slackwater.proxy.topic.watched import TopicChangedError, WatchedTopic
+from slackwater.proxy.topicmemory import UNKNOWN_OFFSET
 from slackwater.runtime.logs.cluster import cluster_of
 from slackwater.runtime.logs.transport import Log, LogError
 from slackwater.runtime.service.parts import (
@@ -167,14 +169,16 @@ class TopicInput:
             at = self._topic, partition.number
             extent = begins.get(at, 0), ends.get(at, 0)
             self._gone += partition.seek(at[0], extent, self._from == "end", self._memory)
-        read_to = self._memory.read_to
-        known = {p.number: p.log.identity for p in self._partitions if p.log.identity in read_to}
-        self._client.assign(self._positions, {n: read_to[of] for n, of in known.items()})
+        self._client.assign(self._positions, self._epochs)
         self._watched.follow(self._client.metadata_count)
 
     @property
     def _positions(self) -> dict[int, int]:
         return {p.number: p.position for p in self._partitions}
+
+    @property
+    def _epochs(self) -> dict[int, int]:
+        return {p.number: p.epoch for p in self._partitions if p.epoch != NO_EPOCH}
 
     # Steps.
 
@@ -187,7 +191,7 @@ class TopicInput:
         if not context.quarantine.settle() or not all(log.has_room for log in self.logs):
             return now_us + RETRY_US
         if self._by_clock and self._has_markers and not self._client.polls_for_markers:
-            self._client.poll_for_markers(self._positions)
+            self._client.poll_for_markers(self._positions, self._epochs)
         if self._client.is_paused and now_us >= self._ask_at_us:
             self._resume(now_us)
         asked = self._asked
@@ -350,7 +354,7 @@ class TopicInput:
             for partition in self._partitions:
                 if partition.log.core.waiting:
                     self._flush(partition, None)
-        self._client.assign(self._positions)
+        self._client.assign(self._positions, self._epochs)
 
     @property
     def _awaits_messages(self) -> bool:
@@ -373,6 +377,8 @@ class TopicInput:
         where += mark  # a message of another id is another message
         taken = partition.elements_taken if int(offsets[0]) == partition.position else 0
         partition.begun = True
+        # Also the epoch of the readings that wait: it is that of a later message.
+        partition.log.core.input_epoch = fetched.epoch
         for start, end in self._reader.slices(values):
             if start and partition.log.core.is_full and self._context.quarantine.settle():
                 self._flush(partition, None)
@@ -380,8 +386,7 @@ class TopicInput:
             parsed = of_records(parsed, fetched, repeated + start, repeated + end)
             parsed = parsed if start else without_first(parsed, taken)
             batch = Batch(values[start:end], offsets[start:end], parsed, self._reader.texts, mark)
-            partition.position = int(offsets[end - 1]) + 1
-            partition.elements_taken = 0
+            partition.advance(int(offsets[end - 1]) + 1, fetched.epoch)
             self._offer(partition, batch, now_us)
 
     def _note(self, partition: Partition, notice: Notice) -> None:
@@ -391,18 +396,18 @@ class TopicInput:
                 # Offsets between the last message and the end may be markers.
                 if notice.offset > partition.position:
                     self._has_markers = True
-                    partition.position, partition.elements_taken = notice.offset, 0
+                    partition.advance(notice.offset)
             case "missing":
                 self._watched.confirm()
                 raise EnvironmentProblem(f"topic {self._topic} cannot be read: {notice.text}")
             case "gone":
                 where, offset = f"{self._topic}:{partition.number}", truncated_at(notice)
-                if offset is not None:
-                    # Kafka may no longer have the messages that are not in the source log yet.
-                    if partition.log.core.waiting and self._context.quarantine.settle():
-                        self._flush(partition, None)
-                    if self._memory.note_truncation(partition.log.identity, offset):
-                        raise TopicChangedError(f"{where} was truncated to {offset}")
+                # Kafka may no longer have the messages that are not in the source log yet.
+                if partition.log.core.waiting and self._context.quarantine.settle():
+                    self._flush(partition, None)
+                is_new = self._memory.note_truncation(partition.log.identity, offset)
+                if is_new and offset != UNKNOWN_OFFSET:
+                    raise TopicChangedError(f"{where} was truncated to {offset}")
                 raise SlackwaterError(
                     f"{where} no longer has offset {partition.position}: restarting the stream"
                 )
@@ -447,8 +452,6 @@ class TopicInput:
     def close(self) -> None:
         """Close the client."""
         self._asking.shutdown(wait=False, cancel_futures=True)
-        for number, read_to in self._client.read_to().items():
-            self._memory.read_to[self._by_number[number].log.identity] = read_to
         self._client.close()
         if self._book is not None:
             self._book.close()

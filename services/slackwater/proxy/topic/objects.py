@@ -15,12 +15,12 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from slackwater.model.records import NO_EPOCH
 from slackwater.proxy.topic.client import (
     NO_EPOCHS,
     VALUES_ONLY,
     Fetched,
     Notice,
-    ReadTo,
     RecordParts,
     kind_of,
 )
@@ -28,7 +28,6 @@ from slackwater.runtime.logs.topics import Config
 
 MESSAGES_MAX: Final = 5_000
 """Maximum messages of one read. They are parsed in a few milliseconds."""
-_UNKNOWN_EPOCH: Final = -1
 
 
 class ConfluentClient:
@@ -44,20 +43,11 @@ class ConfluentClient:
         """Assign these partitions, starting at these offsets; see ``TopicClient``."""
         self._consumer.assign(
             [
-                TopicPartition(self._topic, p, at, leader_epoch=epochs.get(p, _UNKNOWN_EPOCH))
+                TopicPartition(self._topic, p, at, leader_epoch=epochs.get(p, NO_EPOCH))
                 for p, at in positions.items()
             ]
         )
         self._assigned = [TopicPartition(self._topic, p, OFFSET_END) for p in positions]
-
-    def epochs(self) -> dict[int, ReadTo]:
-        """Return how far each partition has been read, where known."""
-        found: dict[int, ReadTo] = {}
-        for at in self._consumer.position(self._assigned):
-            epoch: int | None = at.leader_epoch  # None if unknown, whatever its type says
-            if epoch is not None and epoch >= 0:
-                found[at.partition] = at.offset, epoch
-        return found
 
     def read(self, wait_s: float) -> list[Fetched | Notice]:
         """Return available messages and notices; wait up to ``wait_s`` for the first message."""
@@ -132,7 +122,8 @@ def _fetched(partition: int, messages: list[Message], wanted: RecordParts = VALU
         offsets = np.arange(first, last + 1, dtype=np.int64)
     else:  # compaction and transactions leave holes in the offsets
         offsets = np.array([m.offset() for m in messages], np.int64)
-    return Fetched(partition, offsets, values, times, keys)
+    epoch: int | None = messages[-1].leader_epoch()  # None if unknown, whatever its type says
+    return Fetched(partition, offsets, values, times, keys, NO_EPOCH if epoch is None else epoch)
 
 
 def _time(message: Message) -> int:

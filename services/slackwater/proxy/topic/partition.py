@@ -4,6 +4,9 @@ A position is an offset of one topic id. The source log therefore names the topi
 *identity* of its input, in START, and a position that was written under another id is not used: the
 topic was deleted and made again, and what it holds now is read from its beginning, as a
 continuation of the stream. What lay between is lost, and a gap reports it.
+
+Under one id, a position is an offset of what the leaders up to its leader epoch have written. Each
+record has the epoch with the position, so a new client asks whether the log was truncated since.
 """
 
 from __future__ import annotations
@@ -13,10 +16,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from slackwater.model.records import NO_EPOCH
+from slackwater.protocols.dpc.source.scan import InputPosition
 from slackwater.proxy.positions import position_of, split_position
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.topic.watched import TopicChangedError
-from slackwater.proxy.topicmemory import TopicMemory
+from slackwater.proxy.topicmemory import UNKNOWN_OFFSET, TopicMemory
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +46,8 @@ class Partition:
     """Every message below this offset has been read."""
     elements_taken: int = 0
     """Elements of the message at ``position`` that are already in the log; 0 between messages."""
+    epoch: int = NO_EPOCH
+    """Leader epoch of the message before ``position`` or of a later one, if it is known."""
     begun: bool = False
     """Whether the partition has ever had a record."""
     is_present: bool = True
@@ -69,11 +76,19 @@ class Partition:
             _log.warning("%s:%d: %s", topic, self.number, found.remark)
         if found.lost:
             self.log.core.lost(found.lost)
-        memory.ends[self.log.identity] = extent[1]
+        # Until the client has compared the epoch, the end may be that of a log with other messages.
+        is_known = found.epoch == NO_EPOCH or found.change
+        seen = memory.ends.get(self.log.identity, 0)
+        memory.ends[self.log.identity] = extent[1] if is_known else max(seen, found.offset)
         self.begun = extent[1] > 0
         self.position, self.elements_taken = found.offset, found.element
         self.log.core.position = position_of(found.offset, found.element)
+        self.epoch = self.log.core.input_epoch = found.epoch
         return found.lost if found.change == "deleted" else 0
+
+    def advance(self, position: int, epoch: int = NO_EPOCH) -> None:
+        """Note that all below this offset has been read; ``epoch`` is that of the last message."""
+        self.position, self.elements_taken, self.epoch = position, 0, epoch
 
     def note_end(self, read: int, end: int, now_us: int, memory: TopicMemory) -> bool:
         """Remember an end offset, for what a gap reports; ``read`` is the position before.
@@ -92,6 +107,7 @@ class Partition:
             self._ends_before_since_us = now_us
         if now_us - self._ends_before_since_us < TELLS_US_MAX:
             return False
+        memory.truncated_at[self.log.identity] = UNKNOWN_OFFSET
         raise TopicChangedError(
             f"{self.log.identity} ends at offset {end}, before {read}, which has been read"
         )
@@ -101,13 +117,14 @@ class Partition:
 class Beginning:
     """Where the input of a partition begins, and what happened to the partition before.
 
-    ``lost`` is the number of messages that a gap reports.
+    ``lost`` is the number of messages that a gap reports; ``epoch`` that of the offset, if known.
     """
 
     offset: int
     element: int = 0
     change: Change = ""
     lost: int = 0
+    epoch: int = NO_EPOCH
 
     @property
     def remark(self) -> str:
@@ -136,7 +153,7 @@ def identity_of(topic: str, partition: int, topic_id: str) -> str:
 def begin_at(
     identity: str,
     nameless: str,
-    positions: Mapping[str, int],
+    positions: Mapping[str, InputPosition],
     started: Iterable[str],
     extent: tuple[int, int],
     *,
@@ -159,7 +176,8 @@ def begin_at(
         was_added: whether the partition was added to a topic that was being read. All messages that
             it ever had are then the stream's (rule-30).
         read_ends: by identity, the largest end offset that this process has seen.
-        truncated_at: the offset at which the log was truncated since, if known.
+        truncated_at: the offset at which the log was truncated since; ``UNKNOWN_OFFSET``: the
+            client has found that the position is not in it, and could not tell more.
     """
     beginning, end = extent
     named = [of for of in dict.fromkeys([*positions, *started, *read_ends]) if of]
@@ -171,26 +189,29 @@ def begin_at(
     known = found.get(identity)
     if known is None and earlier:
         last = next((of for of in reversed(earlier) if of in found), None)
-        read = 0 if last is None else split_position(found[last])[0]
+        read = 0 if last is None else split_position(found[last].position)[0]
         unread = 0 if last is None else read_ends.get(last, 0) - read
         return Beginning(beginning, 0, "made again", max(UNKNOWN_READINGS, unread))
     known = found.get(nameless) if known is None else known
     if known is None and was_added:
-        known = 0
+        known = InputPosition(0)
     if known is None:
         return Beginning(end if from_end else beginning)
-    offset, element = split_position(known)
-    if truncated_at is not None:
+    offset, element = split_position(known.position)
+    if truncated_at is not None and truncated_at != UNKNOWN_OFFSET:
         unread = max(0, read_ends.get(identity, 0) - max(offset, truncated_at))
         offset, element = min((offset, element), (truncated_at, 0))
-        deleted = max(0, beginning - offset)
-        return Beginning(offset + deleted, 0 if deleted else element, "truncated", deleted + unread)
+        if offset >= beginning:
+            # The epoch ends where the log was truncated: it is that of the offset or a later one.
+            return Beginning(offset, element, "truncated", unread, known.epoch)
+        return Beginning(beginning, 0, "truncated", beginning - offset + unread)
     if offset < beginning:
         return Beginning(beginning, 0, "deleted", beginning - offset)
-    if offset > end:
-        # How many of the messages before the end are new is not known.
-        return Beginning(end, 0, "truncated", UNKNOWN_READINGS)
-    return Beginning(offset, element)
+    if truncated_at == UNKNOWN_OFFSET or (offset > end and known.epoch == NO_EPOCH):
+        # How many of the messages before the position, or before the end, are new is not known.
+        return Beginning(min(offset, end), 0, "truncated", UNKNOWN_READINGS)
+    # The client tells whether the log was truncated, and where, also if it is shorter.
+    return Beginning(offset, element, epoch=known.epoch)
 
 
 def _owner_of_unnamed(

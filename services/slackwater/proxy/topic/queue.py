@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from slackwater.model.records import type_i64
 from slackwater.proxy.messages import Messages
@@ -16,7 +17,6 @@ from slackwater.proxy.topic.client import (
     VALUES_ONLY,
     Fetched,
     Notice,
-    ReadTo,
     RecordParts,
     kind_of,
 )
@@ -49,10 +49,6 @@ class QueueClient:
         self._consumer.assign(self._topic, positions, epochs)
         self._assigned = tuple(positions)
 
-    def epochs(self) -> dict[int, ReadTo]:
-        """Return how far each partition has been read, where known."""
-        return self._consumer.epochs(self._topic, self._assigned)
-
     def read(self, wait_s: float) -> list[Fetched | Notice]:
         """Return available messages and notices; wait up to ``wait_s`` for the first message."""
         self.release()
@@ -68,27 +64,32 @@ class QueueClient:
         found = self._columns[:, :count]
         numbers = found[3]
         if not notices and numbers[0] == numbers[-1] and (numbers == numbers[0]).all():
-            return [self._fetched(found)]
-        by_partition = [found[:, numbers == number] for number in np.unique(numbers)]
-        return [one for part in by_partition for one in self._in_order(part)]
+            return [self._fetched(found, count - 1)]
+        by_partition = [np.flatnonzero(numbers == number) for number in np.unique(numbers)]
+        return [one for at in by_partition for one in self._in_order(found[:, at], at)]
 
-    def _in_order(self, part: type_i64) -> list[Fetched | Notice]:
-        """Return runs of messages of one partition, and the notices between them."""
+    def _in_order(self, part: type_i64, taken: npt.NDArray[np.intp]) -> list[Fetched | Notice]:
+        """Return runs of messages of one partition, and the notices between them.
+
+        ``taken``: the places of these messages among all that were taken.
+        """
         found: list[Fetched | Notice] = []
         start = 0
         for at in (*np.flatnonzero(part[4]).tolist(), part.shape[1]):
             if at > start:
-                found.append(self._fetched(part[:, start:at]))
+                found.append(self._fetched(part[:, start:at], int(taken[at - 1])))
             if at < part.shape[1]:
                 found.append(self._notice(*part[:5, at].tolist()))
             start = at + 1
         return found
 
-    def _fetched(self, part: type_i64) -> Fetched:
+    def _fetched(self, part: type_i64, last: int) -> Fetched:
+        """Return a run of messages; ``last`` is the place of its last among all taken."""
         of_records = part[7].copy() if self._wanted.times else None
         keys = Messages(part[5], part[6]) if self._wanted.keys else None
         values = Messages(part[0], part[1])
-        return Fetched(int(part[3, 0]), part[2], values, of_records, keys)
+        epoch = self._consumer.leader_epoch(int(self._pointers[last]))
+        return Fetched(int(part[3, 0]), part[2], values, of_records, keys, epoch)
 
     def _notice(self, start: int, end: int, offset: int, partition: int, error: int) -> Notice:
         text = ctypes.string_at(start, end - start).decode(errors="replace") if start else ""

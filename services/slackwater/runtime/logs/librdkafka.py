@@ -53,8 +53,6 @@ _PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
     "rd_kafka_topic_partition_list_set_offset": (c_int, c_void_p, c_char_p, c_int32, c_int64),
     "rd_kafka_topic_partition_list_destroy": (None, c_void_p),
     "rd_kafka_topic_partition_set_leader_epoch": (None, c_void_p, c_int32),
-    "rd_kafka_topic_partition_get_leader_epoch": (c_int32, c_void_p),
-    "rd_kafka_position": (c_int, c_void_p, c_void_p),
     "rd_kafka_assign": (c_int, c_void_p, c_void_p),
     "rd_kafka_pause_partitions": (c_int, c_void_p, c_void_p),
     "rd_kafka_resume_partitions": (c_int, c_void_p, c_void_p),
@@ -62,6 +60,7 @@ _PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
     "rd_kafka_consume_batch_queue": (c_ssize_t, c_void_p, c_int, c_void_p, c_size_t),
     "rd_kafka_message_destroy": (None, c_void_p),
     "rd_kafka_message_timestamp": (c_int64, c_void_p, c_void_p),
+    "rd_kafka_message_leader_epoch": (c_int32, c_void_p),
     "rd_kafka_consumer_close": (c_int, c_void_p),
     "rd_kafka_destroy": (None, c_void_p),
     "rd_kafka_err2str": (c_char_p, c_int),
@@ -209,19 +208,6 @@ class PointerConsumer:
                 return None
             return {each.partition: each.offset for each in found}
 
-    def epochs(self, topic: str, numbers: Iterable[int]) -> dict[int, tuple[int, int]]:
-        """Return the offset behind the message taken last and its leader epoch, where known."""
-        with self._listed(topic, dict.fromkeys(numbers, _END)) as partitions:
-            if self._library.rd_kafka_position(self._handle, partitions):
-                return {}
-            listed = ctypes.cast(partitions, POINTER(_Partitions)).contents
-            of = self._library.rd_kafka_topic_partition_get_leader_epoch
-            found = [
-                (each.partition, each.offset, of(byref(each)))
-                for each in listed.elements[: listed.count]
-            ]
-            return {number: (offset, epoch) for number, offset, epoch in found if epoch >= 0}
-
     @contextmanager
     def _listed(
         self, topic: str, positions: Mapping[int, int], epochs: Mapping[int, int] = _NOTHING
@@ -259,6 +245,13 @@ class PointerConsumer:
             self._queue, wait_ms, pointers, count_max
         )
         return max(0, int(taken))
+
+    def leader_epoch(self, message: int) -> int:
+        """Return the leader epoch of the message at this address, -1 if it has none.
+
+        Not of one that reports an error: its epoch is not set.
+        """
+        return int(self._library.rd_kafka_message_leader_epoch(message))
 
     def error_text(self, code: int) -> str:
         """Return the description of an error code."""

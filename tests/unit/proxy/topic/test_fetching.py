@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from slackwater.proxy.topic.client import NO_EPOCHS, Fetched, Notice, ReadTo
+from slackwater.proxy.topic.client import NO_EPOCHS, Fetched, Notice
 from slackwater.proxy.topic.fetching import (
     PAUSED_MESSAGES_MAX,
     PAUSED_MESSAGES_MIN,
@@ -26,9 +26,6 @@ class Client:
     calls: list[str] = field(default_factory=list)
     waiting: list[Fetched | Notice] = field(default_factory=list)
     ends: Mapping[int, int] | None = None
-
-    def epochs(self) -> Mapping[int, ReadTo]:
-        return {}
 
     def assign(self, positions: Mapping[int, int], epochs: Mapping[int, int] = NO_EPOCHS) -> None:
         self.calls.append(f"assign {dict(positions)}")

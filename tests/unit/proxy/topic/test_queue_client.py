@@ -81,6 +81,23 @@ def test_all_partitions_are_read_in_their_order_from_where_they_are_assigned(
 
 
 @CLIENTS
+def test_messages_have_the_epoch_of_their_leader(broker: MockBroker, make: Make) -> None:
+    """The leaders of the mock broker have epoch 0."""
+    for number in range(2):
+        broker.write("lab", [b"one", b"two"], number)
+    client = make("lab", broker.config())
+    client.assign({0: 0, 1: 0})
+    epochs: dict[int, int] = {}
+    give_up = time.monotonic() + WAIT_S_MAX
+    while len(epochs) < 2:
+        assert time.monotonic() < give_up
+        epochs |= {one.partition: one.epoch for one in client.read(0.1) if isinstance(one, Fetched)}
+        client.release()
+    client.close()
+    assert epochs == {0: 0, 1: 0}
+
+
+@CLIENTS
 def test_a_message_without_a_value_is_empty(broker: MockBroker, make: Make) -> None:
     broker.write("lab", [b"one", None, b"", b"four"])
     client = make("lab", broker.config())

@@ -121,6 +121,9 @@ class Message:
     def value(self) -> bytes:
         return b"{}"
 
+    def leader_epoch(self) -> int | None:
+        return self.at or None
+
 
 def test_a_notice_stands_where_it_was_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slackwater.proxy.topic.objects.Message", Message)
@@ -130,6 +133,7 @@ def test_a_notice_stands_where_it_was_reported(monkeypatch: pytest.MonkeyPatch) 
     assert not isinstance(second, Notice)
     assert (first.partition, first.offsets.tolist(), list(first.values)) == (3, [0, 4], [b"{}"] * 2)
     assert second.offsets.tolist() == [6]
+    assert (first.epoch, second.epoch) == (4, 6), "that of the last message of each run"
     assert (end, last) == (Notice(3, "end", 6, ANY), Notice(3, "end", 7, ANY))
 
 

@@ -155,6 +155,8 @@ class SourceCore:
         """The clock when readings were last offered."""
         self.gaps = Gaps(rules.learning) if rules.learning is not None else None
         self.position = resume.position
+        self.input_epoch = resume.input_epoch
+        """Leader epoch of the message before ``position`` or of a later one, if it is known."""
         self.waiting = 0
         self._chunks: list[Arrived] = []
         self._grids: tuple[Grid, ...] = ()
@@ -390,6 +392,7 @@ class SourceCore:
             spool=spool,
             gap=() if kind is Kind.START else self._take_gap(),
             partitions=self.rules.partitions,
+            input_epoch=self.input_epoch,
         )
 
     def _take_gap(self) -> tuple[Gap, ...]:
@@ -414,6 +417,7 @@ class SourceCore:
             columns=SourceColumns(
                 piece.stimes, piece.key_index, piece.keys, self.rules.fields, piece.values
             ),
+            input_epoch=self.input_epoch,
         )
 
     def _pieces(self) -> list[Arrived]:

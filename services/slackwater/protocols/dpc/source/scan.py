@@ -7,10 +7,18 @@ the readers' rules: repeats, records of zombies and damaged records do not move 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from slackwater.model.limits import NEVER
-from slackwater.model.records import Kind, SourceRecord
+from slackwater.model.records import NO_EPOCH, Kind, SourceRecord
 from slackwater.primitives.ids import Contiguous
+
+
+class InputPosition(NamedTuple):
+    """Where an input continues, and the leader epoch that its record gives (rule-31)."""
+
+    position: int
+    epoch: int = NO_EPOCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +31,7 @@ class Resume:
     """The largest stime of the input so far."""
     position: int = 0
     """The input position to read on from."""
+    input_epoch: int = NO_EPOCH
 
 
 @dataclass(slots=True)
@@ -40,7 +49,7 @@ class LogScan:
     position: int = 0
     spool: str = ""
     accepted: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    positions: dict[str, int] = field(default_factory=dict)
+    positions: dict[str, InputPosition] = field(default_factory=dict)
     """Per spool, the input position of its last accepted record.
 
     The spool of records whose START retention has deleted is not known: ``""``."""
@@ -83,7 +92,7 @@ class LogScan:
         self.watermark = max(self.watermark, record.boundary)
         if record.kind is Kind.START:
             return
-        self.positions[self.spool] = record.input_position
+        self.positions[self.spool] = InputPosition(record.input_position, record.input_epoch)
         if record.readings:
             self.largest = max(self.largest, record.stime_max)
             self._add_accepted(record.first_id, record.last_id)
@@ -126,9 +135,11 @@ class LogScan:
 
     def resume(self, spool: str) -> Resume:
         """The point at which a writer with this spool (or this input) continues."""
+        at = self.positions.get(spool, InputPosition(0))
         return Resume(
             next_id=self.ids.next_id,
             watermark=self.watermark,
             largest=self.largest if spool == self.spool else NEVER,
-            position=self.positions.get(spool, 0),
+            position=at.position,
+            input_epoch=at.epoch,
         )
