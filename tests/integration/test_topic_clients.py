@@ -6,11 +6,13 @@ batch, holes left by compaction, and a broker that is killed and restarted.
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,10 +20,11 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from tests.making import make_topics
 from tests.waiting import WAIT_S_MAX, eventually
 
-from slackwater.proxy.topic.client import Fetched, TopicClient
+from slackwater.proxy.topic.client import Fetched, Notice, TopicClient, truncated_at
 from slackwater.proxy.topic.objects import ConfluentClient
 from slackwater.proxy.topic.opening import PARTITION_FETCH_BYTES, consumer_config
 from slackwater.proxy.topic.queue import QueueClient
+from slackwater.proxy.topicmemory import UNKNOWN_OFFSET
 from slackwater.runtime.local.broker import EmbeddedBroker
 from slackwater.runtime.logs.cluster import cluster_of
 
@@ -342,3 +345,79 @@ def in_their_order(client: TopicClient, messages: int) -> list[int]:
 def skew(arrived: Sequence[int]) -> int:
     """Return the maximum number of messages by which one of two partitions is ahead."""
     return max(abs(ahead) for ahead in accumulate(1 - 2 * number for number in arrived))
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(600)
+def test_a_new_client_tells_where_a_longer_log_was_truncated_since_its_position(
+    tmp_path: Path,
+) -> None:
+    """The directory of a partition is replaced by a copy with the first 100 of 200 messages.
+
+    150 others are written then. A client that is given the position only reads on behind 100 of
+    them; one that is given the epoch of the last message that was read tells the offset, 100.
+    """
+    topic, broker = "older", EmbeddedBroker(tmp_path / "broker")
+    with broker:
+        make_topics(broker.bootstrap, [topic])
+        _write(broker, topic, 100)
+        broker.stop()
+        of_topic = broker.data_dir / "logs" / f"{topic}-0"
+        shutil.copytree(of_topic, tmp_path / "kept")
+        broker.start()
+        _write(broker, topic, 100)
+        read = _first(broker, topic, {0: 199}, {}, QueueClient)
+        assert isinstance(read, Fetched)
+        assert read.epoch > 0, "the broker was restarted"
+        broker.stop()
+        shutil.rmtree(of_topic)
+        shutil.copytree(tmp_path / "kept", of_topic)
+        broker.start()
+        _write(broker, topic, 150)
+        for make in (QueueClient, ConfluentClient):
+            found = _first(broker, topic, {0: 200}, {}, make)
+            assert isinstance(found, Fetched)
+            assert (found.offsets[0], found.epoch > read.epoch) == (200, True)
+            reported = _first(broker, topic, {0: 200}, {0: read.epoch}, make)
+            assert isinstance(reported, Notice)
+            assert (reported.kind, truncated_at(reported)) == ("gone", 100)
+            later = _first(broker, topic, {0: 200}, {0: found.epoch}, make)
+            assert isinstance(later, Fetched), "the epoch of a message after the truncation"
+            unknown = _first(broker, topic, {0: 200}, {0: 1_000}, make)
+            assert isinstance(unknown, Notice)
+            assert (unknown.kind, truncated_at(unknown)) == ("gone", UNKNOWN_OFFSET)
+
+
+def _write(broker: EmbeddedBroker, topic: str, count: int) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for _ in range(count):
+        producer.produce(topic, b"{}", partition=0)
+    assert producer.flush(WAIT_S_MAX) == 0
+
+
+def _first(
+    broker: EmbeddedBroker,
+    topic: str,
+    positions: dict[int, int],
+    epochs: dict[int, int],
+    make: Callable[..., TopicClient],
+) -> Fetched | Notice:
+    """Return what a new client returns first."""
+    client = make(topic, consumer_config(cluster_of(broker.bootstrap), "test", 20))
+    client.assign(positions, epochs)
+    give_up = time.monotonic() + WAIT_S_MAX
+    try:
+        while True:
+            assert time.monotonic() < give_up
+            found = [one for one in client.read(0.1) if not _is_error(one)]
+            if found:
+                return found[0]
+            client.release()
+    finally:
+        client.release()
+        client.close()
+
+
+def _is_error(one: Fetched | Notice) -> bool:
+    """Whether it is an error that the client retries, such as of a connection."""
+    return isinstance(one, Notice) and one.kind == "error"
