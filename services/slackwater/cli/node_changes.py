@@ -74,7 +74,8 @@ async def _wait_drained(reach: Reach, name: str) -> None:
             )
         if len(left) != printed:
             printed = len(left)
-            emit(f"{printed} fragments are to run on other nodes: {', '.join(left[:NAMED_MAX])}")
+            are = "fragment is" if printed == 1 else "fragments are"
+            emit(f"{printed} {are} to run on other nodes: {', '.join(left[:NAMED_MAX])}")
         if loop.time() > until:
             reasons = [reason for *_, reason in frame.nodes.unplaced]
             raise CheckFailed(

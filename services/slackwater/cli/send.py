@@ -184,15 +184,14 @@ def run_sender(
 
 
 def run_send(
-    data_dir: Path, cluster: Cluster, stream: str, schedule: SendingSchedule, keys: int
+    found: tuple[StreamSpec, Deployment], cluster: Cluster, schedule: SendingSchedule, keys: int
 ) -> None:
-    """Run the command ``send``, until its end or Ctrl-C.
+    """Run the command ``send``, until its end or Ctrl-C; ``found``: see ``find_stream``.
 
     Raises:
-        UsageError: there is no such stream, or its readings cannot be generated.
-        EnvironmentProblem: no deployment runs here.
+        UsageError: the readings of the stream cannot be generated.
     """
-    spec, deployment = _find(data_dir, stream)
+    spec, deployment = found
     check(spec)
     clock, stopped = SystemClock(), threading.Event()
     where, producer = _producer(spec, deployment, cluster, clock.now_us())
@@ -231,12 +230,25 @@ def _producer(
     )
 
 
-def _find(data_dir: Path, stream: str) -> tuple[StreamSpec, Deployment]:
-    run = read_run(data_dir)
-    if run is None or not is_running(data_dir):
-        raise EnvironmentProblem(f"no deployment runs from {data_dir}: start `slackwater up`")
-    deployment = load_deployment(Path(run.deployment))
-    streams = {**deployment.streams, **added_streams(data_dir, run.lives)}
+def find_stream(stream: str, file: Path | None, data_dir: Path) -> tuple[StreamSpec, Deployment]:
+    """Find a stream in a deployment file; without one, in the deployment that runs here.
+
+    Raises:
+        UsageError: there is no such stream.
+        EnvironmentProblem: no file is named, and no deployment runs here.
+    """
+    if file is None:
+        run = read_run(data_dir)
+        if run is None or not is_running(data_dir):
+            raise EnvironmentProblem(
+                f"no deployment runs from {data_dir}: start `slackwater up`, or name the file of"
+                " one that runs elsewhere with --deployment"
+            )
+        deployment = load_deployment(Path(run.deployment))
+        streams = {**deployment.streams, **added_streams(data_dir, run.lives)}
+    else:
+        deployment = load_deployment(file)
+        streams = dict(deployment.streams)
     if stream not in streams:
         raise UsageError(f"there is no stream {stream}, only {', '.join(streams)}")
     return streams[stream], deployment

@@ -12,6 +12,7 @@ from slackwater.cli.common import (
     DataDirOption,
     KafkaConfigOption,
     PrefixOption,
+    StartedFileOption,
     data_dir,
     find_names,
     parse_duration,
@@ -92,6 +93,7 @@ def send(
         ),
     ] = None,
     keys: Annotated[int, typer.Option("--keys", metavar="N", help="Number of devices.")] = 1,
+    deployment: StartedFileOption = None,
     bootstrap: BootstrapOption = None,
     kafka_config: KafkaConfigOption = None,
     data_dir_: DataDirOption = None,
@@ -100,7 +102,14 @@ def send(
 
     Example: slackwater send lab --every 1s --silence 10s..20s
     """
-    from slackwater.cli.send import KEYS_MAX, RATE_MAX, SendingSchedule, parse_silence, run_send
+    from slackwater.cli.send import (
+        KEYS_MAX,
+        RATE_MAX,
+        SendingSchedule,
+        find_stream,
+        parse_silence,
+        run_send,
+    )
 
     if every is not None and rate is not None:
         raise UsageError("--rate is in place of --every: give one of them")
@@ -116,8 +125,8 @@ def send(
         None if for_ is None else parse_duration("--for", for_),
         None if silence is None else parse_silence(silence),
     )
-    cluster = reach_kafka(bootstrap, kafka_config, data_dir_)
-    run_send(data_dir(data_dir_), cluster, stream, schedule, keys)
+    found = find_stream(stream, deployment, data_dir(data_dir_))
+    run_send(found, reach_kafka(bootstrap, kafka_config, data_dir_), schedule, keys)
 
 
 def watch(

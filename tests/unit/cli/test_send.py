@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -11,7 +12,14 @@ import pytest
 from tests.ports import free_port
 from tests.unit.runtime.local.test_layout import stream
 
-from slackwater.cli.send import GeneratedReadings, SendingSchedule, check, parse_silence, run_sender
+from slackwater.cli.send import (
+    GeneratedReadings,
+    SendingSchedule,
+    check,
+    find_stream,
+    parse_silence,
+    run_sender,
+)
 from slackwater.cli.send_mqtt import MqttPublisher, messages, topic_of
 from slackwater.deployment.parse import parse_deployment
 from slackwater.model.deployment import (
@@ -225,3 +233,20 @@ def test_a_stop_ends_it() -> None:
         == 0
     )
     assert recording.sent == []
+
+
+def test_a_deployment_that_runs_elsewhere_is_found_by_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "d.yaml"
+    file.write_text(
+        "apiVersion: slackwater/v1\nclock: wall\nstreams:\n"
+        "  lab: {topic: {name: t, format: json}, key: {field: k}, time: {field: at, unit: ms},"
+        " fields: [x], sporadic: true}\n"
+        "queries:\n  q: {from: [lab], window: {size: 1s}, aggregate: [count], bound: 1s}\n"
+    )
+    spec, _ = find_stream("lab", file, tmp_path)
+    assert spec.topic is not None
+    assert spec.topic.name == "t"
+    with pytest.raises(UsageError, match="there is no stream attic, only lab"):
+        find_stream("attic", file, tmp_path)
+    with pytest.raises(EnvironmentProblem, match=r"no deployment runs from .*--deployment"):
+        find_stream("lab", None, tmp_path)
