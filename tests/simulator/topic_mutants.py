@@ -272,7 +272,7 @@ TOPIC_MUTANTS: Final = (
     Mutant(
         "a hint of a START hides what was there before it", "trace-46",
         (Edit("slackwater.proxy.sourcelog:SourceLog.begin",
-              "if at is not None:", "at = at or InputPosition(0)\n        if True:"),),
+              "if at is not None:", "if at := at or InputPosition(0):"),),
         "tests.simulator.topic_mutants:on_another_topic",
         (another_one.test_a_gap_is_told_also_if_the_process_ends_before_it_is_sent,),
     ),
