@@ -518,6 +518,7 @@ def test_a_truncation_while_no_proxy_runs_is_noticed_by_the_next_one(
     fed.put([1_003] * new)
     begin_elsewhere(fed)
     assert fed.client.assignments[-1] == ({0: 10}, {0: 4})
+    fed.world.run(fed.proxy, 1)  # an end is seen before the client tells
     fed.client.waiting = [Notice(0, "gone", -1001, TRUNCATION)]
     with pytest.raises(TopicChangedError, match="was truncated to 6"):
         fed.world.run(fed.proxy, 1)

@@ -52,6 +52,8 @@ class Partition:
     """Whether the partition has ever had a record."""
     is_present: bool = True
     """Whether the topic has the partition now; a topic that was made again may have fewer."""
+    _is_compared: bool = True
+    """Whether the client has compared the epoch of the position at its start."""
     _ends_before_since_us: int | None = None
     """Since when the partition is known to end before its position."""
 
@@ -77,9 +79,9 @@ class Partition:
         if found.lost:
             self.log.core.lost(found.lost)
         # Until the client has compared the epoch, the end may be that of a log with other messages.
-        is_known = found.epoch == NO_EPOCH or found.change
+        self._is_compared = found.epoch == NO_EPOCH or bool(found.change)
         seen = memory.ends.get(self.log.identity, 0)
-        memory.ends[self.log.identity] = extent[1] if is_known else max(seen, found.offset)
+        memory.ends[self.log.identity] = extent[1] if self._is_compared else max(seen, found.offset)
         self.begun = extent[1] > 0
         self.position, self.elements_taken = found.offset, found.element
         self.log.core.position = position_of(found.offset, found.element)
@@ -89,6 +91,7 @@ class Partition:
     def advance(self, position: int, epoch: int = NO_EPOCH) -> None:
         """Note that all below this offset has been read; ``epoch`` is that of the last message."""
         self.position, self.elements_taken, self.epoch = position, 0, epoch
+        self._is_compared = True
 
     def note_end(self, read: int, end: int, now_us: int, memory: TopicMemory) -> bool:
         """Remember an end offset, for what a gap reports; ``read`` is the position before.
@@ -100,7 +103,8 @@ class Partition:
             TopicChangedError: the client has not told it for ``TELLS_US_MAX``.
         """
         if end >= read:
-            memory.ends[self.log.identity] = end
+            if self._is_compared:
+                memory.ends[self.log.identity] = end
             self._ends_before_since_us = None
             return True
         if self._ends_before_since_us is None:
