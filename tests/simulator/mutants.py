@@ -216,7 +216,7 @@ MUTANTS = (
     Mutant(
         "an orderer suppresses nothing after its start", "trace-6",
         (Edit(f"{_sessions}.orderer:OrdererSession.start",
-              "{i: ends[log] for log, i in self._stream_of.items()}", "{}"),),
+              "{self._stream_of[log]: ends[log] for log in self.inputs}", "{}"),),
         f"{_session}:test_start_is_written_before_the_ends_are_asked_that_it_is_mute_until",
     ),
     Mutant(
