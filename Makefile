@@ -38,8 +38,8 @@ SPARK_CLASSES := $(JARS)/spark/classes.jsa
 BROKER_CLASSES := $(JARS)/broker/classes.jsa
 BROKER_FEATURES := $(JARS)/broker/bootstrap.checkpoint
 SCANNER_STAMP := $(VENV)/.scanner-compiled
-SCANNER_FILES := $(wildcard services/slackwater/proxy/scan/*.py)
-BROKER_POM   := services/slackwater/runtime/local/broker-pom/pom.xml
+SCANNER_FILES := $(wildcard services/slackwater/formats/scan/*.py)
+BROKER_POM   := services/slackwater/machine/broker-pom/pom.xml
 SPARK_POM    := spark/pom.xml
 
 .PHONY: help setup lock demo test check fmt lint types arch unit integration images pin-images containers drills sim sim-iads mutants bench bench-queries bench-peers paper-dpc paper-iads docs graph clean
@@ -96,12 +96,12 @@ lock: ## rewrite locks/ after a change of pyproject.toml, constraints.txt or a p
 # Class archives halve the start time of a JVM. They are optional.
 $(BROKER_CLASSES): $(VENV_STAMP) $(BROKER_STAMP)
 	@echo "setup: archiving the broker's classes, for a faster start"
-	@$(BIN)/python -m slackwater.runtime.local.warm \
+	@$(BIN)/python -m slackwater.machine.warm \
 	  || echo "setup: no class archive; brokers will start more slowly" >&2
 
 # Made with the archive. Where an archive of before is left, both are made again.
 $(BROKER_FEATURES): | $(BROKER_CLASSES)
-	@$(BIN)/python -m slackwater.runtime.local.warm || echo "setup: brokers will start more slowly" >&2
+	@$(BIN)/python -m slackwater.machine.warm || echo "setup: brokers will start more slowly" >&2
 
 $(SPARK_CLASSES): $(VENV_STAMP) $(SPARK_STAMP)
 	@echo "setup: archiving the aggregator's classes, for a faster start"
@@ -111,7 +111,7 @@ $(SPARK_CLASSES): $(VENV_STAMP) $(SPARK_STAMP)
 # Saves the first proxy that reads a topic 7 s of compilation. Optional.
 $(SCANNER_STAMP): $(VENV_STAMP) $(SCANNER_FILES)
 	@echo "setup: compiling the scanner of JSON messages"
-	@$(BIN)/python -m slackwater.proxy.scan.warm && touch $@ \
+	@$(BIN)/python -m slackwater.formats.scan.warm && touch $@ \
 	  || echo "setup: no scanner; JSON topics will be read at a lower rate" >&2
 
 demo: setup ## run a pipeline on Kafka, Faust and Spark while a source is silent; under two minutes

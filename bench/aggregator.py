@@ -22,9 +22,9 @@ import numpy.typing as npt
 import psutil
 
 from slackwater.codec import encode_ordered
+from slackwater.machine.broker import EmbeddedBroker
 from slackwater.model.deployment import QuerySpec, WindowSpec
 from slackwater.model.records import Kind, OrderedRecord
-from slackwater.runtime.local.broker import EmbeddedBroker
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import QueryTopics, ensure_topics, topics_for
 from slackwater.runtime.logs.transport import Reader, Writer

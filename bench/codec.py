@@ -12,9 +12,9 @@ from collections.abc import Callable
 import numpy as np
 
 from slackwater import codec
-from slackwater.codec.aggregates import AggregateColumns
 from slackwater.codec.results import ResultRows, encode_rows
 from slackwater.model.records import DeltaRecord, Kind, OrderedRecord, SourceColumns, SourceRecord
+from slackwater.primitives.aggregates import AggregateColumns
 
 READINGS = 10_000
 KEYS = tuple(f"sensor-{i:05d}" for i in range(1_000))

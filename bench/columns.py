@@ -34,7 +34,7 @@ from bench.peers.run import wait_quiet
 from bench.peers.workers import PEERS, Job, Seen, Worker
 
 import slackwater
-from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.machine.broker import EmbeddedBroker
 from slackwater.runtime.logs.topics import TopicLayout, ensure_topics
 
 READINGS_A_MESSAGE: Final = 1_000

@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 
 import psutil
-from tests.controllers import Cluster, controllers
+from tests.support.controllers import Cluster, controllers
 
+from slackwater.control.control_object import JoinNode
 from slackwater.controller.client import ControlClient, connect
-from slackwater.protocols.iads.control_object import JoinNode
 
 OPERATIONS = 500
 KILLS = 5

@@ -20,6 +20,11 @@ from typing import Any, Final
 import fastavro
 import orjson
 
+from slackwater.formats.avro.framing import Reference
+from slackwater.formats.avro.reader import SchemaText
+from slackwater.formats.avro.sources import FixedBook
+from slackwater.formats.guarded import reader_of
+from slackwater.formats.messages import MessageReader
 from slackwater.model.deployment import (
     FieldSpec,
     KeySpec,
@@ -28,11 +33,6 @@ from slackwater.model.deployment import (
     TopicFormat,
     TopicSpec,
 )
-from slackwater.proxy.formats.avro.framing import Reference
-from slackwater.proxy.formats.avro.reader import SchemaText
-from slackwater.proxy.formats.avro.sources import FixedBook
-from slackwater.proxy.guarded import reader_of
-from slackwater.proxy.messages import MessageReader
 
 ROUNDS: Final = 10
 ELEMENTS: Final = 1_000

@@ -18,8 +18,8 @@ import time
 from http.client import HTTPConnection
 from pathlib import Path
 
-from tests.http_site import opened
-from tests.ports import free_port
+from tests.support.http_site import opened
+from tests.support.ports import free_port
 from tests.unit.proxy.test_pushed import PushWorld
 
 SENDERS = 8

@@ -33,10 +33,10 @@ from bench.paper_dpc.system import System, deployment_text
 from bench.spoilt_host import python_for
 
 from slackwater.codec.results import parse_result, parse_time
+from slackwater.machine.draining import Draining
+from slackwater.machine.layout import host_spec
+from slackwater.machine.ownhosts import OwnHosts
 from slackwater.model.names import RESULT_KINDS, Names
-from slackwater.runtime.local.draining import Draining
-from slackwater.runtime.local.layout import host_spec
-from slackwater.runtime.local.ownhosts import OwnHosts
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.service.parts import OWN_HOST
 

@@ -21,15 +21,15 @@ from typing import Final
 from confluent_kafka import Producer
 
 from slackwater.codec import encode_source
+from slackwater.formats.json_input import JsonReader
+from slackwater.machine.broker import EmbeddedBroker
 from slackwater.model.deployment import FieldSpec, KeySpec, StreamSpec, TimeSpec
 from slackwater.protocols.dpc.source.core import SourceCore, SourceRules
-from slackwater.proxy.json_input import JsonReader
 from slackwater.proxy.topic.batch import Batch
 from slackwater.proxy.topic.client import Fetched, TopicClient
 from slackwater.proxy.topic.objects import ConfluentClient
 from slackwater.proxy.topic.opening import consumer_config
 from slackwater.proxy.topic.queue import QueueClient
-from slackwater.runtime.local.broker import EmbeddedBroker
 from slackwater.runtime.logs.cluster import cluster_of
 from slackwater.runtime.logs.topics import TopicLayout, ensure_topics
 

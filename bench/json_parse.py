@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
+from slackwater.formats.json_input import JsonReader
+from slackwater.formats.messages import Messages, Parsed
 from slackwater.model.deployment import FieldSpec, KeySpec, StreamSpec, TimeSpec
-from slackwater.proxy.json_input import JsonReader
-from slackwater.proxy.messages import Messages, Parsed
 
 ROUNDS: Final = 20
 PAD: Final = b"x" * 300

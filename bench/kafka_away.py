@@ -28,12 +28,12 @@ from typing import Final
 from bench.changes import ADDED
 from bench.live import STREAMS
 from bench.nodes import check, under_load, written
-from tests.nodes import Nodes
-from tests.waiting import eventually_async
+from tests.support.nodes import Nodes
+from tests.support.waiting import eventually_async
 
 from slackwater.cli.controls import reach_controllers
 from slackwater.cli.query_changes import apply_queries, queries_of, request
-from slackwater.protocols.iads.control_object import DrainNode
+from slackwater.control.control_object import DrainNode
 
 LATER: Final = "later"
 ANSWERS_S: Final = 10.0

@@ -17,9 +17,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from tests.mosquitto import Mosquitto
-from tests.mqtt_world import mqtt_spec
-from tests.proxy_world import S, World
+from tests.support.mosquitto import Mosquitto
+from tests.support.mqtt_world import mqtt_spec
+from tests.support.proxy_world import S, World
 
 from slackwater.model.mqtt import MqttVersion
 from slackwater.proxy.inputs import StreamOptions, make_input

@@ -29,12 +29,12 @@ from typing import Final
 
 from bench.changes import STREAM, ColumnFeeder, percentiles
 from bench.live import QUERY, STREAMS, LiveAnswers
-from tests.controllers import controllers
-from tests.making import make_topics
-from tests.nodes import Nodes
-from tests.waiting import eventually_async
+from tests.support.controllers import controllers
+from tests.support.nodes import Nodes
+from tests.support.starting import make_topics
+from tests.support.waiting import eventually_async
 
-from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.machine.broker import EmbeddedBroker
 
 NAMES: Final = ("n1", "n2", "n3")
 STEADY_S: Final = 20.0

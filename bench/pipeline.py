@@ -29,12 +29,12 @@ import psutil
 
 from slackwater.codec.source_records import encode_source
 from slackwater.deployment.parse import load_deployment
+from slackwater.machine.broker import EmbeddedBroker
+from slackwater.machine.process import spawn
 from slackwater.model.deployment import BUCKET_OF_WINDOWS_US
 from slackwater.model.names import RESULT_KINDS, Names
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
 from slackwater.primitives.eventclock import WallClock
-from slackwater.runtime.local.broker import EmbeddedBroker
-from slackwater.runtime.local.process import spawn
 from slackwater.runtime.logs.kafka import KafkaTransport, start_incarnation
 from slackwater.runtime.logs.topics import QueryTopics, ensure_topics, topics_for
 from slackwater.runtime.service.heartbeats import HeartbeatListener

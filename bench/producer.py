@@ -22,7 +22,7 @@ import psutil
 import pyarrow as pa
 
 import slackwater
-from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.machine.broker import EmbeddedBroker
 from slackwater.runtime.logs.topics import TopicLayout, ensure_topics
 
 READINGS_A_CALL: Final = 10_000

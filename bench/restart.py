@@ -26,7 +26,7 @@ from typing import Final
 
 from bench.live import STREAMS, Feeder, LiveAnswer, LiveAnswers, Up
 
-from slackwater.runtime.local.broker import answers
+from slackwater.machine.broker import answers
 from slackwater.runtime.logs.cluster import Cluster
 
 WARM_S: Final = 10.0

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from slackwater.host.app import MAKE, add_arguments, main
-from slackwater.runtime.host.fragment import Fragment
-from slackwater.runtime.host.known import RegistryView
+from slackwater.host.fragment import Fragment
+from slackwater.host.known import RegistryView
 from slackwater.runtime.service.entry import ProcessContext, run
 from slackwater.sessions.effects import Effect
 

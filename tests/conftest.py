@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.took import note
+from tests.support.took import note
 from xdist.scheduler import LoadFileScheduling
 
 ONE_WORKER = "tests/unit/spark/"
@@ -65,7 +65,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """For ``python -m tests.took``, which tells what ran when a time-out ended the run."""
+    """For ``python -m tests.support.took``, which tells what ran when a time-out ended the run."""
     note("begins", item.nodeid)
     try:
         return (yield)

@@ -23,11 +23,12 @@ from bench.paper_dpc.results import Results
 from bench.paper_dpc.sources import FIELD, Feeder, Source
 
 from slackwater.deployment.parse import load_deployment
+from slackwater.machine.broker import EmbeddedBroker
+from slackwater.machine.launchers import ProcessSpec
+from slackwater.machine.layout import Launch, fragment_specs, host_spec
+from slackwater.machine.supervisor import Supervisor
 from slackwater.primitives.eventclock import WallClock
-from slackwater.runtime.local.broker import EmbeddedBroker
-from slackwater.runtime.local.launchers import ProcessSpec
-from slackwater.runtime.local.layout import Launch, fragment_specs, host_spec, topic_specs
-from slackwater.runtime.local.supervisor import Supervisor
+from slackwater.registration.topics import topic_specs
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import ensure_topics
 from slackwater.runtime.service.heartbeats import HeartbeatListener

@@ -27,7 +27,7 @@ from bench.peers.workers import HERE, PEERS, Job, Peer, Seen, Worker
 from bench.peers.workload import Feeder
 from bench.run import machine
 
-from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.machine.broker import EmbeddedBroker
 from slackwater.runtime.logs.topics import TopicLayout, ensure_topics
 
 WARM_S: Final = 10.0

@@ -10,7 +10,7 @@ import sys
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from slackwater.runtime.local.paths import spark_jars
+from slackwater.machine.paths import spark_jars
 
 
 def main() -> None:

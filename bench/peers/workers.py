@@ -25,9 +25,9 @@ from bench.peers.workload import TOPIC
 from confluent_kafka import Consumer, TopicPartition
 
 from slackwater.codec.results import parse_time
+from slackwater.machine.paths import java_executable
+from slackwater.machine.process import spawn
 from slackwater.model.names import Names
-from slackwater.runtime.local.paths import java_executable
-from slackwater.runtime.local.process import spawn
 
 HERE: Final = Path(__file__).parent
 BUILD: Final = HERE / "build"

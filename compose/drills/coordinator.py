@@ -8,7 +8,7 @@ import os
 
 from aiokafka.client import AIOKafkaClient, CoordinationType
 
-TRANSACTIONS_OF = "sw.climate.0"  # as slackwater.fragments.committer calls itself
+TRANSACTIONS_OF = "sw.climate.0"  # as slackwater.host.committer calls itself
 
 
 async def main() -> None:

@@ -28,11 +28,11 @@ import numpy as np
 import slackwater
 from slackwater.codec import decode_source
 from slackwater.codec.results import parse_time
+from slackwater.deployment.fragments import sources_of
 from slackwater.deployment.parse import load_deployment
 from slackwater.model.names import Names
 from slackwater.model.records import Kind, SourcePosition
 from slackwater.protocols.dpc.sunion.cursor import SourceCursor
-from slackwater.runtime.local.layout import sources_of
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import partition_count
 from slackwater.runtime.logs.transport import extents, read_to_end

@@ -30,12 +30,12 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from slackwater.codec import FIGURES
-from slackwater.codec.aggregates import figures_of
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import SlackwaterError, UsageError
 from slackwater.model.names import Names, OrdererName, RootName
 from slackwater.model.records import RootState
+from slackwater.primitives.aggregates import figures_of
+from slackwater.primitives.figures import FIGURE_NAMES
 from slackwater.runtime.logs import topics
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.transport import Log, LogError, TopicMissingError, Transport
@@ -154,7 +154,7 @@ def fragment_of(
     # deltas written meanwhile. If all have been deleted there is none; the fragment ends soon.
     registered = registry.registered_readers(spec.name) or (spec,)
     needed = {figure for reader in registered for figure in figures_of(reader.aggregate)}
-    figures = tuple(figure for figure in FIGURES if figure in needed)
+    figures = tuple(figure for figure in FIGURE_NAMES if figure in needed)
     deltas = tuple(names.deltas(name.query, part) for part in range(spec.parts))
     ordered = names.ordered(name.query, name.child)
     route = Route(ordered, deltas, name.child, spec.replicas, figures)

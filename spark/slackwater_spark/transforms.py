@@ -43,7 +43,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.avro.functions import from_avro, to_avro
 
-from slackwater.codec import FIGURES, fingerprint, older_versions, schema_json
+from slackwater.codec import fingerprint, older_versions, schema_json
+from slackwater.primitives.figures import FIGURE_NAMES
 
 _HEADER_BYTES = 10
 _INT_MAX = 2**31 - 1
@@ -66,7 +67,7 @@ _PASSED = (
     "gap",
     "fields",
 )
-_OPTIONAL = tuple(name for name in FIGURES if name not in {"count", "sum"})
+_OPTIONAL = tuple(name for name in FIGURE_NAMES if name not in {"count", "sum"})
 # Values of these fields in a VOID record. frontier_piece -1: no frontier.
 _VOID = {
     "kind": "'VOID'",
@@ -99,13 +100,13 @@ class Route:
     delta_topics: tuple[str, ...]
     child: int
     replicas: int
-    figures: tuple[str, ...] = FIGURES
+    figures: tuple[str, ...] = FIGURE_NAMES
 
     def __post_init__(self) -> None:
         assert self.replicas >= 1
         assert self.child >= 0
         assert self.delta_topics
-        assert {"count", "sum"} <= set(self.figures) <= set(FIGURES)
+        assert {"count", "sum"} <= set(self.figures) <= set(FIGURE_NAMES)
 
 
 def deltas(records: DataFrame, routes: Collection[Route]) -> DataFrame:
@@ -238,7 +239,7 @@ def _of_values(values: str, total: str) -> str:
     }
     for name in _OPTIONAL:
         figures[name] = f"if(to.{name}, {figures[name]}, 0D)"
-    members = (f"'{name}', {figures[name]}" for name in FIGURES)
+    members = (f"'{name}', {figures[name]}" for name in FIGURE_NAMES)
     return f"named_struct({', '.join(members)})"
 
 
@@ -271,7 +272,7 @@ def _parted(figured: DataFrame) -> DataFrame:
 
 def _delta() -> Column:
     absent = "cast(array() as array<array<double>>)"
-    figures = {name: f"transform(figures, f -> f.{name})" for name in FIGURES}
+    figures = {name: f"transform(figures, f -> f.{name})" for name in FIGURE_NAMES}
     for name in _OPTIONAL:
         figures[name] = f"if(to.{name}, {figures[name]}, {absent})"
     return sf.struct(
@@ -279,7 +280,7 @@ def _delta() -> Column:
         "seq",
         "keys",
         sf.xxhash64("keys").alias("keys_hash"),
-        *(sf.expr(figures[name]).alias(name) for name in FIGURES),
+        *(sf.expr(figures[name]).alias(name) for name in FIGURE_NAMES),
     )
 
 

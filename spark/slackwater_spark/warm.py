@@ -21,9 +21,9 @@ import numpy as np
 
 from slackwater.codec import encode_ordered
 from slackwater.codec.paths import class_archive
+from slackwater.machine.broker import EmbeddedBroker
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.records import Kind, OrderedRecord, Position
-from slackwater.runtime.local.broker import EmbeddedBroker
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import QueryTopics, ensure_topics, topics_for
 from slackwater_spark.session import LOCAL_MASTER, SessionSettings, SparkApplication, start_spark

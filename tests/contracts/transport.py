@@ -11,7 +11,7 @@ from threading import Event
 from typing import Protocol
 
 import pytest
-from tests.waiting import WAIT_S_MAX
+from tests.support.waiting import WAIT_S_MAX
 
 from slackwater.runtime.logs.catchup import CatchUpReader, Gone
 from slackwater.runtime.logs.incarnation import append_and_wait, start_incarnation

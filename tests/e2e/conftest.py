@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.engine import KAFKA_IMAGE, ROOT, docker, require
-from tests.ports import free_port
+from tests.support.engine import KAFKA_IMAGE, ROOT, docker, require
+from tests.support.ports import free_port
 
 HERE = Path(__file__).parent
 SERVICES_IMAGE = os.environ.get("SLACKWATER_SERVICES_IMAGE", "slackwater/services:dev")

@@ -15,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from tests.making import SENDS_ONCE
-from tests.waiting import WAIT_S_MAX
+from tests.support.starting import SENDS_ONCE
+from tests.support.waiting import WAIT_S_MAX
 
 SIZE_US, SLIDE_US = 5_000_000, 1_000_000
 MOTES = ("m0", "m1", "m2")

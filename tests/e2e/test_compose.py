@@ -24,8 +24,8 @@ from tests.e2e.judging import (
     quarantined,
 )
 from tests.e2e.machine import Machine
-from tests.engine import ROOT, docker
-from tests.waiting import eventually
+from tests.support.engine import ROOT, docker
+from tests.support.waiting import eventually
 
 import slackwater
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.counted import TOPIC, Sender, check_sums, sums
 from tests.e2e.conftest import SERVICES_IMAGE, Compose, project
-from tests.engine import KAFKA_IMAGE, docker, require
-from tests.waiting import eventually
+from tests.support.counted_sender import TOPIC, Sender, check_sums, sums
+from tests.support.engine import KAFKA_IMAGE, docker, require
+from tests.support.waiting import eventually
 
 from slackwater.runtime.logs.kafka import KafkaTransport
 

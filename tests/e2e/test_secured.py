@@ -18,9 +18,9 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 from tests.e2e.conftest import Compose
 from tests.e2e.judging import Listener, Stranger, judge
-from tests.engine import ROOT, docker
+from tests.support.engine import ROOT, docker
 
-from slackwater.runtime.local.broker import why_no_answer
+from slackwater.machine.broker import why_no_answer
 from slackwater.runtime.security.credentials import Role
 from slackwater.runtime.security.security_file import read_kafka_file
 

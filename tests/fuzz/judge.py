@@ -12,16 +12,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from slackwater.formats.csvfile import CsvFile
+from slackwater.formats.json_array import JsonArrayReader
+from slackwater.formats.json_columns import JsonColumnsReader
+from slackwater.formats.json_input import JsonReader, MessageReading
+from slackwater.formats.messages import Bad, Parsed
 from slackwater.judge.readers.cells import Unusable
 from slackwater.judge.readers.files import read_stream
 from slackwater.judge.readers.messages import UnusableElement, Watermark, read_message
 from slackwater.judge.readings import FileReading
 from slackwater.model.deployment import StreamSpec
-from slackwater.proxy.csvfile import CsvFile
-from slackwater.proxy.formats.json_array import JsonArrayReader
-from slackwater.proxy.formats.json_columns import JsonColumnsReader
-from slackwater.proxy.json_input import JsonReader, MessageReading
-from slackwater.proxy.messages import Bad, Parsed
 
 Findings = list[str]
 SHOWN_CHARS_MAX = 300

@@ -1,8 +1,8 @@
 """Faults in the scanner, each of which the comparison with the definition must detect.
 
-A mutant is an edit of one file of ``proxy/scan``. The package is copied with the edit, and a child
-process reads generated messages with the copy, compiled anew. The replaced text must exist once, so
-a mutant whose target has changed fails instead of testing nothing.
+A mutant is an edit of one file of ``formats/scan``. The package is copied with the edit, and a
+child process reads generated messages with the copy, compiled anew. The replaced text must exist
+once, so a mutant whose target has changed fails instead of testing nothing.
 """
 
 # ruff: noqa: T201
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tests.fuzz.near import STREAMS
 from tests.fuzz.run import JUDGES, MESSAGES, ROOT, SIZE, Kind
 
-from slackwater.proxy import scan
+from slackwater.formats import scan
 
 SEEDS_MAX = 100
 NO_SCANNER = 3

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from slackwater.protocols.iads.control_object import (
+from slackwater.control.control_object import (
     ApplyQuery,
     ControlObject,
     DeleteQuery,
@@ -24,7 +24,7 @@ from slackwater.protocols.iads.control_object import (
     PauseQuery,
     ResumeQuery,
 )
-from slackwater.protocols.iads.control_state import ControlState
+from slackwater.control.control_state import ControlState
 from slackwater.protocols.iads.messages import Stamp
 
 Key = tuple[str, Any]

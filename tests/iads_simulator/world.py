@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from tests.iads_simulator.control import Entries, ObservedControl, draw_operation
 from tests.simulator.clock import Scheduler
 
-from slackwater.protocols.iads.control_object import AcknowledgeView
-from slackwater.protocols.iads.control_state import ControlState
+from slackwater.control.control_object import AcknowledgeView
+from slackwater.control.control_state import ControlState
 from slackwater.protocols.iads.member import Member
 from slackwater.protocols.iads.messages import (
     MemberEffect,

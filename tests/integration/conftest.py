@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from tests.integration.pages import Shell, new_shell
-from tests.waiting import TEST_S_MAX
+from tests.support.waiting import TEST_S_MAX
 
-from slackwater.runtime.local.broker import EmbeddedBroker, answers
+from slackwater.machine.broker import EmbeddedBroker, answers
 
 HERE = Path(__file__).parent
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import pytest
 from ruamel.yaml import YAML
-from tests.waiting import WAIT_S_MAX
+from tests.support.waiting import WAIT_S_MAX
 
 ROOT = Path(__file__).parents[2]
 CONTROLS: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

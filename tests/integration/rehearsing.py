@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from tests.witness import Witness
+from tests.support.halt_witness import Witness
 
 DATA = Path(__file__).parents[1] / "data"
 ROOMS = {f"room-{i}": DATA / "room_climate" / f"node-{i}.csv.gz" for i in (1, 2, 3, 4)}

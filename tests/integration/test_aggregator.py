@@ -17,7 +17,7 @@ from uuid import uuid4
 import numpy as np
 import psutil
 import pytest
-from tests.waiting import WAIT_S_MAX, eventually
+from tests.support.waiting import WAIT_S_MAX, eventually
 
 from slackwater.codec import decode_delta, encode_ordered, encode_root_state
 from slackwater.model.deployment import QuerySpec, WindowSpec

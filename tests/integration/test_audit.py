@@ -16,7 +16,7 @@ from uuid import uuid4
 import numpy as np
 import pytest
 from pyspark.sql import SparkSession
-from tests.waiting import WAIT_S_MAX
+from tests.support.waiting import WAIT_S_MAX
 
 from slackwater.codec import encode_source
 from slackwater.codec.results import encode_boundary, format_time

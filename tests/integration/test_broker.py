@@ -12,12 +12,12 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from tests.making import make_topics
-from tests.waiting import WAIT_S_MAX, eventually
+from tests.support.starting import make_topics
+from tests.support.waiting import WAIT_S_MAX, eventually
 
+from slackwater.machine.broker import FEATURES, EmbeddedBroker, answers, features_file
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.limits import RECORD_BATCH_BYTES_MAX
-from slackwater.runtime.local.broker import FEATURES, EmbeddedBroker, answers, features_file
 from slackwater.runtime.logs.admin import Admin
 
 
@@ -67,7 +67,7 @@ def test_a_clean_stop_is_clean_and_a_new_object_finds_all_again(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On a slow machine it is killed before it has ended by itself.
-    monkeypatch.setattr("slackwater.runtime.local.broker.STOP_S_MAX", WAIT_S_MAX)
+    monkeypatch.setattr("slackwater.machine.broker.STOP_S_MAX", WAIT_S_MAX)
     before, pid = broker.bootstrap, broker.pid
     broker.stop()
     assert not psutil.pid_exists(pid)
@@ -114,7 +114,7 @@ def test_a_record_of_16_mib_passes(broker: EmbeddedBroker) -> None:
 def test_the_broker_dies_with_its_parent(tmp_path: Path) -> None:
     program = (
         "import pathlib, sys, threading\n"
-        "from slackwater.runtime.local.broker import EmbeddedBroker\n"
+        "from slackwater.machine.broker import EmbeddedBroker\n"
         "broker = EmbeddedBroker(pathlib.Path(sys.argv[1]))\n"
         # From a thread that ends: the broker must outlive the thread, but not the process.
         "thread = threading.Thread(target=broker.start)\n"
@@ -163,7 +163,7 @@ def test_a_directory_is_prepared_as_by_kafkas_own_tool(
         lines = (logs / "meta.properties").read_text().splitlines()
         identity = {line.partition("=")[0] for line in lines if not line.startswith("#")}
         prepared[name] = identity, features_of((logs / FEATURES).read_bytes())
-        monkeypatch.setattr("slackwater.runtime.local.broker.features_file", nothing.absolute)
+        monkeypatch.setattr("slackwater.machine.broker.features_file", nothing.absolute)
     assert prepared["by us"] == prepared["by the tool"]
     assert len(prepared["by us"][1]) > 3
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.engine import KAFKA_IMAGE, KafkaContainer, require
 from tests.integration.test_plain_topic import (
     DEPLOYMENT,
     PARTITIONS,
@@ -14,11 +13,12 @@ from tests.integration.test_plain_topic import (
     Stranger,
     each_reading_is_counted_once,
 )
-from tests.making import make_topics
+from tests.support.engine import KAFKA_IMAGE, KafkaContainer, require
+from tests.support.starting import make_topics
 
 from slackwater.deployment.parse import load_deployment
-from slackwater.runtime.local.stack import StackOptions
-from slackwater.runtime.local.stack_thread import StackThread
+from slackwater.machine.stack import StackOptions
+from slackwater.machine.stack_thread import StackThread
 
 pytestmark = [pytest.mark.containers, pytest.mark.slow]
 

@@ -11,9 +11,9 @@ from tests.contracts.transport import (
     fill,
     no_failure,
 )
-from tests.engine import KAFKA_IMAGE, KafkaContainer, require
 from tests.integration.test_transport_contract import KafkaWorld
-from tests.waiting import WAIT_S_MAX
+from tests.support.engine import KAFKA_IMAGE, KafkaContainer, require
+from tests.support.waiting import WAIT_S_MAX
 
 pytestmark = [pytest.mark.containers]
 

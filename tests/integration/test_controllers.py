@@ -6,14 +6,11 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.controllers import Cluster, controllers
-from tests.definitions import apply
-from tests.waiting import eventually_async
+from tests.support.controllers import Cluster, controllers
+from tests.support.definitions import apply
+from tests.support.waiting import eventually_async
 
-from slackwater.controller.client import ControlClient, connect
-from slackwater.controller.links import ResponseFrame
-from slackwater.controller.store import open_store
-from slackwater.protocols.iads.control_object import (
+from slackwater.control.control_object import (
     ControlResponse,
     DeleteQuery,
     JoinNode,
@@ -22,6 +19,9 @@ from slackwater.protocols.iads.control_object import (
     Operation,
     PauseQuery,
 )
+from slackwater.controller.client import ControlClient, connect
+from slackwater.controller.links import ResponseFrame
+from slackwater.controller.store import open_store
 from slackwater.protocols.iads.messages import Stamp
 
 OPERATIONS = 99

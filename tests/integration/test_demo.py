@@ -8,8 +8,8 @@ from pathlib import Path
 
 import orjson
 import pytest
-from tests.waiting import TEST_S_MAX
-from tests.witness import Witness
+from tests.support.halt_witness import Witness
+from tests.support.waiting import TEST_S_MAX
 
 pytestmark = [pytest.mark.slow]
 

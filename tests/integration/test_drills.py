@@ -28,15 +28,15 @@ from pathlib import Path
 import orjson
 import pytest
 from tests.integration.rehearsing import ROOMS, ROOMS_YAML, Ran, at, rehearse
-from tests.waiting import WAIT_S_MAX
+from tests.support.waiting import WAIT_S_MAX
 
 from slackwater.model.names import Names
 from slackwater.protocols.common.line import LineName
 from slackwater.protocols.dpc.soutput.config import DeltaLog
-from slackwater.runtime.local.datadir import read_run
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import ordered_partition
 from slackwater.runtime.logs.transport import Log
+from slackwater.runtime.service.datadir import read_run
 
 pytestmark = [pytest.mark.slow]
 

@@ -8,7 +8,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from tests.waiting import WAIT_S_MAX
+from tests.support.waiting import WAIT_S_MAX
 
 from slackwater.model.errors import UsageError
 from slackwater.runtime.service import settings as settings_module

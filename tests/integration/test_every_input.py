@@ -29,18 +29,18 @@ from tests.integration.test_topic_formats import (
     rows,
     send,
 )
-from tests.making import SENDS_ONCE, make_topics
-from tests.mosquitto import Mosquitto
-from tests.ports import free_port
-from tests.registry_stub import RegistryStub
-from tests.waiting import WAIT_S_MAX, eventually
+from tests.support.mosquitto import Mosquitto
+from tests.support.ports import free_port
+from tests.support.registry_stub import RegistryStub
+from tests.support.starting import SENDS_ONCE, make_topics
+from tests.support.waiting import WAIT_S_MAX, eventually
 
 import slackwater
 from slackwater.cli.ingest import run_ingest
 from slackwater.deployment.parse import load_deployment
-from slackwater.runtime.local.broker import EmbeddedBroker
-from slackwater.runtime.local.stack import StackOptions
-from slackwater.runtime.local.stack_thread import StackThread
+from slackwater.machine.broker import EmbeddedBroker
+from slackwater.machine.stack import StackOptions
+from slackwater.machine.stack_thread import StackThread
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import confluent_client
 from slackwater.runtime.logs.transport import read_to_end

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.counted import TOPIC, Sender
 from tests.integration.test_query_changes import STREAMS, Up
-from tests.making import make_topics
-from tests.ports import free_port
-from tests.waiting import eventually
+from tests.support.counted_sender import TOPIC, Sender
+from tests.support.ports import free_port
+from tests.support.starting import make_topics
+from tests.support.waiting import eventually
 
-from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.machine.broker import EmbeddedBroker
 
 pytestmark = [pytest.mark.slow]
 

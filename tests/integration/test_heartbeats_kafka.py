@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.waiting import WAIT_S_MAX, eventually
+from tests.support.waiting import WAIT_S_MAX, eventually
 
+from slackwater.machine.broker import EmbeddedBroker
 from slackwater.model.names import Names
 from slackwater.model.records import Hole
-from slackwater.runtime.local.broker import EmbeddedBroker
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import ensure_topics, topics_for
 from slackwater.runtime.logs.transport import read_to_end

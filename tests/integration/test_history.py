@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.names import Names
-from slackwater.runtime.local.datadir import read_run
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.transport import read_to_end
+from slackwater.runtime.service.datadir import read_run
 
 pytestmark = [pytest.mark.slow]
 

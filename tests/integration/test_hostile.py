@@ -19,21 +19,21 @@ import orjson
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from tests.fuzz.grammar import CSV_STREAMS, JSON_STREAMS, bad_line, bad_message
-from tests.making import make_topics
-from tests.reader_that_dies import WORD, install
-from tests.waiting import WAIT_S_MAX, eventually
+from tests.support.reader_that_dies import WORD, install
+from tests.support.starting import make_topics
+from tests.support.waiting import WAIT_S_MAX, eventually
 
 from slackwater.deployment.parse import load_deployment
+from slackwater.formats.columns import time_of
+from slackwater.formats.csvfile import CsvFile
+from slackwater.formats.csvtext import read_rows
+from slackwater.formats.json_input import JsonReader
+from slackwater.formats.messages import Bad
+from slackwater.machine.broker import EmbeddedBroker
+from slackwater.machine.stack import StackOptions
+from slackwater.machine.stack_thread import StackThread
 from slackwater.model.deployment import StreamSpec
-from slackwater.proxy.columns import time_of
-from slackwater.proxy.csvfile import CsvFile
-from slackwater.proxy.csvtext import read_rows
-from slackwater.proxy.json_input import JsonReader
-from slackwater.proxy.messages import Bad
 from slackwater.proxy.sensors import hand_over
-from slackwater.runtime.local.broker import EmbeddedBroker
-from slackwater.runtime.local.stack import StackOptions
-from slackwater.runtime.local.stack_thread import StackThread
 
 pytestmark = [pytest.mark.slow]
 

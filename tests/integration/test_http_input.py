@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.ports import free_port
-from tests.quarantined import DistinctCounts
-from tests.waiting import eventually
+from tests.support.ports import free_port
+from tests.support.quarantine_counts import DistinctCounts
+from tests.support.waiting import eventually
 
 from slackwater.codec import decode_source
 from slackwater.model.names import Names

@@ -21,8 +21,8 @@ from typing import Final
 
 import psutil
 import pytest
-from tests.ports import free_port
-from tests.waiting import WAIT_S_MAX, eventually
+from tests.support.ports import free_port
+from tests.support.waiting import WAIT_S_MAX, eventually
 
 from slackwater.cli.__main__ import INTERRUPTED
 

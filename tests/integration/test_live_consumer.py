@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from tests.waiting import WAIT_S_MAX, eventually_async
+from tests.support.waiting import WAIT_S_MAX, eventually_async
 
-from slackwater.runtime.host.faust_worker import LiveConsumer
-from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.host.faust_worker import LiveConsumer
+from slackwater.machine.broker import EmbeddedBroker
 from slackwater.runtime.logs.cluster import cluster_of
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import TopicLayout, confluent_client, ensure_topics

@@ -18,18 +18,18 @@ from typing import Any
 import orjson
 import pytest
 from tests.integration.test_proxy_process import Stage, kill, now_us
-from tests.mosquitto import Mosquitto, require
-from tests.waiting import WAIT_S_MAX, eventually
+from tests.support.mosquitto import Mosquitto, require
+from tests.support.waiting import WAIT_S_MAX, eventually
 
 from slackwater.cli.send import GeneratedReadings, SendingSchedule
 from slackwater.cli.send_mqtt import MqttPublisher
 from slackwater.deployment.parse import load_deployment
 from slackwater.judge.readers.files import read_stream
+from slackwater.machine.broker import EmbeddedBroker
 from slackwater.model.deployment import KeySpec, TimeSpec
 from slackwater.model.names import Names
 from slackwater.model.records import Kind
 from slackwater.primitives.eventclock import WallClock
-from slackwater.runtime.local.broker import EmbeddedBroker
 from slackwater.runtime.logs.kafka import KafkaTransport, read_to_end
 from slackwater.runtime.logs.topics import ensure_topics, topics_for
 from slackwater.runtime.security.authority import Authority

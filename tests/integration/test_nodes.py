@@ -13,15 +13,15 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.controllers import Cluster, controllers
-from tests.counted import TOPIC, Sender, check_sums
-from tests.making import make_topics
-from tests.nodes import Nodes
-from tests.waiting import eventually_async
+from tests.support.controllers import Cluster, controllers
+from tests.support.counted_sender import TOPIC, Sender, check_sums
+from tests.support.nodes import Nodes
+from tests.support.starting import make_topics
+from tests.support.waiting import eventually_async
 
+from slackwater.control.recorded import REGISTRATION
 from slackwater.controller.links import StateFrame
-from slackwater.node.recorded import REGISTRATION
-from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.machine.broker import EmbeddedBroker
 from slackwater.runtime.logs.transport import Transport, read_to_end
 from slackwater.runtime.service.registry import Registry
 

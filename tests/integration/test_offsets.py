@@ -3,7 +3,7 @@
 from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from tests.waiting import WAIT_S_MAX
+from tests.support.waiting import WAIT_S_MAX
 
 from slackwater.runtime.logs.kafka import client_config
 from slackwater.runtime.logs.offsets import OffsetsClient

@@ -3,7 +3,7 @@
 Processes that only compute take nearly all of every core for some seconds of the replay. They end
 by themselves, since the process that started them gets no core meanwhile either. This is a drill,
 since it takes the cores from the tests beside it; how the reason is found is tested in
-``unit/cli/test_rehearse_load.py``, too.
+``unit/rehearsal/test_rehearse_load.py``, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.rehearsing import ROOMS, ROOMS_YAML, Ran, rehearse
-from tests.waiting import WAIT_S_MAX
+from tests.support.waiting import WAIT_S_MAX
 
 from slackwater.codec.results import format_time, parse_time
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import psutil
 import pytest
 from bench.spoilt_host import python_for
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 from slackwater.codec.results import parse_result
 from slackwater.deployment.parse import load_deployment
-from slackwater.runtime.local.draining import FRAGMENT_MIB_MAX, HOST_MIB_MAX, Draining, mib_of
-from slackwater.runtime.local.stack import StackOptions
-from slackwater.runtime.local.stack_thread import StackThread
+from slackwater.machine.draining import FRAGMENT_MIB_MAX, HOST_MIB_MAX, Draining, mib_of
+from slackwater.machine.stack import StackOptions
+from slackwater.machine.stack_thread import StackThread
 from slackwater.runtime.logs.transport import read_to_end
 from slackwater.runtime.service.parts import (
     FAILURES,
@@ -145,7 +145,7 @@ def test_one_that_keeps_all_it_reads_is_built_anew_beside_the_others_and_loses_n
     assert FAILURES not in latest["root/well.0"].detail
 
 
-# Its short form: tests/unit/runtime/local/test_draining.py decides by the same figures.
+# Its short form: tests/unit/machine/test_draining.py decides by the same figures.
 @pytest.mark.drill
 @pytest.mark.parametrize("stack", [LEAK_READINGS], indirect=True)
 def test_a_leak_that_only_the_memory_of_the_process_shows_drains_the_host(

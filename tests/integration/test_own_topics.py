@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 from tests.integration.test_topic_changes import DEPLOYMENT, TOPIC, Changing
-from tests.making import make_topics, started
-from tests.waiting import eventually
+from tests.support.starting import make_topics, started
+from tests.support.waiting import eventually
 
 from slackwater.deployment.parse import load_deployment
+from slackwater.machine.broker import EmbeddedBroker
+from slackwater.machine.stack import StackOptions
+from slackwater.machine.stack_thread import StackThread
 from slackwater.model.errors import EnvironmentProblem
-from slackwater.runtime.local.broker import EmbeddedBroker
-from slackwater.runtime.local.layout import topic_specs
-from slackwater.runtime.local.stack import StackOptions
-from slackwater.runtime.local.stack_thread import StackThread
+from slackwater.registration.topics import topic_specs
 from slackwater.runtime.logs.topics import delete_topics, ensure_topics, partition_counts
 from slackwater.runtime.service.parts import FAILED_CODE, FAILURES
 

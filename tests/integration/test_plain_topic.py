@@ -16,15 +16,15 @@ from typing import Any
 import orjson
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from tests.making import SENDS_ONCE, make_topics
-from tests.waiting import WAIT_S_MAX
+from tests.support.starting import SENDS_ONCE, make_topics
+from tests.support.waiting import WAIT_S_MAX
 
 from slackwater.codec.results import parse_time
 from slackwater.deployment.parse import load_deployment
+from slackwater.machine.broker import EmbeddedBroker
+from slackwater.machine.stack import StackOptions
+from slackwater.machine.stack_thread import StackThread
 from slackwater.model.names import RESULT_KINDS, UNPREFIXED, Names
-from slackwater.runtime.local.broker import EmbeddedBroker
-from slackwater.runtime.local.stack import StackOptions
-from slackwater.runtime.local.stack_thread import StackThread
 from slackwater.runtime.logs.cluster import Where
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import confluent_client

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 from tests.integration.test_plain_topic import Results, Stranger
-from tests.making import asked, make_topics, started
-from tests.waiting import WAIT_S_MAX
+from tests.support.starting import asked, make_topics, started
+from tests.support.waiting import WAIT_S_MAX
 
 from slackwater.deployment.parse import load_deployment
+from slackwater.machine.broker import EmbeddedBroker
+from slackwater.machine.stack import StackOptions
+from slackwater.machine.stack_thread import StackThread
 from slackwater.model.errors import DeploymentError
-from slackwater.runtime.local.broker import EmbeddedBroker
-from slackwater.runtime.local.stack import StackOptions
-from slackwater.runtime.local.stack_thread import StackThread
 from slackwater.runtime.logs.admin import Admin
 
 pytestmark = [pytest.mark.slow]

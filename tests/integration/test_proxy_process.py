@@ -18,16 +18,16 @@ import numpy as np
 import orjson
 import pytest
 from confluent_kafka import Producer
-from tests.quarantined import DistinctCounts
-from tests.waiting import WAIT_S_MAX, eventually
+from tests.support.quarantine_counts import DistinctCounts
+from tests.support.waiting import WAIT_S_MAX, eventually
 
 from slackwater.codec import decode_source
+from slackwater.machine.broker import EmbeddedBroker
 from slackwater.model.names import Names
 from slackwater.model.records import Kind, SourcePosition, SourceRecord
 from slackwater.primitives.eventclock import AnchoredClock, EventClock, WallClock
 from slackwater.protocols.dpc.sunion.cursor import SourceCursor
 from slackwater.proxy.sensors import hand_over
-from slackwater.runtime.local.broker import EmbeddedBroker
 from slackwater.runtime.logs.kafka import KafkaTransport, read_to_end
 from slackwater.runtime.logs.topics import TopicLayout, ensure_topics, topics_for
 from slackwater.runtime.service.heartbeats import HeartbeatListener

@@ -14,29 +14,29 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.counted import TOPIC, Sender, check_sums, generations, sums
-from tests.making import make_topics
-from tests.waiting import eventually
+from tests.support.counted_sender import TOPIC, Sender, check_sums, generations, sums
+from tests.support.starting import make_topics
+from tests.support.waiting import eventually
 
 from slackwater.cli.controls import reach_controllers
 from slackwater.cli.local_control import LocalControl
 from slackwater.cli.query_changes import apply_queries, request
-from slackwater.deployment.parse import parse_deployment
-from slackwater.model.deployment import Deployment
-from slackwater.model.names import Names
-from slackwater.protocols.iads.control_object import (
+from slackwater.control.control_object import (
     DeleteQuery,
     Operation,
     PauseQuery,
     ResumeQuery,
 )
-from slackwater.runtime.local.broker import EmbeddedBroker
-from slackwater.runtime.local.stack import StackOptions
-from slackwater.runtime.local.stack_thread import StackThread
+from slackwater.deployment.parse import parse_deployment
+from slackwater.machine.broker import EmbeddedBroker
+from slackwater.machine.stack import StackOptions
+from slackwater.machine.stack_thread import StackThread
+from slackwater.model.deployment import Deployment
+from slackwater.model.names import Names
+from slackwater.registration.retired import retired_topics
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import delete_topics, partition_counts
 from slackwater.runtime.service.registry import Registry
-from slackwater.runtime.service.retired import retired_topics
 
 ATTIC = "attic-readings"
 

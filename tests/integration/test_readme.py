@@ -23,7 +23,6 @@ from typing import Any
 import orjson
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tests.files import paths
 from tests.integration.pages import (
     Page,
     Shell,
@@ -35,13 +34,14 @@ from tests.integration.pages import (
     shell_of,
 )
 from tests.integration.rehearsing import REHEARSED_S_MAX, ROOMS, Ran
-from tests.waiting import WAIT_S_MAX
-from tests.witness import Witness
+from tests.support.files import paths
+from tests.support.halt_witness import Witness
+from tests.support.waiting import WAIT_S_MAX
 
-from slackwater.cli.rehearse.plan import make_plan
 from slackwater.client.follow import KINDS
 from slackwater.deployment.parse import load_deployment
-from slackwater.runtime.local.datadir import read_run
+from slackwater.rehearsal.plan import make_plan
+from slackwater.runtime.service.datadir import read_run
 
 pytestmark = [pytest.mark.slow]
 

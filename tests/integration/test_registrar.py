@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.waiting import WAIT_S_MAX
+from tests.support.waiting import WAIT_S_MAX
 
+from slackwater.machine.broker import EmbeddedBroker
 from slackwater.model.names import ProxyName
 from slackwater.primitives.eventclock import WallClock
-from slackwater.runtime.local.broker import EmbeddedBroker
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import partition_count
 from slackwater.runtime.service.clock import SystemClock

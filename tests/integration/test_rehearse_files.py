@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.rehearsing import DATA, at, rehearse
-from tests.reader_that_dies import RAISING, WORD, install
+from tests.support.reader_that_dies import RAISING, WORD, install
 
 pytestmark = [pytest.mark.slow]
 
@@ -60,7 +60,7 @@ queries:
 """
 
 
-# Its short form: tests/unit/proxy/test_proxy_csv.py reads the same file against an oracle.
+# Its short form: tests/unit/formats/test_proxy_csv.py reads the same file against an oracle.
 @pytest.mark.drill
 def test_decimal_commas_and_missing_values_of_a_year_of_air(tmp_path: Path) -> None:
     ran = rehearse(tmp_path, ROAD_YAML, {"road": DATA / "air_quality.csv.gz"}, "--speed", "2500000")

@@ -28,8 +28,6 @@ from confluent_kafka.admin._acl import (
 )
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewTopic
-from tests.certificates import private
-from tests.files import files
 from tests.integration.test_plain_topic import (
     DEPLOYMENT,
     PARTITIONS,
@@ -37,16 +35,18 @@ from tests.integration.test_plain_topic import (
     Stranger,
     each_reading_is_counted_once,
 )
-from tests.making import asked, make_topics
-from tests.waiting import WAIT_S_MAX, eventually
+from tests.support.certificates import private
+from tests.support.files import files
+from tests.support.starting import asked, make_topics
+from tests.support.waiting import WAIT_S_MAX, eventually
 
 from slackwater.deployment.parse import load_deployment
+from slackwater.machine.broker import EmbeddedBroker, why_no_answer
+from slackwater.machine.broker_security import BrokerSecurity
+from slackwater.machine.stack import StackOptions
+from slackwater.machine.stack_thread import StackThread
 from slackwater.model.errors import UsageError
-from slackwater.runtime.local.broker import EmbeddedBroker, why_no_answer
-from slackwater.runtime.local.broker_security import BrokerSecurity
-from slackwater.runtime.local.layout import topic_specs
-from slackwater.runtime.local.stack import StackOptions
-from slackwater.runtime.local.stack_thread import StackThread
+from slackwater.registration.topics import topic_specs
 from slackwater.runtime.logs.admin import Admin
 from slackwater.runtime.logs.cluster import Cluster, find_cluster
 from slackwater.runtime.logs.topics import confluent_client, ensure_topics

@@ -23,11 +23,11 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Partition
-from tests.certificates import private
-from tests.waiting import WAIT_S_MAX
+from tests.support.certificates import private
+from tests.support.waiting import WAIT_S_MAX
 
-from slackwater.runtime.local.broker import EmbeddedBroker, why_no_answer
-from slackwater.runtime.local.broker_security import BROKER, BrokerSecurity
+from slackwater.machine.broker import EmbeddedBroker, why_no_answer
+from slackwater.machine.broker_security import BROKER, BrokerSecurity
 from slackwater.runtime.logs.cluster import Cluster, find_cluster
 from slackwater.runtime.logs.topics import (
     TopicLayout,

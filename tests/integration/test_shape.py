@@ -4,7 +4,7 @@ Partitions are added, the topic is deleted and made again, retention overtakes a
 leaders move, a replica that was not in sync is elected, and a broker gets an older disk. Devices
 have clocks that are an hour ahead and behind, and their messages get another schema. Every reading
 is then in a stable result, in quarantine, or in a reported gap, as the sums show reading by reading
-(``tests/ledger.py``); and nothing stable changes.
+(``tests/support/ledger.py``); and nothing stable changes.
 
 ``SHAPE_SEED=7 .venv/bin/pytest -m drill tests/integration/test_shape.py`` repeats a run: the seed
 determines the order of the faults, and which process is killed after each. ``-o log_cli=true
@@ -25,15 +25,15 @@ from random import Random
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from tests.brokers import BROKERS, LOSABLE, ThreeBrokers
-from tests.ledger import Fates, NumberedSender
-from tests.waiting import WAIT_S_MAX, eventually
+from tests.support.brokers import BROKERS, LOSABLE, ThreeBrokers
+from tests.support.ledger import Fates, NumberedSender
+from tests.support.waiting import WAIT_S_MAX, eventually
 
 from slackwater.codec import decode_source
 from slackwater.deployment.parse import load_deployment
-from slackwater.proxy.positions import split_position
-from slackwater.runtime.local.stack import StackOptions
-from slackwater.runtime.local.stack_thread import StackThread
+from slackwater.formats.positions import split_position
+from slackwater.machine.stack import StackOptions
+from slackwater.machine.stack_thread import StackThread
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.transport import read_to_end
 

@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from tests.e2e.judging import MOTES, Listener, counted, expected, judge, microseconds, quarantined
-from tests.making import SENDS_ONCE, make_topics
-from tests.waiting import WAIT_S_MAX
+from tests.support.starting import SENDS_ONCE, make_topics
+from tests.support.waiting import WAIT_S_MAX
 
 from slackwater.deployment.parse import load_deployment
-from slackwater.runtime.local.broker import EmbeddedBroker
-from slackwater.runtime.local.stack import StackOptions
-from slackwater.runtime.local.stack_thread import StackThread
+from slackwater.machine.broker import EmbeddedBroker
+from slackwater.machine.stack import StackOptions
+from slackwater.machine.stack_thread import StackThread
 from slackwater.runtime.service.registry import Registry
 
 pytestmark = [pytest.mark.slow]

@@ -20,11 +20,11 @@ from typing import Any
 import psutil
 import pyspark
 import pytest
-from tests.files import files
-from tests.ports import free_port
-from tests.waiting import WAIT_S_MAX
+from tests.support.files import files
+from tests.support.ports import free_port
+from tests.support.waiting import WAIT_S_MAX
 
-from slackwater.runtime.local.paths import java_executable
+from slackwater.machine.paths import java_executable
 from slackwater_spark.session import SessionSettings, start_spark
 
 pytestmark = [

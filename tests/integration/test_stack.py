@@ -13,24 +13,24 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.contracts.transport import no_failure
-from tests.making import make_topics
-from tests.unit.runtime.local.test_beginning import encoded
-from tests.unit.runtime.local.test_layout import query, stream
-from tests.waiting import WAIT_S_MAX, eventually
+from tests.support.starting import make_topics
+from tests.support.waiting import WAIT_S_MAX, eventually
+from tests.unit.machine.test_layout import query, stream
+from tests.unit.registration.test_beginning import encoded
 
+from slackwater.machine.broker import EmbeddedBroker
+from slackwater.machine.stack import Stack, StackOptions
+from slackwater.machine.stack_thread import StackThread
 from slackwater.model.deployment import Deployment, TopicSpec
 from slackwater.model.errors import DeploymentError, EnvironmentProblem, UsageError
 from slackwater.model.names import Names
 from slackwater.model.records import Heartbeat
 from slackwater.primitives.eventclock import AnchoredClock, DataClock, WallClock
-from slackwater.runtime.local.broker import EmbeddedBroker
-from slackwater.runtime.local.datadir import read_run
-from slackwater.runtime.local.stack import Stack, StackOptions
-from slackwater.runtime.local.stack_thread import StackThread
 from slackwater.runtime.logs.admin import Admin
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import partition_counts
 from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.datadir import read_run
 from slackwater.runtime.service.parts import FAILED_CODE, FAILURES
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 
@@ -332,7 +332,7 @@ async def test_topics_of_users(tmp_path: Path, bootstrap: str) -> None:
 async def test_an_unreachable_broker_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slackwater.runtime.local.stack.BROKER_S_MAX", 1.0)
+    monkeypatch.setattr("slackwater.machine.stack.BROKER_S_MAX", 1.0)
     stack = Stack(options(tmp_path, deployment(), "127.0.0.1:1"))
     with pytest.raises(EnvironmentProblem, match=r"no broker answers on 127\.0\.0\.1:1") as caught:
         await stack.open()
@@ -394,7 +394,7 @@ async def test_status_compares_with_what_should_run(
         assert shown.count("restarts: 1, last exit SIGSEGV") == 2, "that of both streams"
         assert "Fatal Python error: Segmentation fault" in shown
         log = stack.supervisor.log_path("proxy/s1").read_text()
-        assert "CRITICAL proxy slackwater.runtime.local.supervisor: ended by SIGSEGV" in log
+        assert "CRITICAL proxy slackwater.machine.supervisor: ended by SIGSEGV" in log
         assert "fake_process.py" in log, "the traceback shows the place"
 
         monkeypatch.setenv("FAKE", json.dumps({"proxy/s2": "fail"}))

@@ -15,14 +15,14 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.waiting import WAIT_S_MAX, eventually, eventually_async
+from tests.support.waiting import WAIT_S_MAX, eventually, eventually_async
 
+from slackwater.machine import launchers
+from slackwater.machine.broker import EmbeddedBroker, answers
+from slackwater.machine.launchers import CommandLauncher, ProcessSpec
+from slackwater.machine.process import spawn
+from slackwater.machine.supervisor import Supervisor, rotate
 from slackwater.model.errors import EnvironmentProblem, UsageError
-from slackwater.runtime.local import launchers
-from slackwater.runtime.local.broker import EmbeddedBroker, answers
-from slackwater.runtime.local.launchers import CommandLauncher, ProcessSpec
-from slackwater.runtime.local.process import spawn
-from slackwater.runtime.local.supervisor import Supervisor, rotate
 
 
 def sleeper(name: str, stop_order: int = 0) -> ProcessSpec:
@@ -109,7 +109,7 @@ async def test_parts_that_are_moved_elsewhere_while_a_process_starts_are_not_tak
         assert go_on.wait(WAIT_S_MAX)
         return spawn(*given, **named)
 
-    monkeypatch.setattr("slackwater.runtime.local.launchers.spawn", slow)
+    monkeypatch.setattr("slackwater.machine.launchers.spawn", slow)
     own = hosting("host/own-0", "root/b.0")
     moving = asyncio.create_task(supervisor.move("root/b.0", kept, own))
     await eventually_async(asked.is_set)
@@ -133,7 +133,7 @@ async def test_a_part_may_be_moved_from_a_process_that_ends_meanwhile(
         assert go_on.wait(WAIT_S_MAX)
         return spawn(*given, **named)
 
-    monkeypatch.setattr("slackwater.runtime.local.launchers.spawn", slow)
+    monkeypatch.setattr("slackwater.machine.launchers.spawn", slow)
     own = hosting("host/own-0", "root/b.0")
     moving = asyncio.create_task(supervisor.move("root/b.0", kept, own))
     await eventually_async(asked.is_set)
@@ -177,7 +177,7 @@ async def test_a_part_whose_new_process_cannot_be_started_stays_where_it_is(
         raise OSError(errno.EAGAIN, "no more processes")
 
     with monkeypatch.context() as full:
-        full.setattr("slackwater.runtime.local.launchers.spawn", no_process)
+        full.setattr("slackwater.machine.launchers.spawn", no_process)
         with pytest.raises(OSError, match="no more processes"):
             await supervisor.move("root/b.0", kept, hosting("host/own-0", "root/b.0"))
     assert supervisor.process_of("root/b.0") == "host/0"
@@ -199,7 +199,7 @@ async def test_a_part_that_is_moved_while_its_process_starts_is_sent_to_the_new_
             assert go_on.wait(WAIT_S_MAX)
         return spawn(*given, **named)
 
-    monkeypatch.setattr("slackwater.runtime.local.launchers.spawn", slow)
+    monkeypatch.setattr("slackwater.machine.launchers.spawn", slow)
     await eventually_async(lambda: log_lines(supervisor, "host/0") == ["root/a.0,root/b.0"])
     supervisor.kill("host/0")
     await eventually_async(asked.is_set)
@@ -280,7 +280,7 @@ async def test_a_death_by_a_signal_has_a_line_with_its_last_words(
     assert life.last_exit_at_us is not None
     reported = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
     assert reported[0].startswith("proxy/s ended by SIGABRT: Fatal Python error: Aborted | ")
-    assert "CRITICAL proxy/s slackwater.runtime.local.supervisor: ended by SIGABRT" in (
+    assert "CRITICAL proxy/s slackwater.machine.supervisor: ended by SIGABRT" in (
         supervisor.log_path("proxy/s").read_text()
     )
 
@@ -338,10 +338,10 @@ async def test_all_are_stopped_in_order_and_what_will_not_stop_is_killed(
 ) -> None:
     supervisor = Supervisor(tmp_path)
     # For as long as it takes: on a slow machine they would be killed.
-    monkeypatch.setattr("slackwater.runtime.local.supervisor.STOP_S_MAX", WAIT_S_MAX)
+    monkeypatch.setattr("slackwater.machine.supervisor.STOP_S_MAX", WAIT_S_MAX)
     await supervisor.start(sleeper("root/q.0", 2))
     await supervisor.start(sleeper("proxy/s", 1))
-    monkeypatch.setattr("slackwater.runtime.local.supervisor.STOP_S_MAX", 0.5)
+    monkeypatch.setattr("slackwater.machine.supervisor.STOP_S_MAX", 0.5)
     deaf = "trap '' TERM; echo up; sleep 600; sleep 600"
     await supervisor.start(ProcessSpec("aggregator/0", ("sh", "-c", deaf), 2))
     await eventually_async(lambda: log_lines(supervisor, "aggregator/0") == ["up"])
@@ -370,8 +370,8 @@ async def test_what_a_process_has_started_dies_with_it(supervisor: Supervisor) -
 def test_children_die_when_the_supervisor_is_killed(tmp_path: Path) -> None:
     program = (
         "import asyncio, pathlib, sys\n"
-        "from slackwater.runtime.local.launchers import ProcessSpec\n"
-        "from slackwater.runtime.local.supervisor import Supervisor\n"
+        "from slackwater.machine.launchers import ProcessSpec\n"
+        "from slackwater.machine.supervisor import Supervisor\n"
         "async def main():\n"
         "    s = Supervisor(pathlib.Path(sys.argv[1]))\n"
         "    await s.start(ProcessSpec('proxy/s', ('sleep', '620')))\n"
@@ -415,7 +415,7 @@ def test_on_a_full_disk_a_log_is_cut_without_a_copy(
         target.write_bytes(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("slackwater.runtime.local.supervisor.shutil.copy", full)
+    monkeypatch.setattr("slackwater.machine.supervisor.shutil.copy", full)
     log = tmp_path / "proxy-s.log"
     log.write_bytes(b"x" * 101)
     assert rotate(log, 100)

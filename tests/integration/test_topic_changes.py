@@ -18,17 +18,17 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.cimpl import NewPartitions
 from tests.integration.test_plain_topic import Results
-from tests.making import SENDS_ONCE, asked, make_topics
-from tests.waiting import WAIT_S_MAX, eventually
+from tests.support.starting import SENDS_ONCE, asked, make_topics
+from tests.support.waiting import WAIT_S_MAX, eventually
 
 from slackwater.cli.controls import reach_controllers
 from slackwater.cli.local_control import LocalControl
 from slackwater.cli.query_changes import apply_queries
 from slackwater.codec import decode_source
 from slackwater.deployment.parse import load_deployment
-from slackwater.runtime.local.broker import EmbeddedBroker
-from slackwater.runtime.local.stack import StackOptions
-from slackwater.runtime.local.stack_thread import StackThread
+from slackwater.machine.broker import EmbeddedBroker
+from slackwater.machine.stack import StackOptions
+from slackwater.machine.stack_thread import StackThread
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import confluent_client, delete_topics, partition_counts
 from slackwater.runtime.logs.transport import read_to_end

@@ -17,15 +17,15 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from tests.making import make_topics
-from tests.waiting import WAIT_S_MAX, eventually
+from tests.support.starting import make_topics
+from tests.support.waiting import WAIT_S_MAX, eventually
 
+from slackwater.machine.broker import EmbeddedBroker
 from slackwater.proxy.topic.client import Fetched, Notice, TopicClient, truncated_at
 from slackwater.proxy.topic.objects import ConfluentClient
 from slackwater.proxy.topic.opening import PARTITION_FETCH_BYTES, consumer_config
 from slackwater.proxy.topic.queue import QueueClient
 from slackwater.proxy.topicmemory import UNKNOWN_OFFSET
-from slackwater.runtime.local.broker import EmbeddedBroker
 from slackwater.runtime.logs.cluster import cluster_of
 
 pytestmark = [pytest.mark.slow]

@@ -24,17 +24,17 @@ from typing import Any
 import fastavro
 import pytest
 from confluent_kafka import Producer
-from tests.making import make_topics
-from tests.registry_stub import RegistryStub
-from tests.waiting import WAIT_S_MAX, eventually
+from tests.support.registry_stub import RegistryStub
+from tests.support.starting import make_topics
+from tests.support.waiting import WAIT_S_MAX, eventually
 
 from slackwater.codec import decode_source
 from slackwater.codec.avro import fingerprint_of
+from slackwater.machine.broker import EmbeddedBroker
 from slackwater.model.names import Names
 from slackwater.model.records import Kind, SourcePosition
 from slackwater.primitives.eventclock import DataClock
 from slackwater.protocols.dpc.sunion.cursor import SourceCursor
-from slackwater.runtime.local.broker import EmbeddedBroker
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import confluent_client, ensure_topics, topics_for
 from slackwater.runtime.logs.transport import read_to_end

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
-from tests.waiting import WAIT_S_MAX
+from tests.support.waiting import WAIT_S_MAX
 
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.limits import RECORD_BYTES_MAX

@@ -15,10 +15,10 @@ from tests.contracts.transport import (
     fill,
     no_failure,
 )
-from tests.making import make_topics
-from tests.waiting import WAIT_S_MAX, eventually
+from tests.support.starting import make_topics
+from tests.support.waiting import WAIT_S_MAX, eventually
 
-from slackwater.runtime.local.broker import EmbeddedBroker
+from slackwater.machine.broker import EmbeddedBroker
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.transport import Log, NoAnswerError, read_to_end
 

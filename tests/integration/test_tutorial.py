@@ -18,8 +18,8 @@ from tests.integration.pages import (
     merged,
 )
 from tests.integration.rehearsing import REHEARSED_S_MAX
-from tests.waiting import WAIT_S_MAX
-from tests.witness import Witness
+from tests.support.halt_witness import Witness
+from tests.support.waiting import WAIT_S_MAX
 
 # Its short form: test_readme.py types README and its steps, which use the same commands.
 pytestmark = [pytest.mark.slow, pytest.mark.drill]

@@ -24,7 +24,7 @@ from tests.paper.stage import (
 )
 
 from slackwater.codec.result_batches import ResultStream
-from slackwater.fragments.results import ResultsWriter
+from slackwater.host.results import ResultsWriter
 from slackwater.model.names import ResultKind
 from slackwater.primitives.panes import PaneShare
 from slackwater.protocols.dpc.soutput.answers import Transaction

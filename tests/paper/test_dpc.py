@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.answer_history import History
 from tests.paper.stage import (
     FIELDS,
     MS,
@@ -36,11 +35,12 @@ from tests.paper.stage import (
     readings,
     stable_answers,
 )
-from tests.proxy_world import World
+from tests.support.answer_history import History
+from tests.support.proxy_world import World
 
 from slackwater.client.answers import BestAnswers, Change, Undone, WindowAnswer
 from slackwater.codec.results import parse_result
-from slackwater.fragments.results import ResultsWriter
+from slackwater.host.results import ResultsWriter
 from slackwater.model.deployment import FailurePolicy, StabilizationPolicy
 from slackwater.model.records import Kind, OrderedRecord, SourceRecord
 from slackwater.protocols.common.line import PROCESS, LineName, Policy

@@ -16,11 +16,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.deltamap import DeltaMap
 from tests.paper.stage import FIELDS, MS, Orderer, Root, Settings, Source, aggregated, label
-from tests.window_starts import starts_covering
+from tests.support.deltamap import DeltaMap
+from tests.support.window_starts import starts_covering
 
-from slackwater.codec.aggregates import AGGREGATES, AggregateColumns
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.records import (
     DeltaRecord,
@@ -31,6 +30,7 @@ from slackwater.model.records import (
     SourcePosition,
     SourceRecord,
 )
+from slackwater.primitives.aggregates import AGGREGATES, AggregateColumns
 from slackwater.primitives.deltas import Aggregates, KeyTable, Slice, fold
 from slackwater.primitives.panes import PaneStore, window_of
 from slackwater.primitives.windows import Grid

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.proxy_world import World, anchored
+from tests.support.proxy_world import World, anchored
 
 from slackwater.model.records import SourceRecord
 from slackwater.proxy.sourcelog import SourceLog

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.contracts.transport import no_failure
+from tests.support.memory import MemoryBroker
 
 from slackwater.codec import encode_ordered, encode_source
+from slackwater.host import procedures
 from slackwater.model.records import Kind, OrderedRecord, Position, SourceRecord
 from slackwater.proxy import sourcelog
-from slackwater.runtime.host import procedures
 from slackwater.runtime.logs.incarnation import has_begun
-from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.logs.transport import Log, RawRecord
 
 LOG: Log = ("t", 0)

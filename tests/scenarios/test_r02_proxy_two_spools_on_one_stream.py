@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.proxy_world import AHEAD, S, World
+from tests.support.proxy_world import AHEAD, S, World
 
 from slackwater.proxy.spool import Spool
 

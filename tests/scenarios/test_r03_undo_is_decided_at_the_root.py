@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.answer_history import History
+from tests.support.answer_history import History
 
 from slackwater.model.deployment import WindowSpec
 from slackwater.primitives.windows import Grid

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.proxy_world import SPEC, S, World, anchored, grids
-from tests.topic_world import replace_broker
+from tests.support.proxy_world import SPEC, S, World, anchored, grids
+from tests.support.topic_world import replace_broker
 
 from slackwater.codec import decode_source
 from slackwater.model.deployment import TopicSpec

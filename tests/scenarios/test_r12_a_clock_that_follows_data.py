@@ -11,18 +11,18 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from tests.handing import hand_over
 from tests.paper.stage import MS, Settings, Source
+from tests.support.live_consumer import hand_over
+from tests.support.memory import MemoryBroker
 
 from slackwater.codec import encode_source
 from slackwater.codec.ordered_records import decode_ordered
+from slackwater.host.driven import Driven
+from slackwater.host.driver import Driver
+from slackwater.host.wake_signal import WakeSignal
 from slackwater.primitives.eventclock import DataClock
 from slackwater.protocols.common.line import Schedule
 from slackwater.protocols.dpc.sunion.config import OrdererConfig
-from slackwater.runtime.host.driven import Driven
-from slackwater.runtime.host.driver import Driver
-from slackwater.runtime.host.wake_signal import WakeSignal
-from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.logs.transport import read_to_end
 from slackwater.sessions.orderer import OrdererSession
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.proxy_world import AHEAD, LOG, STREAM, World
+from tests.support.proxy_world import AHEAD, LOG, STREAM, World
 
 from slackwater.model.records import Gap, Kind, SourcePosition, SourceRecord
 from slackwater.protocols.dpc.source.scan import LogScan

@@ -15,8 +15,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.proxy_world import AHEAD, S, World, anchored, grids
 from tests.simulator.story import Story
+from tests.support.proxy_world import AHEAD, S, World, anchored, grids
 
 from slackwater.model.records import Gap, Kind, SourcePosition, SourceRecord
 from slackwater.primitives.windows import Grid

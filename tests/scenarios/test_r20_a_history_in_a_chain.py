@@ -23,11 +23,11 @@ from tests.paper.stage import (
     stable_answers,
 )
 
+from slackwater.host.decoding import watermark_of
 from slackwater.model.limits import NEVER
 from slackwater.model.records import Kind
 from slackwater.primitives.eventclock import DataClock
 from slackwater.protocols.common.line import LineName, Schedule
-from slackwater.runtime.host.decoding import watermark_of
 from slackwater.sessions.session import Record
 
 HOUR_MS = 3_600_000

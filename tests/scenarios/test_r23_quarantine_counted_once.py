@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.proxy_world import World, anchored
+from tests.support.proxy_world import World, anchored
 
 from slackwater.proxy.sourcelog import SourceLog
 

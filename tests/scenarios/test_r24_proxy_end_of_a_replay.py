@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from tests.proxy_world import DataClock, S, World, anchored, grids
+from tests.support.proxy_world import DataClock, S, World, anchored, grids
 
 from slackwater.model.deployment import WindowSpec
 from slackwater.primitives.windows import Grid

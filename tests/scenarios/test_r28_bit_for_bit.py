@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from tests.window_starts import starts_ending_by
+from tests.support.window_starts import starts_ending_by
 
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.records import Position

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.proxy_world import SPEC, S, World, anchored
+from tests.support.proxy_world import SPEC, S, World, anchored
 
 from slackwater.primitives.lateness import Lateness, Step
 from slackwater.proxy.expecting import AHEAD_US

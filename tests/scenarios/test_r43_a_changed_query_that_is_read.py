@@ -27,14 +27,14 @@ from tests.paper.stage import (
 
 from slackwater.codec.result_batches import Assembler, ResultStream
 from slackwater.codec.results import encode_boundary
+from slackwater.control.control_state import ControlState
+from slackwater.control.generations import as_generation
 from slackwater.deployment.parse import parse_deployment
 from slackwater.model.deployment import Deployment
 from slackwater.model.records import Kind, OrderedRecord, SourcePosition
-from slackwater.node.generations import as_generation
 from slackwater.protocols.common.line import LineName, Schedule
 from slackwater.protocols.dpc.soutput.config import start_of_generation
 from slackwater.protocols.dpc.sunion.chain import ResultCursor
-from slackwater.protocols.iads.control_state import ControlState
 
 REMOVED, CHANGED, READY, END = 4_000, 8_000, 9_000, 14_000
 WINDOW = 500

@@ -12,14 +12,14 @@ from tests.simulator.config import Machines, WorldConfig
 from tests.simulator.joined.control_plane import Then
 from tests.simulator.joined.world import JoinedWorld
 
-from slackwater.model.names import base_of
-from slackwater.protocols.iads.control_object import (
+from slackwater.control.control_object import (
     ApplyQuery,
     ControlObject,
     DeleteQuery,
     Operation,
 )
-from slackwater.protocols.iads.control_state import ControlState
+from slackwater.control.control_state import ControlState
+from slackwater.model.names import base_of
 from slackwater.protocols.iads.messages import Stamp
 
 COMPLETION = DeleteQuery("q", beside="q.g1")

@@ -10,9 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.proxy_world import SPEC, STREAM, S, World, replace
 from tests.simulator.readings import Habits
 from tests.simulator.story import Story
+from tests.support.proxy_world import SPEC, STREAM, S, World, replace
 
 from slackwater.proxy.sensors import SensorInput, inbox_of
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.proxy_world import SPEC, S, World
 from tests.scenarios.test_r10_boundaries_promise_only_what_was_read import (
     THEIRS,
     AtOnce,
     Client,
     Fed,
 )
+from tests.support.proxy_world import SPEC, S, World
 
 from slackwater.codec import decode_source
 from slackwater.model.errors import SlackwaterError

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.paper.stage import MS, Input, Orderer, Settings, Source, SourceLog
-from tests.proxy_world import SPEC, S, World
 from tests.scenarios.test_r10_boundaries_promise_only_what_was_read import THEIRS, Fed
+from tests.support.proxy_world import SPEC, S, World
 
 from slackwater.codec import encode_ordered
 from slackwater.model.deployment import TopicFrom

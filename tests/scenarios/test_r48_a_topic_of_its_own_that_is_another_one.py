@@ -9,13 +9,13 @@ from collections.abc import Iterable
 
 import pytest
 from tests.contracts.transport import no_failure
-from tests.own_topics import SeenTopics
+from tests.support.memory import MemoryBroker
+from tests.support.own_topics import SeenTopics
 
 from slackwater.codec.state_records import encode_root_state
 from slackwater.model.names import UNPREFIXED
 from slackwater.model.records import Position, RootState
 from slackwater.runtime.logs.incarnation import append_and_wait
-from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.logs.topics import QueryTopics, topics_for
 from slackwater.runtime.service.owntopics import (
     ABSENT_LOOKS,

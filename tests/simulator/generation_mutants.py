@@ -10,7 +10,7 @@ from typing import Final
 
 from tests.paper.stage import Settings
 from tests.simulator.mutation import Edit, Mutant
-from tests.unit.node.test_readers import SOME
+from tests.unit.control.test_readers import SOME
 
 _progress = "slackwater.sessions.progress"
 _config = "slackwater.protocols.dpc.soutput.config"
@@ -18,8 +18,8 @@ _scenario = "tests.scenarios.test_r40_a_changed_query"
 _continues = f"{_scenario}:test_a_new_generation_continues_the_results"
 _root_session = "tests.unit.sessions.test_root_session"
 _read = "tests.scenarios.test_r43_a_changed_query_that_is_read"
-_readers = "slackwater.node.readers"
-_unit = "tests.unit.node.test_readers"
+_readers = "slackwater.control.readers"
+_unit = "tests.unit.control.test_readers"
 
 GENERATION_MUTANTS: Final = (
     Mutant(
@@ -90,17 +90,17 @@ GENERATION_MUTANTS: Final = (
     ),
     Mutant(
         "a reader that restarts reads the columns of the generation that runs then", "trace-43",
-        (Edit("slackwater.fragments.orderer:inputs",
+        (Edit("slackwater.host.orderer:inputs",
               "(read := registered.query_read(source))", "(read := deployment.query_read(source))"),
-         Edit("slackwater.fragments.orderer:result_logs", "deployment.output_fields(spec)",
+         Edit("slackwater.host.orderer:result_logs", "deployment.output_fields(spec)",
               "('a',)")),
-        "tests.unit.fragments.test_orderer_inputs:"
+        "tests.unit.host.test_orderer_inputs:"
         "test_a_reader_keeps_the_columns_that_it_was_registered_with",
     ),
     Mutant(
         "a reader looks for the results of a new generation under its name", "trace-43",
-        (Edit("slackwater.fragments.orderer:result_logs", "base_of(spec.name)", "spec.name"),),
-        "tests.unit.fragments.test_orderer_inputs:"
+        (Edit("slackwater.host.orderer:result_logs", "base_of(spec.name)", "spec.name"),),
+        "tests.unit.host.test_orderer_inputs:"
         "test_a_reader_that_is_applied_later_reads_the_columns_of_the_later_generation",
     ),
     Mutant(

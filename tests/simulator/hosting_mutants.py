@@ -13,13 +13,13 @@ from tests.simulator.mutation import Edit, Mutant, call
 from slackwater.runtime.logs.cluster import cluster_of
 
 _host = "slackwater.host.host"
-_runtime_host = "slackwater.runtime.host"
+_runtime_host = "slackwater.host"
 _logs = "slackwater.runtime.logs"
 _service = "slackwater.runtime.service"
 _of_host = "tests.unit.host.test_host"
-_of_driver = "tests.unit.runtime.host.test_driver"
-_of_logs = "tests.unit.runtime.host.test_shared_logs"
-_of_ends = "tests.unit.runtime.host.test_shared_ends"
+_of_driver = "tests.unit.host.test_driver"
+_of_logs = "tests.unit.host.test_shared_logs"
+_of_ends = "tests.unit.host.test_shared_ends"
 _of_parts = "tests.unit.runtime.service.test_parts"
 
 HOSTING_MUTANTS: Final = (
@@ -101,7 +101,7 @@ HOSTING_MUTANTS: Final = (
         "records passed on before a log began again still count", "trace-11",
         (Edit(f"{_logs}.assigned:AssignedConsumer.change",
               "for log in [*leave, *begin]:", "for log in leave:"),),
-        "tests.unit.runtime.host.test_live_consumer:test_a_log_that_begins_anew_has_handed_out_nothing_yet",
+        "tests.unit.host.test_live_consumer:test_a_log_that_begins_anew_has_handed_out_nothing_yet",
     ),
     Mutant(
         "records fetched before a log began again are passed on", "guarantee-1",
@@ -234,7 +234,7 @@ HOSTING_MUTANTS: Final = (
 
 def a_log_begins_anew() -> None:
     """Start a log again while records fetched before are in flight."""
-    from tests.unit.runtime.host.test_live_consumer import (
+    from tests.unit.host.test_live_consumer import (
         Live,
         test_what_was_fetched_before_a_log_begins_anew_is_handed_to_nobody,
     )

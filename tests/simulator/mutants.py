@@ -60,7 +60,7 @@ _starved = f"{_scenarios}.test_r14_corrections_are_not_starved"
 _gain = "test_corrections_gain_on_live_answers_however_long_a_transaction_takes"
 _overload = f"{_scenarios}.test_r38_overload"
 _sharing = f"{_scenarios}.test_r39_queries_that_share_children"
-_truncation = "slackwater.runtime.service.truncation"
+_truncation = "slackwater.registration.truncation"
 
 MUTANTS = (
     Mutant(
@@ -729,7 +729,7 @@ MUTANTS = (
     ),
     Mutant(
         "truncation keeps what the live line needs", "trace-15",
-        (Edit("slackwater.runtime.service.truncation:_deltas",
+        (Edit("slackwater.registration.truncation:_deltas",
               "min(log.stable.offset, log.live.offset)", "log.live.offset"),),
         f"{_gaps}:test_truncation_in_a_failure_keeps_what_is_to_be_corrected",
     ),
@@ -921,7 +921,7 @@ MUTANTS = (
     ),
     Mutant(
         "the watermark of a query advances the clock", "trace-20",
-        (Edit("slackwater.runtime.host.decoding:_answered_to",
+        (Edit("slackwater.host.decoding:_answered_to",
               'return parse_time(found["window_end"])',
               'return 2 * parse_time(found["window_end"]) - parse_time(found["window_start"])'),),
         f"{_scenarios}.test_r20_a_history_in_a_chain:test_no_query_is_ahead_of_all_streams",
@@ -935,7 +935,7 @@ MUTANTS = (
     ),
     Mutant(
         "results do not advance the clock", "trace-20",
-        (Edit("slackwater.runtime.host.decoding:_answered_to",
+        (Edit("slackwater.host.decoding:_answered_to",
               "if _BOUNDARY not in line:", "if True:"),),
         f"{_scenarios}.test_r20_a_history_in_a_chain:"
         "test_what_a_silent_stream_lacks_is_tentative_in_the_whole_chain_and_corrected",

@@ -10,11 +10,11 @@ from tests.simulator.kafka import PositionGoneError
 from tests.simulator.procedures import perform
 from tests.simulator.process import Fragment
 
+from slackwater.host.wake_signal import UNSETTLED_S_MAX
 from slackwater.model.records import SourceRecord
 from slackwater.primitives.deltas import KeyTable
 from slackwater.protocols.dpc.sunion.core import OrdererCore
 from slackwater.protocols.dpc.sunion.operators import Operators
-from slackwater.runtime.host.wake_signal import UNSETTLED_S_MAX
 from slackwater.sessions.effects import (
     Append,
     Effect,

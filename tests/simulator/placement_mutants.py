@@ -12,9 +12,9 @@ from tests.simulator.mutation import Edit, Mutant
 
 _start = "slackwater.sessions.orderer_start"
 _progress = "slackwater.sessions.progress"
-_placing = "slackwater.protocols.iads.placing"
-_placement = "slackwater.protocols.iads.placement"
-_placing_unit = "tests.unit.protocols.iads.test_placing"
+_placing = "slackwater.control.placing"
+_placement = "slackwater.control.placement"
+_placing_unit = "tests.unit.control.test_placing"
 _deletions = "tests.simulator.test_deletions"
 _orderer = "tests.unit.sessions.test_orderer_session"
 _root = "tests.unit.sessions.test_root_session"
@@ -69,7 +69,7 @@ PLACEMENT_MUTANTS: Final = (
     ),
     Mutant(
         "the end of a change and its cancellation both count", "trace-44",
-        (Edit("slackwater.protocols.iads.control_object:ControlObject._next",
+        (Edit("slackwater.control.control_object:ControlObject._next",
               "if beside and beside not in self.state.live_queries():", "if False:"),),
         f"{_cancelled}:test_both_deletions_are_requested_at_once_of_two_controllers",
     ),
@@ -77,7 +77,7 @@ PLACEMENT_MUTANTS: Final = (
         "a node ends a generation whose successor is gone", "trace-44",
         (Edit("slackwater.node.app:Node._end_replaced", "DeleteQuery(earlier, beside=later)",
               "DeleteQuery(earlier)"),),
-        "tests.unit.node.test_registration:"
+        "tests.unit.registration.test_registration:"
         "test_a_generation_is_replaced_only_while_its_successor_is_there",
     ),
     Mutant(
@@ -111,20 +111,20 @@ PLACEMENT_MUTANTS: Final = (
     ),
     Mutant(
         "what was registered after its deletion stays", "deletion",
-        (Edit("slackwater.node.recorded:deleted_since", "in generations.items()", "in ()"),),
+        (Edit("slackwater.control.recorded:deleted_since", "in generations.items()", "in ()"),),
         f"{_deletions}:"
         "test_what_a_node_registers_without_knowing_of_the_deletion_is_deleted", (False,),
     ),
     Mutant(
         "a tombstone that was dropped is no deletion", "deletion",
-        (Edit("slackwater.node.recorded:deleted_since", "generation < state.generation_unused",
+        (Edit("slackwater.control.recorded:deleted_since", "generation < state.generation_unused",
               "False"),),
         f"{_deletions}:"
         "test_what_a_node_registers_without_knowing_of_the_deletion_is_deleted", (True,),
     ),
     Mutant(
         "a deletion stays on a node that drains", "deletion",
-        (Edit("slackwater.protocols.iads.control_object:ControlObject._move", "and not is_planned",
+        (Edit("slackwater.control.control_object:ControlObject._move", "and not is_planned",
               ""),),
         f"{_deletions}:test_a_deletion_is_carried_out_by_another_node_if_its_node_drains",
     ),

@@ -19,7 +19,7 @@ from tests.simulator.peer_statuses import PeerStatuses
 from tests.simulator.read_positions import ReadPositions
 
 from slackwater.codec.result_batches import ResultStream
-from slackwater.fragments.results import ResultsWriter
+from slackwater.host.results import ResultsWriter
 from slackwater.model.deployment import BOUND_TOLERANCE_US
 from slackwater.model.names import (
     Names,

@@ -14,7 +14,7 @@ from tests.simulator.joined.clients import ADDED
 from tests.simulator.joined.node import SimNode
 from tests.simulator.joined.world import JoinedWorld
 
-from slackwater.node.recorded import REGISTRATION
+from slackwater.control.recorded import REGISTRATION
 
 MACHINES = Machines()
 CONFIG = WorldConfig(

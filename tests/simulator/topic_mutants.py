@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.proxy_world import World
 from tests.scenarios import test_r46_a_topic_that_is_another_one as another_one
 from tests.scenarios import test_r47_a_partition_that_is_added as added
 from tests.simulator.clock import MS, SECOND
@@ -18,6 +17,7 @@ from tests.simulator.mutation import Edit, Mutant
 from tests.simulator.plans import Plan
 from tests.simulator.readings import Habits
 from tests.simulator.run import run
+from tests.support.proxy_world import World
 
 _partition = "slackwater.proxy.topic.partition"
 _logs = "slackwater.proxy.topic.source_logs"
@@ -290,8 +290,8 @@ TOPIC_MUTANTS: Final = (
     ),
     Mutant(
         "an added partition of a fixed topic is taken in by itself", "trace-47",
-        (Edit("slackwater.fragments.orderer:inputs", "withheld=i >= taken_in", "withheld=False"),),
-        "tests.unit.fragments.test_orderer_inputs:"
+        (Edit("slackwater.host.orderer:inputs", "withheld=i >= taken_in", "withheld=False"),),
+        "tests.unit.host.test_orderer_inputs:"
         "test_partitions_that_a_fixed_query_was_registered_without_are_withheld",
     ),
     Mutant(

@@ -32,7 +32,7 @@ from slackwater.model.records import SourceRecord
 from slackwater.primitives.lateness import Step
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.soutput.config import start_of_generation
-from slackwater.runtime.service.truncation import not_needed
+from slackwater.registration.truncation import not_needed
 
 if TYPE_CHECKING:
     from tests.simulator.faults import Fault

@@ -14,7 +14,7 @@ from slackwater.cli.common import emit, reach_kafka
 from slackwater.deployment.parse import load_deployment
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import UsageError
-from slackwater.runtime.local.registration import Registration
+from slackwater.registration.registration import Registration
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.security.acl import rules, to_commands, to_json
 from slackwater.runtime.security.credentials import Role

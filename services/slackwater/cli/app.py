@@ -336,7 +336,7 @@ def plan(
     Example: slackwater plan rooms.yaml --rate 500 --keys 40
     """
     from slackwater.cli.plan import print_plan
-    from slackwater.runtime.local.plan import PlannedLoad
+    from slackwater.machine.plan import PlannedLoad
 
     if rate < 0 or keys < 1:
         raise UsageError("--rate must be at least 0, and --keys at least 1")
@@ -420,7 +420,7 @@ def rehearse(
     Example: slackwater rehearse rooms.yaml --input room-1=a.csv --input room-2=b.csv.gz
     --speed 60 --fault "at=5s silence room-2 for 8s"
     """
-    from slackwater.cli.rehearse.command import run_rehearse
+    from slackwater.cli.rehearse import run_rehearse
 
     run_rehearse(
         deployment=one_file(file, deployment, "rehearse"),

@@ -24,13 +24,13 @@ from slackwater.deployment.parse import load_deployment
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import CheckFailed, UsageError
 from slackwater.model.names import Names, base_of, generation_of
-from slackwater.runtime.local.datadir import read_run
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.described import TopicObserver
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import partition_counts
 from slackwater.runtime.logs.transport import Transport
 from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.datadir import read_run
 from slackwater.runtime.service.owntopics import Observer, check_recorded
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 

@@ -25,20 +25,20 @@ from ruamel.yaml import YAML
 from slackwater.cli.backfill_progress import BackfillBar, Backfilled, lines_in
 from slackwater.cli.common import emit
 from slackwater.cli.ingest import check_stream
-from slackwater.cli.starting import StartLines
 from slackwater.cli.tables import short_time
 from slackwater.codec.results import format_time, parse_time
 from slackwater.deployment.parse import load_deployment
+from slackwater.formats.csvfile import CsvFile
+from slackwater.machine.paths import java_executable
+from slackwater.machine.stack import StackOptions
+from slackwater.machine.stack_thread import StackThread
+from slackwater.machine.starting import StartLines
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, UsageError
 from slackwater.model.records import Heartbeat
-from slackwater.proxy.csvfile import CsvFile
 from slackwater.proxy.histories import end_of_history
 from slackwater.proxy.quarantine import REASONS
 from slackwater.proxy.sensors import hand_over, hand_over_end, inbox_of
-from slackwater.runtime.local.paths import java_executable
-from slackwater.runtime.local.stack import StackOptions
-from slackwater.runtime.local.stack_thread import StackThread
 from slackwater.runtime.logs.transport import LogError, Reader
 from slackwater.runtime.security.private import make_data_directory, write_atomically
 from slackwater.runtime.service.clock import SystemClock

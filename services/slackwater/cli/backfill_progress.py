@@ -15,7 +15,7 @@ from slackwater.cli.common import emit
 from slackwater.cli.tables import short_time
 from slackwater.cli.terminals import repaints
 from slackwater.codec.results import format_time
-from slackwater.proxy.parquettext import is_parquet, parquet_rows
+from slackwater.formats.parquettext import is_parquet, parquet_rows
 from slackwater.runtime.service.clock import SystemClock
 
 LINE_EVERY_S: Final = 2.5

@@ -20,7 +20,7 @@ from slackwater.runtime.security.security_file import read_kafka_file
 from slackwater.runtime.service.settings import settings
 
 if TYPE_CHECKING:
-    from slackwater.runtime.local.datadir import RunFile
+    from slackwater.runtime.service.datadir import RunFile
 
 ANSWER_S_MAX: Final = 5.0
 """Maximum wait for the broker before it is reported as unavailable."""
@@ -110,7 +110,7 @@ def reach_kafka(
     role: Role = Role.CLIENT,
 ) -> Cluster:
     """Return the cluster if Kafka answers; else raise a one-sentence error, exit code 3."""
-    from slackwater.runtime.local.broker import why_no_answer
+    from slackwater.machine.broker import why_no_answer
 
     cluster, origin = _cluster(bootstrap, kafka_config, data_dir(directory), role)
     check_address(cluster.bootstrap, origin)
@@ -131,7 +131,7 @@ def check_address(bootstrap: str, origin: str) -> None:
 
 def find_names(given: str | None, bootstrap: str | None, directory: Path | None = None) -> Names:
     """Return the deployment's topic names; ``bootstrap`` is the option, or None."""
-    from slackwater.runtime.local.datadir import read_run
+    from slackwater.runtime.service.datadir import read_run
 
     origin = "--prefix"
     if given is None:
@@ -148,7 +148,7 @@ def find_names(given: str | None, bootstrap: str | None, directory: Path | None 
 
 def _run_at(address: str, directory: Path | None) -> RunFile | None:
     """Return run.json if its deployment is on this broker."""
-    from slackwater.runtime.local.datadir import read_run
+    from slackwater.runtime.service.datadir import read_run
 
     try:
         run = read_run(data_dir(directory))
@@ -166,7 +166,7 @@ def _cluster(
     bootstrap: str | None, kafka_config: Path | None, directory: Path, role: Role
 ) -> tuple[Cluster, str]:
     """Return the cluster and the origin of its address: option, environment or run.json."""
-    from slackwater.runtime.local.datadir import RUN_FILE, read_run
+    from slackwater.runtime.service.datadir import RUN_FILE, read_run
 
     config = kafka_config or settings().kafka_config
     found = None if config is None else read_kafka_file(config, role)

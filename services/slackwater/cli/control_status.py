@@ -6,8 +6,8 @@ import asyncio
 from typing import Final
 
 from slackwater.cli.controls import Reach
-from slackwater.node.asking import ControllersAsked
-from slackwater.node.overview import Overview, overview_of
+from slackwater.status.asking import ControllersAsked
+from slackwater.status.overview import Overview, overview_of
 
 LOCAL: Final = "that of `slackwater up`"
 """Shown in place of an address while the controller of `up` does not run."""

@@ -53,9 +53,9 @@ def controller(
     Example: slackwater controller --name a --listen 127.0.0.1:7101 --data a
     --peers a=127.0.0.1:7101,b=127.0.0.1:7102,c=127.0.0.1:7103
     """
+    from slackwater.control.admission import why_refused_of_client
+    from slackwater.control.recorded import fragment_specs
     from slackwater.controller.app import run_controller
-    from slackwater.node.admission import why_refused_of_client
-    from slackwater.node.recorded import fragment_specs
 
     run_controller(
         name, listen, peers, data, secret_file, tls_dir, why_refused_of_client, fragment_specs

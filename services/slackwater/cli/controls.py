@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from slackwater.controller.client import ControlClient
     from slackwater.controller.server import Address
     from slackwater.controller.tls import LinkTls
-    from slackwater.node.asking import ControllersAsked
     from slackwater.runtime.logs.cluster import Cluster
+    from slackwater.status.asking import ControllersAsked
 
 ControllersOption = Annotated[
     str | None,
@@ -70,7 +70,7 @@ class Reach:
 
     def all(self, name: str) -> ControllersAsked:
         """Return connections to all of them, each of which is made when it is first needed."""
-        from slackwater.node.asking import ControllersAsked
+        from slackwater.status.asking import ControllersAsked
 
         return ControllersAsked(self.addresses, name, self.secret, self.tls)
 
@@ -127,7 +127,7 @@ def find_controllers(
         UsageError: an option is wrong.
     """
     from slackwater.cli.local_control import where
-    from slackwater.runtime.local.datadir import is_running, read_run
+    from slackwater.runtime.service.datadir import is_running, read_run
 
     if controllers is None and secret_file is None and tls_dir is None:
         try:

@@ -18,15 +18,15 @@ from rich.console import Console
 from rich.live import Live
 
 from slackwater.cli.common import emit
-from slackwater.cli.rehearse.command import Options, rehearse
-from slackwater.cli.rehearse.plan import RehearsalPlan
-from slackwater.cli.rehearse.report import RehearsalOutcome
-from slackwater.cli.rehearse.run import Watcher
+from slackwater.cli.rehearse import Options, rehearse
 from slackwater.cli.screen import Board, PlainLines, render
 from slackwater.cli.terminals import repaints
+from slackwater.machine.paths import home
 from slackwater.model.durations import parse_duration_us
 from slackwater.model.errors import EnvironmentProblem, UsageError
-from slackwater.runtime.local.paths import home
+from slackwater.rehearsal.plan import RehearsalPlan
+from slackwater.rehearsal.report import RehearsalOutcome
+from slackwater.rehearsal.run import Watcher
 from slackwater.runtime.service.clock import SystemClock
 
 DATA: Final = Path("tests/data/room_climate")

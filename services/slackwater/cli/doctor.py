@@ -82,7 +82,7 @@ def packages() -> str:
 
 def java() -> str:
     """Check for Java 17 (or 21), which both Kafka and Spark run on."""
-    from slackwater.runtime.local.paths import java_executable
+    from slackwater.machine.paths import java_executable
 
     executable = java_executable()
     shown = subprocess.run(
@@ -101,7 +101,7 @@ def java() -> str:
 
 def broker_jars() -> str:
     """Check for the embedded broker's jars."""
-    from slackwater.runtime.local.paths import broker_jars as jars
+    from slackwater.machine.paths import broker_jars as jars
 
     found = jars()
     return f"{len(found)} in {found[0].parent}"
@@ -109,7 +109,7 @@ def broker_jars() -> str:
 
 def spark_jars() -> str:
     """Check for Spark's Kafka and Avro connectors."""
-    from slackwater.runtime.local.paths import spark_jars as jars
+    from slackwater.machine.paths import spark_jars as jars
 
     return f"{len(jars())} connectors"
 
@@ -160,7 +160,7 @@ def memory() -> str:
 def broker(data_dir: Path) -> str:
     """Check that the broker of a running ``slackwater up`` answers; a stopped one is no fault."""
     from slackwater.cli.common import reach_kafka
-    from slackwater.runtime.local.datadir import is_running, read_run
+    from slackwater.runtime.service.datadir import is_running, read_run
 
     run = read_run(data_dir)
     if run is None or not is_running(data_dir):

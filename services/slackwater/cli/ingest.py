@@ -15,14 +15,14 @@ from typing import Final
 
 from slackwater.cli.common import emit
 from slackwater.deployment.parse import load_deployment
+from slackwater.formats.csvfile import CsvFile
+from slackwater.machine.placed_proxies import added_streams
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import EnvironmentProblem, UsageError
-from slackwater.proxy.csvfile import CsvFile
 from slackwater.proxy.replay import PIECE_BYTES_PACED, Replay
 from slackwater.proxy.sensors import SharedStart, hand_over
-from slackwater.runtime.local.datadir import is_running, read_run
-from slackwater.runtime.local.placed_proxies import added_streams
 from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.datadir import is_running, read_run
 
 LEAD_US: Final = 2_000_000
 """From the command to the first reading, if files are shifted together: a proxy looks into its

@@ -18,16 +18,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from slackwater.control.control_object import ROOM_FRAGMENTS_MAX, JoinNode, Operation
+from slackwater.control.declared import DeclaredQueries
+from slackwater.control.recorded import fragment_specs
 from slackwater.controller.server import Address, Controller, ControllerConfig
 from slackwater.controller.store import Store, open_store
+from slackwater.machine.background import Background
+from slackwater.machine.stack import Stack
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.node.app import Node, NodeConfig
-from slackwater.node.declared import DeclaredQueries
-from slackwater.node.recorded import fragment_specs
 from slackwater.node.stack_machine import StackMachine
-from slackwater.protocols.iads.control_object import ROOM_FRAGMENTS_MAX, JoinNode, Operation
-from slackwater.runtime.local.background import Background
-from slackwater.runtime.local.stack import Stack
 from slackwater.runtime.security.private import make_private, write_atomically
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 

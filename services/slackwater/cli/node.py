@@ -106,7 +106,7 @@ def node_drain(
     """
     from slackwater.cli.node_changes import wait_drained
     from slackwater.cli.query_changes import request
-    from slackwater.protocols.iads.control_object import DrainNode
+    from slackwater.control.control_object import DrainNode
 
     reach = reach_controllers(controllers, secret_file, tls_dir, None)
     request(reach, DrainNode(name))
@@ -133,7 +133,7 @@ def node_leave(
     Example: slackwater node leave n1 --controllers 127.0.0.1:7101
     """
     from slackwater.cli.query_changes import request
-    from slackwater.protocols.iads.control_object import LeaveController, LeaveNode
+    from slackwater.control.control_object import LeaveController, LeaveNode
 
     reach = reach_controllers(controllers, secret_file, tls_dir, None)
     request(reach, LeaveController(name) if is_controller else LeaveNode(name))
@@ -153,8 +153,8 @@ def node_move(
     Example: slackwater node move root/climate.0 n2 --controllers 127.0.0.1:7101
     """
     from slackwater.cli.query_changes import request
-    from slackwater.node.recorded import key_of
-    from slackwater.protocols.iads.control_object import MoveFragment
+    from slackwater.control.control_object import MoveFragment
+    from slackwater.control.recorded import key_of
 
     query, name = key_of(fragment)
     request(

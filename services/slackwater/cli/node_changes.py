@@ -7,10 +7,10 @@ from typing import Final
 
 from slackwater.cli.common import emit
 from slackwater.cli.controls import Reach
+from slackwater.control.recorded import fragment_specs, process_of
 from slackwater.controller.links import LinkError, StateFrame
 from slackwater.model.errors import CheckFailed, EnvironmentProblem
-from slackwater.node.overview import Overview, overview_of
-from slackwater.node.recorded import fragment_specs, process_of
+from slackwater.status.overview import Overview, overview_of
 
 DRAINED_S_MAX: Final = 120.0
 NAMED_MAX: Final = 4

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from slackwater.cli.common import emit, warn
 from slackwater.deployment.parse import load_deployment
+from slackwater.machine.plan import Machine, PlannedLoad, ResourcePlan, advice, plan
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import CheckFailed
-from slackwater.runtime.local.plan import Machine, PlannedLoad, ResourcePlan, advice, plan
 
 
 def print_plan(deployment: Path, load: PlannedLoad, data_dir: Path, format_: str) -> None:

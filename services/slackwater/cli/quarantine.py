@@ -18,8 +18,8 @@ import orjson
 from confluent_kafka import KafkaException
 
 from slackwater.cli.common import emit
-from slackwater.cli.query_status import moment
 from slackwater.codec.results import format_time, parse_time
+from slackwater.deployment.kinds import PROXY
 from slackwater.deployment.parse import load_deployment
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.durations import format_duration_us
@@ -27,13 +27,14 @@ from slackwater.model.errors import EnvironmentProblem, SlackwaterError, UsageEr
 from slackwater.model.names import Names, ProxyName, kind_of, own_name
 from slackwater.model.records import Heartbeat
 from slackwater.proxy.quarantine import REASONS
-from slackwater.runtime.local.datadir import read_run
 from slackwater.runtime.logs.admin import Admin
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import partition_counts
 from slackwater.runtime.logs.transport import LogError, Transport, read_range
 from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.datadir import read_run
+from slackwater.status.queries import moment
 
 ENTRIES_MAX: Final = 100_000
 """Entries that are read, the last ones."""
@@ -255,7 +256,7 @@ class FirstReadings:
         """Return a line for each new one; ``beats`` are the latest heartbeats by process."""
         found = []
         for process, beat in sorted(beats.items()):
-            if kind_of(process) != "proxy" or not own_name(process) or process in self._done:
+            if kind_of(process) != PROXY or not own_name(process) or process in self._done:
                 continue
             if beat.detail.get("readings"):
                 self._done.add(process)

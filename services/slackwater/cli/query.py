@@ -137,7 +137,7 @@ def query_delete(
     Example: slackwater query delete climate
     """
     from slackwater.cli.query_changes import request_each
-    from slackwater.protocols.iads.control_object import DeleteQuery
+    from slackwater.control.control_object import DeleteQuery
 
     reach = reach_controllers(controllers, secret_file, tls_dir, data_dir(data_dir_))
     request_each(reach, DeleteQuery, name)
@@ -164,7 +164,7 @@ def query_pause(
     """
     from slackwater.cli.query_changes import request_each
     from slackwater.cli.show import kept_for
-    from slackwater.protocols.iads.control_object import PauseQuery
+    from slackwater.control.control_object import PauseQuery
 
     directory = data_dir(data_dir_)
     reach = reach_controllers(controllers, secret_file, tls_dir, directory)
@@ -189,7 +189,7 @@ def query_resume(
     Example: slackwater query resume climate
     """
     from slackwater.cli.query_changes import request_each
-    from slackwater.protocols.iads.control_object import ResumeQuery
+    from slackwater.control.control_object import ResumeQuery
 
     reach = reach_controllers(controllers, secret_file, tls_dir, data_dir(data_dir_))
     request_each(reach, ResumeQuery, name)

@@ -12,8 +12,19 @@ from slackwater.cli.common import emit, warn
 from slackwater.cli.controls import Reach
 from slackwater.cli.show import registered
 from slackwater.codec.results import format_time
+from slackwater.control.applied import AppliedQuery, Start, from_text, to_text
+from slackwater.control.control_object import (
+    ApplyQuery,
+    DeleteQuery,
+    Operation,
+    ResumeQuery,
+)
+from slackwater.control.control_state import ControlState
+from slackwater.control.generations import as_generation
 from slackwater.controller.client import ControlClient
 from slackwater.controller.links import LinkError
+from slackwater.deployment.fragments import expected_names
+from slackwater.deployment.kinds import PROXY
 from slackwater.deployment.parse import check_deployment
 from slackwater.deployment.sharing import is_same
 from slackwater.model.deployment import Deployment, QuerySpec
@@ -27,17 +38,7 @@ from slackwater.model.names import (
     latest_generation,
     some_of,
 )
-from slackwater.node.applied import AppliedQuery, Start, from_text, to_text
-from slackwater.node.generations import as_generation
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.iads.control_object import (
-    ApplyQuery,
-    DeleteQuery,
-    Operation,
-    ResumeQuery,
-)
-from slackwater.protocols.iads.control_state import ControlState
-from slackwater.runtime.local.layout import expected_names
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.service.clock import SystemClock
@@ -331,7 +332,7 @@ def wait_ready(cluster: Cluster, topics: Names, names: Sequence[str]) -> None:
             {name: query.spec for name, query in found.items()}, listener.all()
         )
         ready.update(name for name in expected if listener.ready(name))
-        fragments = [name for name in expected if kind_of(name) != "proxy"]
+        fragments = [name for name in expected if kind_of(name) != PROXY]
         lacking = [f"query {name} (not registered)" for name in names if name not in found]
         lacking += [name for name in fragments if name not in ready]
         if not lacking and any(earlier_generations(name, now_registered) for name in names):

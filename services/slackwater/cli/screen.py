@@ -17,9 +17,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from slackwater.cli.rehearse.plan import RehearsalPlan
 from slackwater.cli.tables import short_time, without
 from slackwater.codec.results import format_time, parse_time
+from slackwater.rehearsal.plan import RehearsalPlan
 
 State = Literal["tentative", "undone", "exact", "corrected"]
 UNDONE_SHOWN_US: Final = 600_000

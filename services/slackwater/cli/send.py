@@ -19,16 +19,16 @@ from typing import Any, Final, Protocol, get_args
 from slackwater.cli.common import emit
 from slackwater.cli.send_mqtt import DEVICE, MqttPublisher, topic_of
 from slackwater.deployment.parse import load_deployment
+from slackwater.machine.placed_proxies import added_streams
 from slackwater.model.deployment import Deployment, StreamSpec
 from slackwater.model.durations import parse_duration_us
 from slackwater.model.errors import EnvironmentProblem, UsageError
 from slackwater.model.mqtt import has_level
 from slackwater.producer.producer import Producer
 from slackwater.producer.sink import Format
-from slackwater.runtime.local.datadir import is_running, read_run
-from slackwater.runtime.local.placed_proxies import added_streams
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.datadir import is_running, read_run
 
 RATE_MAX: Final = 100_000.0
 """GeneratedReadings per second."""

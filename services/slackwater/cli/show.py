@@ -16,30 +16,30 @@ from slackwater.cli import tables
 from slackwater.cli.common import emit, warn
 from slackwater.cli.control_status import NO_CONTROLS, Controls
 from slackwater.cli.quarantine import refused_note
-from slackwater.cli.query_status import streams_of
-from slackwater.cli.status import ObservedHeartbeat, Picture, look_at
 from slackwater.cli.summary import PageLine, page, page_json, plain, rich_page, shortened
 from slackwater.cli.tables import PrintedQuery, visible
 from slackwater.cli.terminals import repaints
 from slackwater.cli.window_tables import WindowTables
 from slackwater.client.follow import KINDS, Client, From
 from slackwater.codec.results import format_time
+from slackwater.deployment.fragments import expected_names
 from slackwater.deployment.windows import describe_window
 from slackwater.model.durations import format_duration_us
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, UsageError
 from slackwater.model.names import Names, base_of, latest_generation
-from slackwater.node.overview import Overview
 from slackwater.primitives.eventclock import EventClock
-from slackwater.runtime.local.datadir import Life, is_running, read_run
-from slackwater.runtime.local.layout import expected_names
 from slackwater.runtime.logs.admin import Admin
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import partition_counts, retention_ms
 from slackwater.runtime.logs.transport import LogError
 from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.datadir import Life, is_running, read_run
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.registry import QueryDefinition, Registry
+from slackwater.status.overview import Overview
+from slackwater.status.processes import ObservedHeartbeat, Picture, look_at
+from slackwater.status.queries import streams_of
 
 ASK_S_MAX: Final = 5.0
 LISTEN_S: Final = 0.8

@@ -19,11 +19,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from slackwater.cli.query_status import QueryRow, StreamRow, ago, moment
-from slackwater.cli.status import Picture, ProcessRow
 from slackwater.codec.results import format_time
+from slackwater.deployment.kinds import AGGREGATOR, KINDS
 from slackwater.model.names import kind_of, own_name, some_of
-from slackwater.node.overview import Overview
+from slackwater.status.overview import Overview
+from slackwater.status.processes import Picture, ProcessRow
+from slackwater.status.queries import QueryRow, StreamRow, ago, moment
 
 Style = Literal["good", "attention", "bad", "plain"]
 STYLES: Final = {"good": "green", "attention": "yellow", "bad": "bold red", "plain": ""}
@@ -37,13 +38,7 @@ STREAMS_WELL_MAX: Final = 4
 """Streams without a remark that have a line each."""
 NAME_CHARS_MIN: Final = 10
 NAME_CHARS_MAX: Final = 28
-KINDS: Final = {
-    "proxy": ("proxy", "proxies"),
-    "orderer": ("orderer", "orderers"),
-    "aggregator": ("aggregator", "aggregators"),
-    "root": ("root", "roots"),
-    "exporter": ("exporter", "exporters"),
-}
+PLURALS: Final = {each.name: each.plural for each in KINDS.values()} | {"exporter": "exporters"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,13 +235,13 @@ def _troubled_lines(rows: Iterable[ProcessRow], now_us: int) -> Iterator[PageLin
         if len(names) <= ALIKE_MAX:
             yield from (PageLine(name, text, style) for name in names)
         else:
-            _, many = KINDS.get(kind, (kind, f"{kind}s"))
+            many = PLURALS.get(kind, f"{kind}s")
             yield PageLine(f"{len(names)} {many}", f"{text}: {some_of(names, 1)}", style)
 
 
 def _is_of(row: ProcessRow, node: str) -> bool:
     """Whether it is an aggregator of the node."""
-    return kind_of(row.process) == "aggregator" and own_name(row.process).rpartition("-")[0] == node
+    return kind_of(row.process) == AGGREGATOR and own_name(row.process).rpartition("-")[0] == node
 
 
 def _counted(rows: Iterable[ProcessRow]) -> str:
@@ -256,9 +251,9 @@ def _counted(rows: Iterable[ProcessRow]) -> str:
     ready = Counter(kind_of(row.process) for row in rows if row.state == "ready")
     parts = []
     for kind, n in total.items():
-        one, many = KINDS.get(kind, (kind, f"{kind}s"))
+        named = kind if n == 1 else PLURALS.get(kind, f"{kind}s")
         of = f"{ready[kind]} of {n}" if ready[kind] < n else str(n)
-        parts.append(f"{of} {one if n == 1 else many}")
+        parts.append(f"{of} {named}")
     return f"{', '.join(parts)} ready" if parts else "no processes"
 
 

@@ -114,12 +114,3 @@ def remarks(record: Mapping[str, Any], of: PrintedQuery) -> str:
 
 def _lost(lost: Any) -> dict[str, Any]:
     return dict(lost) if isinstance(lost, Mapping) else ({} if not lost else {"readings": lost})
-
-
-def age(us: int) -> str:
-    """Format a duration briefly: 12s, 3m, 5h, 2d."""
-    seconds = max(0, us) // 1_000_000
-    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds // length}{unit}"
-    return f"{seconds}s"

@@ -17,14 +17,14 @@ from slackwater.cli.common import check_address, emit, warn
 from slackwater.cli.local_control import LocalControl
 from slackwater.cli.plan import warn_of
 from slackwater.cli.quarantine import FirstReadings
-from slackwater.cli.starting import LOOK_S, StartLines, repeatedly
 from slackwater.codec.results import format_time
+from slackwater.deployment.kinds import BROKER
 from slackwater.deployment.parse import check_deployment, load_deployment
-from slackwater.runtime.local.broker_security import CLIENT_FILE, KCAT_FILE
-from slackwater.runtime.local.registration import Registration
-from slackwater.runtime.local.stack import StackOptions
-from slackwater.runtime.local.stack_thread import StackThread
-from slackwater.runtime.local.supervisor import BROKER
+from slackwater.machine.broker_security import CLIENT_FILE, KCAT_FILE
+from slackwater.machine.stack import StackOptions
+from slackwater.machine.stack_thread import StackThread
+from slackwater.machine.starting import LOOK_S, StartLines, repeatedly
+from slackwater.registration.registration import Registration
 from slackwater.runtime.logs.cluster import Cluster, find_cluster
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.security.credentials import Role

@@ -14,7 +14,6 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from slackwater.cli.common import emit, warn
-from slackwater.cli.query_status import streams_of
 from slackwater.cli.screen import Board, PlainLines, render
 from slackwater.cli.show import registered, registered_query
 from slackwater.cli.tables import visible
@@ -26,6 +25,7 @@ from slackwater.model.names import Names, base_of
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.registry import QueryDefinition
+from slackwater.status.queries import streams_of
 
 FRAMES_PER_S: Final = 5
 KEYS_MAX: Final = 16

@@ -4,7 +4,7 @@ Records of the internal logs are Avro by the schemas in ``schemas/``, coded by c
 JSON (``results.py``). Damaged bytes raise ``MalformedRecordError``.
 """
 
-from slackwater.codec.delta_records import FIGURES, decode_delta, encode_delta
+from slackwater.codec.delta_records import decode_delta, encode_delta
 from slackwater.codec.ordered_records import decode_ordered, encode_ordered
 from slackwater.codec.schemas import SCHEMAS, fingerprint, older_versions, schema_json
 from slackwater.codec.source_records import decode_source, encode_source
@@ -20,7 +20,6 @@ from slackwater.codec.state_records import (
 )
 
 __all__ = [
-    "FIGURES",
     "SCHEMAS",
     "decode_delta",
     "decode_heartbeat",

@@ -22,8 +22,8 @@ from slackwater.codec.record_fields import (
 )
 from slackwater.codec.schemas import codec
 from slackwater.model.records import DeltaRecord, Gap, type_f64
+from slackwater.primitives.figures import FIGURE_NAMES
 
-FIGURES: Final = ("count", "sum", "m2", "min", "max")
 _ABSENT: Final = {"m2": 0.0, "min": math.nan, "max": math.nan}
 """Values of figures that were not computed because no aggregate of the query needs them."""
 
@@ -36,7 +36,7 @@ def encode_delta(record: DeltaRecord) -> bytes:
     """
     shape = (len(record.fields), len(record.keys))
     figures = (record.count, record.sum, record.m2, record.min, record.max)
-    for name, figure in zip(FIGURES, figures, strict=True):
+    for name, figure in zip(FIGURE_NAMES, figures, strict=True):
         if figure.shape != shape:
             raise ValueError(f"{name} has shape {figure.shape}, not {shape}")
     frontier = record.frontier or NO_FRONTIER
@@ -84,7 +84,8 @@ def _make_delta(values: list[Any], known: Mapping[int, Sequence[str]] | None) ->
         keys = mine
     shape = (len(fields), len(keys))
     figures = [
-        _matrix(name, columns, shape) for name, columns in zip(FIGURES, values[18:], strict=True)
+        _matrix(name, columns, shape)
+        for name, columns in zip(FIGURE_NAMES, values[18:], strict=True)
     ]
     return DeltaRecord(
         KINDS[kind],

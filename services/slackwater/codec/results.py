@@ -35,9 +35,9 @@ from typing import Any, Final, Literal
 import numpy as np
 import orjson
 
-from slackwater.codec.aggregates import AggregateColumns, columns_of, overflowed
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import type_f64, type_i64
+from slackwater.primitives.aggregates import AggregateColumns, columns_of, overflowed
 
 Label = Literal["stable", "tentative"]
 

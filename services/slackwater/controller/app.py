@@ -10,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from slackwater.control.control_object import Operation, ranks_of
+from slackwater.control.control_state import ControlState
+from slackwater.control.placing import Specs
 from slackwater.controller.server import Address, Controller, ControllerConfig
 from slackwater.controller.store import open_store
 from slackwater.controller.tls import read_tls
 from slackwater.model.errors import UsageError
-from slackwater.protocols.iads.control_object import Operation, ranks_of
-from slackwater.protocols.iads.control_state import ControlState
-from slackwater.protocols.iads.placing import Specs
 from slackwater.protocols.iads.topology import MEMBERS_MAX
 from slackwater.runtime.security.private import open_to_others
 

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+from slackwater.control.control_object import Operation
 from slackwater.controller.links import (
     FrameLink,
     LinkError,
@@ -31,7 +32,6 @@ from slackwater.controller.links import (
 )
 from slackwater.controller.server import Address
 from slackwater.controller.tls import LinkTls
-from slackwater.protocols.iads.control_object import Operation
 
 _log = logging.getLogger(__name__)
 

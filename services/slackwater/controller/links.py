@@ -20,11 +20,11 @@ import secrets
 from dataclasses import dataclass
 from typing import Any, Final
 
+from slackwater.control.control_object import ControlResponse, Operation
+from slackwater.control.control_state import ControlState
 from slackwater.controller.tls import LinkTls, why_failed
 from slackwater.controller.wire import WireError, from_bytes, to_bytes
 from slackwater.model.limits import CONTROL_STATE_BYTES_MAX
-from slackwater.protocols.iads.control_object import ControlResponse, Operation
-from slackwater.protocols.iads.control_state import ControlState
 from slackwater.protocols.iads.messages import GroupMessage, Stamp
 from slackwater.protocols.iads.topology import MEMBERS_MAX
 

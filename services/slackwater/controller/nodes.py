@@ -13,6 +13,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
+from slackwater.control.control_object import MoveFragment
+from slackwater.control.control_state import ControlState
+from slackwater.control.placing import Placing, Specs
 from slackwater.controller.links import (
     CONNECTED_ALREADY,
     FrameLink,
@@ -21,9 +24,6 @@ from slackwater.controller.links import (
     NodeReport,
     StateFrame,
 )
-from slackwater.protocols.iads.control_object import MoveFragment
-from slackwater.protocols.iads.control_state import ControlState
-from slackwater.protocols.iads.placing import Placing, Specs
 
 _log = logging.getLogger(__name__)
 

@@ -20,6 +20,15 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from slackwater.control.control_object import (
+    AcknowledgeView,
+    ControlObject,
+    ControlResponse,
+    LeaveController,
+    Operation,
+)
+from slackwater.control.control_state import ControlState
+from slackwater.control.placing import Specs
 from slackwater.controller.accepting import accept_tls
 from slackwater.controller.links import (
     HELLO_S_MAX,
@@ -44,14 +53,6 @@ from slackwater.controller.nodes import ConnectedNodes
 from slackwater.controller.store import Store
 from slackwater.controller.tls import LinkTls
 from slackwater.model.errors import EnvironmentProblem
-from slackwater.protocols.iads.control_object import (
-    AcknowledgeView,
-    ControlObject,
-    ControlResponse,
-    LeaveController,
-    Operation,
-)
-from slackwater.protocols.iads.control_state import ControlState
 from slackwater.protocols.iads.member import Member
 from slackwater.protocols.iads.messages import (
     MemberEffect,
@@ -63,7 +64,6 @@ from slackwater.protocols.iads.messages import (
     Stamp,
     TransmitMessage,
 )
-from slackwater.protocols.iads.placing import Specs
 from slackwater.protocols.iads.topology import Process
 from slackwater.runtime.service.clock import SystemClock
 

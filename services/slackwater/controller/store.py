@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from slackwater.control.control_object import view_of_number
+from slackwater.control.control_state import ControlState
 from slackwater.controller.wire import WireError, from_bytes, to_bytes
 from slackwater.model.errors import EnvironmentProblem
-from slackwater.protocols.iads.control_object import view_of_number
-from slackwater.protocols.iads.control_state import ControlState
 from slackwater.protocols.iads.messages import SavedMembership
 from slackwater.runtime.security.private import append_to, make_data_directory, write_atomically
 

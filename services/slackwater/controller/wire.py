@@ -18,8 +18,8 @@ from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 import orjson
 
-from slackwater.protocols.iads.control_object import Operation
-from slackwater.protocols.iads.control_state import ControlState
+from slackwater.control.control_object import Operation
+from slackwater.control.control_state import ControlState
 from slackwater.protocols.iads.messages import OpMsg, StMsg
 
 _OPAQUE: Final = {(OpMsg, "operation"): Operation, (StMsg, "state"): ControlState}

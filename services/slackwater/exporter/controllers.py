@@ -20,8 +20,8 @@ from prometheus_client.registry import Collector
 from slackwater.controller.app import parse_addresses, read_secret
 from slackwater.controller.tls import read_tls
 from slackwater.model.errors import UsageError
-from slackwater.node.asking import ControllersAsked
-from slackwater.node.overview import Overview, overview_of
+from slackwater.status.asking import ControllersAsked
+from slackwater.status.overview import Overview, overview_of
 
 _log = logging.getLogger(__name__)
 

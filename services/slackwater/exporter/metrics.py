@@ -20,12 +20,13 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from slackwater.codec.results import parse_time
+from slackwater.deployment.fragments import as_on_nodes, node_aggregators
+from slackwater.deployment.kinds import HOSTED
 from slackwater.model.deployment import Deployment, WindowSpec
 from slackwater.model.names import ProxyName, kind_of, own_name
 from slackwater.model.records import Heartbeat
 from slackwater.primitives.windows import Grid
 from slackwater.proxy.quarantine import NOT_FINITE, REASONS
-from slackwater.runtime.local.layout import as_on_nodes, node_aggregators
 from slackwater.runtime.service.beat import CPU_MS, CPU_WAIT_MS
 from slackwater.runtime.service.heartbeat_view import STALE_S
 from slackwater.runtime.service.heartbeats import (
@@ -311,7 +312,7 @@ def heartbeat_metrics(
     }
     expected = frozenset(as_on_nodes(expected, beats))
     may_end = {*node_aggregators(beats)}
-    may_end |= {name for name in beats if kind_of(name) in ("orderer", "root")} - expected
+    may_end |= {name for name in beats if kind_of(name) in HOSTED} - expected
     for process in sorted(expected - beats.keys()):
         ready.add_metric([process], 0.0)
     quarantined: defaultdict[tuple[str, str], int] = defaultdict(int)

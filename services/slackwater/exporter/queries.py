@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from slackwater.deployment.fragments import process_names
+from slackwater.deployment.kinds import ORDERER
 from slackwater.deployment.sharing import share
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.names import base_of, generation_of, kind_of
-from slackwater.runtime.local.layout import process_names
 from slackwater.runtime.service.registry import QueryDefinition, streams_of
 
 QUERIES_MAX: Final = 1_000
@@ -35,7 +36,7 @@ def process_names_of(deployment: Deployment, found: Mapping[str, QueryDefinition
     queries = {name: query for name, query in live.queries.items() if name in registered}
     known = {*process_names(replace(live, queries=queries), broker=False, paused=paused)}
     names = process_names(live, broker=False, paused=paused)
-    return [name for name in names if name in known or kind_of(name) != "orderer"]
+    return [name for name in names if name in known or kind_of(name) != ORDERER]
 
 
 def answering(deployment: Deployment, found: Mapping[str, QueryDefinition]) -> Deployment:

@@ -1,1 +1,1 @@
-"""The process that runs any number of fragments."""
+"""A process that runs fragments: their sessions, driver, shared logs, Faust, transactions."""

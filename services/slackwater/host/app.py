@@ -5,7 +5,7 @@
 
 ``N`` is the number of the host. Fragments have the names that ``slackwater status`` prints
 (``orderer/climate.0.a``, ``root/climate.0``). The caller decides which of them share a host:
-replicas of one child and copies of one part never do (``runtime.local.layout``).
+replicas of one child and copies of one part never do (``machine.layout``).
 
 A host may start without fragments (``--fragments ''``). It then sends a heartbeat of its own until
 it has a fragment.
@@ -15,7 +15,7 @@ With ``--commands`` each line of standard input is a command: ``kill``, ``pause`
 host that was started for one fragment whose turns were too long for its previous host; the
 fragment's heartbeat reports this.
 
-``--placements`` names a node's file of placement numbers (``runtime.host.placements``).
+``--placements`` names a node's file of placement numbers (``runtime.service.placements``).
 
 The objects loaded before the first fragment starts, some 100,000, stay until the process ends, so
 they are exempt from garbage collection. A full collection that includes them takes 50 ms, in which
@@ -40,16 +40,15 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from slackwater.fragments import orderer, root
+from slackwater.deployment.kinds import HOSTED, ORDERER, ROOT
+from slackwater.host import orderer, root
+from slackwater.host.faust_worker import LiveConsumer, run_consumer
+from slackwater.host.fragment import Fragment
 from slackwater.host.host import IN_FLIGHT_BYTES_MAX, Host, HostShared
+from slackwater.host.known import RegistryView
+from slackwater.host.wake_signal import WakeSignal
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import UsageError
-from slackwater.model.names import FragmentName, OrdererName, RootName
-from slackwater.runtime.host.faust_worker import LiveConsumer, run_consumer
-from slackwater.runtime.host.fragment import Fragment
-from slackwater.runtime.host.known import RegistryView
-from slackwater.runtime.host.placements import Placements
-from slackwater.runtime.host.wake_signal import WakeSignal
 from slackwater.runtime.logs.described import TopicObserver
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.service.entry import ProcessContext
@@ -70,6 +69,7 @@ from slackwater.runtime.service.parts import (
     PartBeat,
     start_following,
 )
+from slackwater.runtime.service.placements import Placements
 from slackwater.runtime.service.registry import Registry
 
 _log = logging.getLogger(__name__)
@@ -79,12 +79,8 @@ THREADS_MAX: Final = 16
 Make = Mapping[str, Callable[[str, RegistryView, KafkaTransport], Fragment]]
 """Factories of fragments, by kind."""
 MAKE: Final[Make] = {
-    "orderer": orderer.make,
-    "root": root.make,
-}
-NAMES: Final[Mapping[str, Callable[[str], FragmentName]]] = {
-    "orderer": OrdererName.parse,
-    "root": RootName.parse,
+    ORDERER: orderer.make,
+    ROOT: root.make,
 }
 
 
@@ -118,9 +114,9 @@ def _names(given: str) -> tuple[str, ...]:
 
 def _check(full: str) -> None:
     kind, _, name = full.partition("/")
-    if kind not in NAMES:
+    if kind not in HOSTED:
         raise UsageError(f"{full}: not a fragment of a host; use orderer/NAME or root/NAME")
-    NAMES[kind](name)
+    HOSTED[kind](name)
 
 
 def _make(
@@ -144,7 +140,7 @@ def _make(
     except BaseException:
         close()
         raise
-    if known.query(NAMES[kind](name).query).spec.replicas > 1:
+    if known.query(HOSTED[kind](name).query).spec.replicas > 1:
         # The query may have been applied after the start of this host.
         sender.shorten_interval(REPLICA_INTERVAL_S)
     return replace(fragment, close=close)
@@ -246,7 +242,7 @@ def _has_replicas(deployment: Deployment, names: Sequence[str]) -> bool:
     A query that is not in the deployment has been applied, and may have.
     """
     of = [full.partition("/") for full in names]
-    queries = [NAMES[kind](name).query for kind, _, name in of]
+    queries = [HOSTED[kind](name).query for kind, _, name in of]
     return any(
         query not in deployment.queries or deployment.queries[query].replicas > 1
         for query in (queries or deployment.queries)

@@ -11,7 +11,7 @@ A rehearsal kills one of several fragments by *dropping* it: the fragment takes 
 nothing is flushed. Records that it has passed to the producer may still be written. The next life
 uses the same producer, so its START follows these records (rule-6 and rule-7).
 
-A fragment whose turns are too long (``runtime.host.longturns``) is delayed, so that the others have
+A fragment whose turns are too long (``host.longturns``) is delayed, so that the others have
 nearly all of the time. Its heartbeat reports this, and the supervisor may move it to a host of its
 own.
 
@@ -31,17 +31,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from slackwater.host.decoding import Decoded
+from slackwater.host.driven import Driven, SessionOutdatedError
+from slackwater.host.driver import Driver
+from slackwater.host.fragment import Fragment
+from slackwater.host.longturns import HELD_BACK_FACTOR, LONG_US, EndlessTurn, LongTurns
+from slackwater.host.sharedends import SharedEnds
+from slackwater.host.sharedlogs import Consumer, SharedLogs
+from slackwater.host.wake_signal import WakeSignal
 from slackwater.model.errors import HeldTooMuchError, SlackwaterError, SupersededError
-from slackwater.runtime.host.decoding import Decoded
-from slackwater.runtime.host.driven import Driven, SessionOutdatedError
-from slackwater.runtime.host.driver import Driver
-from slackwater.runtime.host.fragment import Fragment
-from slackwater.runtime.host.longturns import HELD_BACK_FACTOR, LONG_US, EndlessTurn, LongTurns
-from slackwater.runtime.host.sharedends import SharedEnds
-from slackwater.runtime.host.sharedlogs import Consumer, SharedLogs
-from slackwater.runtime.host.wake_signal import WakeSignal
-from slackwater.runtime.local.placement import BackOff
 from slackwater.runtime.logs.transport import LogError, SharedProducer, Transport, Writer
+from slackwater.runtime.service.back_off import BackOff
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.entry import exit_code_of
 from slackwater.runtime.service.heartbeat_view import FAILED_PLACEMENT

@@ -1,1 +1,1 @@
-"""The control plane on one machine: it runs what the replicated record has placed there."""
+"""The process on one machine that runs what the replicated record has placed there."""

@@ -17,13 +17,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-from slackwater.controller.client import ControlClient, connect
-from slackwater.controller.links import CONNECTED_ALREADY, LinkError, NodeBeat, StateFrame
-from slackwater.controller.server import Address
-from slackwater.controller.tls import LinkTls
-from slackwater.model.errors import SlackwaterError, UsageError
-from slackwater.node.applied import AppliedQuery
-from slackwater.node.clock_offset import (
+from slackwater.control.applied import AppliedQuery
+from slackwater.control.clock_offset import (
     CLOCK_PERIOD_S,
     EXCHANGES,
     ClockExchange,
@@ -31,9 +26,10 @@ from slackwater.node.clock_offset import (
     measured,
     why_too_far,
 )
-from slackwater.node.generations import replacements
-from slackwater.node.machine import FragmentRunner
-from slackwater.node.recorded import (
+from slackwater.control.control_object import DeleteQuery, JoinNode
+from slackwater.control.control_state import ControlState, Wanted, join_all
+from slackwater.control.generations import replacements
+from slackwater.control.recorded import (
     REGISTRATION,
     Assignment,
     applied_queries,
@@ -42,10 +38,14 @@ from slackwater.node.recorded import (
     deployment_of,
     not_applied,
 )
-from slackwater.node.registering import Registering
-from slackwater.protocols.iads.control_object import DeleteQuery, JoinNode
-from slackwater.protocols.iads.control_state import ControlState, Wanted, join_all
+from slackwater.controller.client import ControlClient, connect
+from slackwater.controller.links import CONNECTED_ALREADY, LinkError, NodeBeat, StateFrame
+from slackwater.controller.server import Address
+from slackwater.controller.tls import LinkTls
+from slackwater.model.errors import SlackwaterError, UsageError
+from slackwater.node.machine import FragmentRunner
 from slackwater.protocols.iads.detector import HEARTBEAT_PERIOD_US
+from slackwater.registration.registering import Registering
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.settings import settings
 

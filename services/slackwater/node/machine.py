@@ -16,31 +16,32 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
+from slackwater.control.recorded import Assignment
+from slackwater.deployment.kinds import AGGREGATOR, HOST, ORDERER
 from slackwater.deployment.stored import SUFFIX, to_text
+from slackwater.machine.background import Background
+from slackwater.machine.changes import Fragments, fragments_to_hosts
+from slackwater.machine.draining import Draining
+from slackwater.machine.layout import Launch
+from slackwater.machine.ownhosts import OwnHosts
+from slackwater.machine.paths import java_executable
+from slackwater.machine.placed_proxies import PlacedProxies
+from slackwater.machine.supervisor import ProcessEvent, Supervisor
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import DeploymentError
 from slackwater.model.names import OrdererName, ProxyName, kind_of, own_name
-from slackwater.node.recorded import Assignment
-from slackwater.node.registering import Registering
-from slackwater.runtime.host.placements import Placements
-from slackwater.runtime.local.background import Background
-from slackwater.runtime.local.begins import Begins
-from slackwater.runtime.local.changes import AGGREGATOR, Fragments, fragments_to_hosts
-from slackwater.runtime.local.datadir import DataDirectory, keep_prefix
-from slackwater.runtime.local.draining import Draining
-from slackwater.runtime.local.layout import HOST, Launch
-from slackwater.runtime.local.ownhosts import OwnHosts
-from slackwater.runtime.local.paths import java_executable
-from slackwater.runtime.local.placed_proxies import PlacedProxies
-from slackwater.runtime.local.supervisor import ProcessEvent, Supervisor
+from slackwater.registration.begins import Begins
+from slackwater.registration.registering import Registering
+from slackwater.registration.truncation import Truncation
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.security.private import write_atomically
+from slackwater.runtime.service.datadir import DataDirectory, keep_prefix
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.parts import LEARN
+from slackwater.runtime.service.placements import Placements
 from slackwater.runtime.service.registry import Registry
 from slackwater.runtime.service.settings import settings
-from slackwater.runtime.service.truncation import Truncation
 
 FILE: Final = f"node{SUFFIX}"
 PLACEMENTS_FILE: Final = "node-placements.json"
@@ -261,7 +262,7 @@ class NodeMachine:
         orderers = [
             name
             for name in fragments
-            if kind_of(name) == "orderer"
+            if kind_of(name) == ORDERER
             and (query := OrdererName.parse(own_name(name)).query) in registered
             and queries[query].window is not None
         ]

@@ -1,11 +1,11 @@
 """The machine of `slackwater up`: the agent of a node adds and ends fragments in a running stack.
 
 The stack has started the queries of its deployment file before the agent begins, in the order that
-is fastest (``runtime/local/stack.py``). The stack places fragments in processes (``layout.py``);
+is fastest (``machine/stack.py``). The stack places fragments in processes (``layout.py``);
 roots take their placement numbers from the registry in Kafka, as all fragments of the stack do.
 
 Streams that were added with a query are not in the deployment file. Their proxies read a file that
-is written from the queries (``runtime/local/placed_proxies.py``).
+is written from the queries (``machine/placed_proxies.py``).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
+from slackwater.control.control_state import Wanted
+from slackwater.control.recorded import Assignment
+from slackwater.deployment.fragments import aggregators_of, fragments_of, without_queries
+from slackwater.machine.changes import Fragments
+from slackwater.machine.stack import Stack
 from slackwater.model.deployment import Deployment
-from slackwater.node.recorded import Assignment
-from slackwater.node.registering import Registering
-from slackwater.protocols.iads.control_state import Wanted
-from slackwater.runtime.local.changes import Fragments, without_queries
-from slackwater.runtime.local.layout import aggregators_of, fragments_of
-from slackwater.runtime.local.stack import Stack
+from slackwater.registration.registering import Registering
 from slackwater.runtime.service.registry import QueryDefinition
 
 

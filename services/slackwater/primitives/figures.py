@@ -31,6 +31,8 @@ MIN: Final = 3
 MAX: Final = 4
 LOW: Final = 5
 FIGURES: Final = 6
+FIGURE_NAMES: Final = ("count", "sum", "m2", "min", "max")
+"""The figures of a delta record, in its order; the rest of a sum has a field of its own."""
 
 
 def merge_into(a: F64, b: F64) -> None:

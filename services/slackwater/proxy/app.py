@@ -33,10 +33,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from slackwater.formats.dead_letters import Faults
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError, UsageError
 from slackwater.model.names import ProxyName
-from slackwater.proxy.dead_letters import Faults
 from slackwater.proxy.inputs import StreamOptions, add_arguments, options_of, own_topics
 from slackwater.proxy.registered import RegistryWatch
 from slackwater.proxy.serving import (
@@ -45,11 +45,11 @@ from slackwater.proxy.serving import (
     ProxyShared,
     Serving,
 )
-from slackwater.runtime.local.datadir import keep_prefix
 from slackwater.runtime.logs.described import TopicObserver
 from slackwater.runtime.logs.topics import ensure_topics
 from slackwater.runtime.service import entry
 from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.datadir import keep_prefix
 from slackwater.runtime.service.heartbeats import (
     PATIENT_GATHER_MS,
     HeartbeatListener,

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from slackwater.formats.localtimes import local_times
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import UsageError
 from slackwater.model.names import Names
-from slackwater.proxy.localtimes import local_times
 from slackwater.proxy.mqtt.client import BrokerClient
 from slackwater.proxy.mqtt.input import MqttInput
 from slackwater.proxy.mqtt.link import Link

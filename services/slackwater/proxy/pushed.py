@@ -24,10 +24,10 @@ from typing import Final
 
 import numpy as np
 
+from slackwater.formats.carried import times_of_arrival
+from slackwater.formats.isolated import CRASH, tried
+from slackwater.formats.messages import Bad, Parsed
 from slackwater.protocols.dpc.source.core import Arrived, Reason, SourceCore
-from slackwater.proxy.carried import times_of_arrival
-from slackwater.proxy.isolated import CRASH, tried
-from slackwater.proxy.messages import Bad, Parsed
 from slackwater.proxy.quarantine import NOT_FINITE, QuarantineEntry, to_json, why
 from slackwater.proxy.remembered import Brought, RequestKey
 from slackwater.proxy.requests import (

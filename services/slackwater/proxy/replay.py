@@ -23,12 +23,12 @@ from typing import Final
 
 import numpy as np
 
+from slackwater.formats.csvfile import CsvFile, CsvPiece, Guard
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.limits import FOREVER, NEVER
 from slackwater.model.records import type_i64
 from slackwater.protocols.dpc.source.core import Arrived, Refused
-from slackwater.proxy.csvfile import CsvFile, CsvPiece, Guard
 from slackwater.proxy.quarantine import QuarantineEntry, why
 
 DAY_US: Final = 86_400_000_000

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from slackwater.formats.csvfile import PIECE_BYTES_DEFAULT
 from slackwater.model.errors import DeploymentError
 from slackwater.model.limits import FOREVER, NEVER
 from slackwater.protocols.dpc.source.core import SourceRules
-from slackwater.proxy.csvfile import PIECE_BYTES_DEFAULT
 from slackwater.proxy.quarantine import QuarantineEntry
 from slackwater.proxy.replay import PIECE_BYTES_PACED, Due, Replay
 from slackwater.proxy.shell import InputContext

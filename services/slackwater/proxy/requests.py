@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final
 
-from slackwater.proxy.messages import Parsed
+from slackwater.formats.messages import Parsed
 
 WAITING_MAX: Final = 1_000
 """Maximum requests in a queue."""

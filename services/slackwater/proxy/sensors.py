@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from slackwater.formats.csvfile import PIECE_BYTES_DEFAULT
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.limits import FOREVER, NEVER
-from slackwater.proxy.csvfile import PIECE_BYTES_DEFAULT
 from slackwater.proxy.replay import PIECE_BYTES_PACED, Due, Replay
 from slackwater.proxy.rules import live_rules
 from slackwater.proxy.shell import InputContext

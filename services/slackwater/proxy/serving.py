@@ -26,10 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from slackwater.formats.dead_letters import DeadLetters, Faults
 from slackwater.model.deployment import Deployment, StreamSpec
 from slackwater.model.errors import DeploymentError, EnvironmentProblem, SlackwaterError, UsageError
 from slackwater.model.names import ProxyName
-from slackwater.proxy.dead_letters import DeadLetters, Faults
 from slackwater.proxy.inputs import StreamOptions, make_input, own_topics
 from slackwater.proxy.quarantine import Quarantine
 from slackwater.proxy.registered import RegistryWatch
@@ -38,10 +38,10 @@ from slackwater.proxy.shell import HeartbeatTarget, InputContext, Shell, Superse
 from slackwater.proxy.spool import Spool
 from slackwater.proxy.topic.watched import TopicAwayError, TopicChangedError
 from slackwater.proxy.topicmemory import TopicMemory
-from slackwater.runtime.local.placement import BackOff
 from slackwater.runtime.logs.cluster import Where
 from slackwater.runtime.logs.described import Topics
 from slackwater.runtime.logs.transport import SharedProducer, Transport, Writer
+from slackwater.runtime.service.back_off import BackOff
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.entry import exit_code_of
 from slackwater.runtime.service.heartbeats import HeartbeatListener

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, Unpack
 
 from slackwater.codec.state_records import encode_registry
+from slackwater.formats.dead_letters import DeadLetters
 from slackwater.model.deployment import BUCKET_OF_WINDOWS_US, Deployment, StreamSpec
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.limits import NEVER
@@ -22,7 +23,6 @@ from slackwater.primitives.eventclock import AnchoredClock, DataClock, EventCloc
 from slackwater.primitives.lateness import LEARNING, Learning, Step
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.source.core import Arrived, Refused, SourceCore
-from slackwater.proxy.dead_letters import DeadLetters
 from slackwater.proxy.expecting import AHEAD_US, Expecting
 from slackwater.proxy.histories import end_of_history
 from slackwater.proxy.observed import Observed

@@ -5,7 +5,7 @@ the queries and truncates the logs. All other processes wait for its registry en
 start at any time. Existing entries are kept: a second start uses the E0 and w of the first
 (trace-24). The process is stateless. Once the queries are registered, the logs grow while it does
 not run, and nothing else depends on it. On nodes it is not used: a node registers the queries
-(``slackwater.node.registering``).
+(``slackwater.registration.registering``).
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import logging
 from collections.abc import Sequence
 
 from slackwater.model.errors import DeploymentError, SlackwaterError, UsageError
-from slackwater.runtime.local.begins import Begins
-from slackwater.runtime.local.registration import Registration
+from slackwater.registration.begins import Begins
+from slackwater.registration.registration import Registration
+from slackwater.registration.truncation import Truncation
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.entry import ProcessContext
 from slackwater.runtime.service.heartbeat_view import HeartbeatView
@@ -25,7 +26,6 @@ from slackwater.runtime.service.heartbeats import (
     HeartbeatSender,
 )
 from slackwater.runtime.service.registry import Registry
-from slackwater.runtime.service.truncation import Truncation
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from tests.simulator.config import FIELDS, WorldConfig
 from tests.simulator.history import ReportedRows
 from tests.simulator.readings import SensorReading
 from tests.simulator.sources import columns
-from tests.window_starts import starts_covering
+from tests.support.window_starts import starts_covering
 
 from slackwater.model.records import Kind, SourceRecord
 

@@ -25,7 +25,7 @@ from tests.simulator.clock import MS, SECOND
 from tests.simulator.history import History, Outage
 from tests.simulator.readings import SensorReading
 from tests.simulator.sources import columns
-from tests.window_starts import starts_covering
+from tests.support.window_starts import starts_covering
 
 from slackwater.model.records import Kind, SourceRecord
 from slackwater.primitives.lateness import Lateness, Step

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.answer_history import History as AnswerHistory
 from tests.simulator.checkers.answers import Violation
 from tests.simulator.checkers.facts import Facts
+from tests.support.answer_history import History as AnswerHistory
 
 
 def check(facts: Facts) -> None:

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Final
 from tests.simulator.clock import MS, SECOND
 from tests.simulator.joined.definition import changed, definition_of
 
-from slackwater.model.names import base_of, generation_of, latest_generation
-from slackwater.node.recorded import key_of
-from slackwater.protocols.iads.control_object import (
+from slackwater.control.control_object import (
     ApplyQuery,
     ControlResponse,
     DeleteQuery,
@@ -22,7 +20,9 @@ from slackwater.protocols.iads.control_object import (
     PauseQuery,
     ResumeQuery,
 )
-from slackwater.protocols.iads.control_state import ControlState
+from slackwater.control.control_state import ControlState
+from slackwater.control.recorded import key_of
+from slackwater.model.names import base_of, generation_of, latest_generation
 
 if TYPE_CHECKING:
     from tests.simulator.joined.world import JoinedWorld

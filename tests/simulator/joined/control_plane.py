@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.iads_simulator import world as iads
 from tests.iads_simulator.world import Plan, _Node
 
+from slackwater.control.admission import why_refused_on_nodes
+from slackwater.control.control_object import AcknowledgeView, ControlResponse, Operation
+from slackwater.control.control_state import ControlState
+from slackwater.control.placement import NodeReports
+from slackwater.control.placing import Placing
+from slackwater.control.recorded import fragment_specs
 from slackwater.controller.nodes import GATHER_S, PLAN_S_MIN
-from slackwater.node.admission import why_refused_on_nodes
-from slackwater.node.recorded import fragment_specs
-from slackwater.protocols.iads.control_object import AcknowledgeView, ControlResponse, Operation
-from slackwater.protocols.iads.control_state import ControlState
 from slackwater.protocols.iads.messages import MemberEffect, RespondToClient
-from slackwater.protocols.iads.placement import NodeReports
-from slackwater.protocols.iads.placing import Placing
 
 if TYPE_CHECKING:
     from tests.simulator.joined.node import Beat, Connection

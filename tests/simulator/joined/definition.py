@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from tests.simulator.config import WorldConfig
 
+from slackwater.control.applied import AppliedQuery, to_text
+from slackwater.control.control_state import ControlState
+from slackwater.control.generations import as_generation
 from slackwater.deployment.parse import parse_deployment
 from slackwater.model.deployment import Deployment
-from slackwater.node.applied import AppliedQuery, to_text
-from slackwater.node.generations import as_generation
-from slackwater.protocols.iads.control_state import ControlState
 
 
 def definition_of(config: WorldConfig, start_us: int) -> str:

@@ -13,10 +13,10 @@ from tests.simulator.clock import MS, Act
 from tests.simulator.joined.registering import Registering
 from tests.simulator.process import Fragment, Process
 
+from slackwater.control.control_object import ControlResponse, JoinNode
+from slackwater.control.control_state import ControlState, Wanted, join_all
+from slackwater.control.recorded import REGISTRATION, Assignment, assignment
 from slackwater.model.names import OrdererName, kind_of, own_name
-from slackwater.node.recorded import REGISTRATION, Assignment, assignment
-from slackwater.protocols.iads.control_object import ControlResponse, JoinNode
-from slackwater.protocols.iads.control_state import ControlState, Wanted, join_all
 from slackwater.protocols.iads.detector import HEARTBEAT_PERIOD_US
 
 if TYPE_CHECKING:

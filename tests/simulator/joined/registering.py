@@ -1,8 +1,8 @@
 """The registration of queries in Kafka, as a node carries it out, and the end of replaced ones.
 
 What is to be done is decided by the product (``changes``, ``replacements``); its shell is
-``node.registering``. A node reads the registry, and writes some time later: another node, in the
-other half of a split network, may have written meanwhile.
+``registration.registering``. A node reads the registry, and writes some time later: another
+node, in the other half of a split network, may have written meanwhile.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tests.simulator.clock import MS, Act
 
+from slackwater.control.applied import AppliedQuery
+from slackwater.control.control_object import DeleteQuery
+from slackwater.control.control_state import Wanted
+from slackwater.control.generations import replacements
+from slackwater.control.plan import SetState, State, changes
+from slackwater.control.recorded import applied_queries, deleted_since
 from slackwater.model.names import earlier_generations, generation_of
-from slackwater.node.applied import AppliedQuery
-from slackwater.node.generations import replacements
-from slackwater.node.plan import SetState, State, changes
-from slackwater.node.recorded import applied_queries, deleted_since
 from slackwater.protocols.dpc.soutput.config import answered_by_all, start_of_generation
-from slackwater.protocols.iads.control_object import DeleteQuery
-from slackwater.protocols.iads.control_state import Wanted
 
 if TYPE_CHECKING:
     from tests.simulator.joined.node import Connection, SimNode

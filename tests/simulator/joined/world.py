@@ -30,6 +30,7 @@ from tests.simulator.roots import SimRoot
 from tests.simulator.sources import SimProxy
 from tests.simulator.world import World
 
+from slackwater.control.control_state import STREAMS, ControlState, Wanted, join_all
 from slackwater.model.names import (
     OrdererName,
     RootName,
@@ -40,7 +41,6 @@ from slackwater.model.names import (
     latest_generation,
     own_name,
 )
-from slackwater.protocols.iads.control_state import STREAMS, ControlState, Wanted, join_all
 
 FOLLOW_RECORD_US = 100 * MS
 

@@ -7,7 +7,7 @@ import threading
 
 import psutil
 from bench.wakeups import Wakeups, kind_of
-from tests.waiting import WAIT_S_MAX
+from tests.support.waiting import WAIT_S_MAX
 
 
 def test_each_sleep_of_each_thread_is_a_wake_up() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.memory import MemoryBroker
 
 from slackwater.cli.audit_input import audit_input, check_inputs, print_account
 from slackwater.codec import encode_source
@@ -23,7 +24,6 @@ from slackwater.model.errors import UsageError
 from slackwater.model.names import UNPREFIXED
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
 from slackwater.proxy.quarantine import QuarantineEntry, to_json
-from slackwater.runtime.logs.memory import MemoryBroker
 
 S = 1_000_000
 SPEC = StreamSpec(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.own_topics import SeenTopics
-from tests.proxy_world import SPEC
 from tests.scenarios.test_r10_boundaries_promise_only_what_was_read import THEIRS
+from tests.support.memory import MemoryBroker
+from tests.support.own_topics import SeenTopics
+from tests.support.proxy_world import SPEC
 
 from slackwater.cli.audit import check_topics
 from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec
 from slackwater.model.names import UNPREFIXED
-from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.service.owntopics import TopicLostError, record_new
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.own_topics import SeenTopics
+from tests.support.memory import MemoryBroker
+from tests.support.own_topics import SeenTopics
+from tests.support.waiting import WAIT_S_MAX
 from tests.unit.histories import Root, batch, expectations
 from tests.unit.judge.test_client_check import CELLS
-from tests.waiting import WAIT_S_MAX
 from typer.main import get_command
 
 from slackwater.cli import app as cli
@@ -33,7 +34,6 @@ from slackwater.deployment.parse import load_deployment
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, SlackwaterError, UsageError
 from slackwater.model.names import RESULT_KINDS, UNPREFIXED, Names
 from slackwater.runtime.logs.cluster import Cluster
-from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.security.private import write_atomically
 from slackwater.runtime.service import settings as settings_module
 from slackwater.runtime.service.registry import QueryDefinition, Registry
@@ -324,7 +324,7 @@ def test_an_unsupported_audit_is_refused_before_anything_is_read(
     )
     monkeypatch.setattr("slackwater.cli.show.KafkaTransport", lambda *_: broker)
     monkeypatch.setattr("slackwater.cli.show.partition_counts", lambda _, topics: topics)
-    monkeypatch.setattr("slackwater.runtime.local.broker.why_no_answer", lambda *_: None)
+    monkeypatch.setattr("slackwater.machine.broker.why_no_answer", lambda *_: None)
 
     line = f"audit {query} --bootstrap h:1 --deployment d.yaml"
     code, out, err = run(monkeypatch, capsys, *line.split())
@@ -360,7 +360,7 @@ def registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryBroker:
 
     for module in ("cli.show", "cli.quarantine", "cli.audit"):
         monkeypatch.setattr(f"slackwater.{module}.partition_counts", partition_counts)
-    monkeypatch.setattr("slackwater.runtime.local.broker.why_no_answer", lambda *_: None)
+    monkeypatch.setattr("slackwater.machine.broker.why_no_answer", lambda *_: None)
     return broker
 
 
@@ -383,7 +383,7 @@ def test_where_no_deployment_was_ever_started_nothing_is_waited_for(
     """A request for the offsets of a missing topic waits 30 s for it."""
     monkeypatch.setattr("slackwater.cli.show.partition_counts", lambda *_: {})
     monkeypatch.setattr("slackwater.cli.show.Registry", lambda _: pytest.fail("it was read"))
-    monkeypatch.setattr("slackwater.runtime.local.broker.why_no_answer", lambda *_: None)
+    monkeypatch.setattr("slackwater.machine.broker.why_no_answer", lambda *_: None)
 
     found, shown, reported = run(monkeypatch, capsys, *command.split(), "--bootstrap", "h:1")
 
@@ -485,9 +485,7 @@ def test_bad_faults(
 def test_bootstrap_is_looked_up_in_run_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "slackwater.runtime.local.broker.why_no_answer", lambda where, timeout_s: None
-    )
+    monkeypatch.setattr("slackwater.machine.broker.why_no_answer", lambda where, timeout_s: None)
     (tmp_path / ".slackwater").mkdir()
     (tmp_path / ".slackwater" / "run.json").write_text(
         json.dumps({"bootstrap": "h:1", "deployment": "d.yaml"})
@@ -511,9 +509,7 @@ def test_kafkas_properties_are_looked_up_too(
 
     A file may contain the address as well.
     """
-    monkeypatch.setattr(
-        "slackwater.runtime.local.broker.why_no_answer", lambda where, timeout_s: None
-    )
+    monkeypatch.setattr("slackwater.machine.broker.why_no_answer", lambda where, timeout_s: None)
     for name, text in (("own", "bootstrap.servers=own:1\n"), ("run", "security.protocol=SSL\n")):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o600)

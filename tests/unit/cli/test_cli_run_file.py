@@ -53,7 +53,7 @@ def run(line: str, data_dir: Path) -> tuple[object, str]:
     errors = io.StringIO()
     with (
         patch.object(sys, "argv", ["slackwater", *line.split(), "--data-dir", str(data_dir)]),
-        patch("slackwater.runtime.local.broker.why_no_answer", lambda *_: "it is away"),
+        patch("slackwater.machine.broker.why_no_answer", lambda *_: "it is away"),
         contextlib.redirect_stderr(errors),
         pytest.raises(SystemExit) as caught,
     ):

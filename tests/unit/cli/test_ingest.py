@@ -10,9 +10,9 @@ import pytest
 from slackwater.cli import ingest
 from slackwater.deployment.parse import load_deployment
 from slackwater.deployment.stored import to_text
+from slackwater.machine.placed_proxies import FILE
 from slackwater.model.errors import UsageError
 from slackwater.proxy.sensors import inbox_of, job_from
-from slackwater.runtime.local.placed_proxies import FILE
 
 DEPLOYMENT = """\
 apiVersion: slackwater/v1

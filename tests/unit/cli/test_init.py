@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.ports import free_port
+from tests.support.ports import free_port
 from typer.testing import CliRunner
 
 from slackwater.cli.app import app
@@ -29,11 +29,11 @@ from slackwater.cli.drafting.guesses import draft_stream, field_name, stream_nam
 from slackwater.cli.drafting.measured import measure, measure_texts, nice
 from slackwater.cli.drafting.samples import csv_sample
 from slackwater.cli.drafting.topics import sample_of
-from slackwater.cli.rehearse.plan import make_plan
 from slackwater.deployment.parse import load_deployment, parse_deployment
+from slackwater.formats.csvfile import CsvFile
 from slackwater.model.deployment import Deployment, StreamSpec
 from slackwater.model.errors import UsageError
-from slackwater.proxy.csvfile import CsvFile
+from slackwater.rehearsal.plan import make_plan
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.transport import RawRecord
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from slackwater.cli import node_changes
+from slackwater.control.control_state import STREAMS, PlacementEntry
+from slackwater.control.placement import FragmentSpec
 from slackwater.model.errors import CheckFailed
-from slackwater.protocols.iads.control_state import STREAMS, PlacementEntry
 from slackwater.protocols.iads.messages import Stamp
-from slackwater.protocols.iads.placement import FragmentSpec
 
 ROOT = FragmentSpec("q", "root.0", "root.0")
 SPOOLED = FragmentSpec(STREAMS, "lab", "lab/0", (), "n1")

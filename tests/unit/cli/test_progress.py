@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from slackwater.cli.rehearse.command import Bar, Progress
-from slackwater.cli.rehearse.plan import RehearsalPlan
+from slackwater.cli.rehearse import Bar, Progress
+from slackwater.rehearsal.plan import RehearsalPlan
 
 S = 1_000_000
 ANCHOR = 1_000 * S

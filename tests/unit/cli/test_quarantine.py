@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import orjson
 import pytest
-from tests.unit.runtime.local.test_layout import stream
+from tests.unit.machine.test_layout import stream
 
 from slackwater.cli.quarantine import FirstReadings, advice, grouped, lines
 from slackwater.model.deployment import StreamSpec, TimeSpec, TimeUnit

@@ -9,21 +9,21 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tests.unit.node.test_readers import SOME, Q, of
+from tests.unit.control.test_readers import SOME, Q, of
 
 from slackwater.cli.query_changes import apply_queries, request_each
-from slackwater.model.deployment import Deployment, QuerySpec, TopicPartitions, TopicSpec
-from slackwater.model.errors import UsageError
-from slackwater.model.names import base_of
-from slackwater.node.admission import RunningQueries, why_refused, why_refused_on_nodes
-from slackwater.node.applied import Start
-from slackwater.protocols.iads.control_object import (
+from slackwater.control.admission import RunningQueries, why_refused, why_refused_on_nodes
+from slackwater.control.applied import Start
+from slackwater.control.control_object import (
     ControlObject,
     ControlResponse,
     DeleteQuery,
     Operation,
 )
-from slackwater.protocols.iads.control_state import ControlState
+from slackwater.control.control_state import ControlState
+from slackwater.model.deployment import Deployment, QuerySpec, TopicPartitions, TopicSpec
+from slackwater.model.errors import UsageError
+from slackwater.model.names import base_of
 from slackwater.protocols.iads.messages import Stamp
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.ports import free_port
-from tests.unit.runtime.local.test_layout import stream
+from tests.support.ports import free_port
+from tests.unit.machine.test_layout import stream
 
 from slackwater.cli.send import (
     GeneratedReadings,

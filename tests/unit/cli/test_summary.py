@@ -9,19 +9,19 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
-from tests.unit.runtime.local.test_layout import query
+from tests.unit.machine.test_layout import query
 
-from slackwater.cli.query_status import ago, moment, streams_of
-from slackwater.cli.status import ObservedHeartbeat, Picture, look_at
 from slackwater.cli.summary import PageLine, page, page_json, plain, rich_page, shortened
+from slackwater.control.clock_offset import ClockOffset
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.limits import NEVER
 from slackwater.model.records import Heartbeat
-from slackwater.node.clock_offset import ClockOffset
-from slackwater.node.overview import ControllerRow, FragmentRow, NodeRow, Overview
 from slackwater.proxy.topic.input import progress
-from slackwater.runtime.local.datadir import Life
+from slackwater.runtime.service.datadir import Life
 from slackwater.runtime.service.registry import QueryDefinition
+from slackwater.status.overview import ControllerRow, FragmentRow, NodeRow, Overview
+from slackwater.status.processes import ObservedHeartbeat, Picture, look_at
+from slackwater.status.queries import ago, moment, streams_of
 
 S = 1_000_000
 NOW = 1_795_696_000 * S

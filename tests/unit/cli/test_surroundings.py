@@ -13,17 +13,17 @@ import pytest
 
 from slackwater.cli.backfill import BackfillOptions, run_backfill
 from slackwater.cli.local_control import ADDRESS_FILE, FOLDER, LocalControl
-from slackwater.cli.rehearse.command import Options, rehearse
-from slackwater.cli.rehearse.run import Quiet
+from slackwater.cli.rehearse import Options, rehearse
 from slackwater.cli.up import run_up
 from slackwater.controller.store import open_store
 from slackwater.deployment.parse import load_deployment
+from slackwater.machine.stack import Stack, StackOptions
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.node.machine import NodeMachine
-from slackwater.runtime.local.datadir import DataDirectory
-from slackwater.runtime.local.stack import Stack, StackOptions
+from slackwater.rehearsal.run import Quiet
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.security.credentials import PLAINTEXT
+from slackwater.runtime.service.datadir import DataDirectory
 
 SLACKWATER = Path(sys.executable).with_name("slackwater")
 DEPLOYMENT = """\

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 import slackwater.cli
-from slackwater.cli.rehearse import command
+from slackwater.cli import rehearse as command
 from slackwater.cli.terminals import repaints
 
 CLI = Path(slackwater.cli.__file__).parent
@@ -46,5 +46,5 @@ def test_all_that_is_drawn_in_place_asks_whether_it_can_be() -> None:
         for path in CLI.rglob("*.py")
         if re.search(r"^from rich\.(live|progress) import", path.read_text(), re.MULTILINE)
     ]
-    assert {path.name for path in drawing} >= {"watch.py", "demo.py", "show.py", "command.py"}
+    assert {path.name for path in drawing} >= {"watch.py", "demo.py", "show.py", "rehearse.py"}
     assert [path.name for path in drawing if "repaints(" not in path.read_text()] == []

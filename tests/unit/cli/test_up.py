@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.waiting import WAIT_S_MAX
+from tests.support.waiting import WAIT_S_MAX
 
 from slackwater.cli import up
 from slackwater.model.errors import EnvironmentProblem

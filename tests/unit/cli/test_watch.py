@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from tests.unit.runtime.local.test_layout import query
+from tests.unit.machine.test_layout import query
 
 from slackwater.cli import watch
 from slackwater.cli.watch import Watched, choose, run_watch

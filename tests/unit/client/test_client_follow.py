@@ -7,7 +7,8 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.own_topics import SeenTopics
+from tests.support.memory import MemoryBroker
+from tests.support.own_topics import SeenTopics
 from tests.unit.histories import Root, expectations
 from tests.unit.judge.test_client_check import CELLS
 
@@ -23,7 +24,6 @@ from slackwater.client.follow import KINDS, POLL_RECORDS_MAX, Follow, Follower, 
 from slackwater.client.merge import HELD_RECORDS_MAX
 from slackwater.codec.results import encode_gap, format_time
 from slackwater.model.names import RESULT_KINDS, Names
-from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.logs.transport import Log
 from slackwater.runtime.service.owntopics import TopicLostError
 from slackwater.runtime.service.registry import Registry

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from tests.unit.codec.build import DECODE, ENCODE, RECORDS, longs, plain
 
 from slackwater.codec import (
-    FIGURES,
     SCHEMAS,
     decode_delta,
     decode_ordered,
@@ -40,6 +39,7 @@ from slackwater.model.records import (
     SourceColumns,
     SourceRecord,
 )
+from slackwater.primitives.figures import FIGURE_NAMES
 
 SCHEMA_DIR = Path(__file__).parents[3] / "schemas"
 BASE = 1_458_031_648_545_000
@@ -290,7 +290,7 @@ def a_delta(keys: tuple[str, ...], keys_hash: int) -> DeltaRecord:
 @pytest.mark.parametrize(
     ("figure", "columns"),
     [
-        *itertools.product(FIGURES, [[[1.0]], [[1.0, 2.0], [1.0, 2.0]]]),
+        *itertools.product(FIGURE_NAMES, [[[1.0]], [[1.0, 2.0], [1.0, 2.0]]]),
         ("count", []),
         ("sum", []),
     ],

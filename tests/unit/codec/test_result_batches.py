@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.codec.aggregates import AggregateColumns
 from slackwater.codec.result_batches import Assembler, LazyRows, ResultStream
 from slackwater.codec.results import (
     Label,
@@ -22,6 +21,7 @@ from slackwater.codec.results import (
     encode_rows,
 )
 from slackwater.model.records import Kind, ResultBatch, SourcePosition
+from slackwater.primitives.aggregates import AggregateColumns
 from slackwater.protocols.dpc.sunion.chain import ResultCursor
 
 SLIDE = 1_000_000

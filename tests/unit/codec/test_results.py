@@ -14,9 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.codec.aggregates import AGGREGATES, AggregateColumns
-from slackwater.codec.aggregates import figures_of as needed_figures
-from slackwater.codec.delta_records import FIGURES
 from slackwater.codec.results import (
     ReadingColumns,
     ResultRows,
@@ -30,6 +27,9 @@ from slackwater.codec.results import (
     parse_time,
 )
 from slackwater.model.errors import MalformedRecordError
+from slackwater.primitives.aggregates import AGGREGATES, AggregateColumns
+from slackwater.primitives.aggregates import figures_of as needed_figures
+from slackwater.primitives.figures import FIGURE_NAMES
 
 START = 1_458_031_648_545_000
 ALL = tuple(AGGREGATES)
@@ -94,7 +94,7 @@ def test_an_aggregate_is_made_of_the_figures_that_it_names(aggregate: str) -> No
     complete = figures_of([[[1.0, 2.5], [-3.0], [], [4.0, 4.0, 9.0]]])
     unknown = np.full(complete.count.shape, 1e9)
     made_of = {name: getattr(complete, name) for name in needed_figures((aggregate,))}
-    partial = AggregateColumns(**{**dict.fromkeys(FIGURES, unknown), **made_of})
+    partial = AggregateColumns(**{**dict.fromkeys(FIGURE_NAMES, unknown), **made_of})
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(
             AGGREGATES[aggregate](partial), AGGREGATES[aggregate](complete)
@@ -104,7 +104,7 @@ def test_an_aggregate_is_made_of_the_figures_that_it_names(aggregate: str) -> No
 def test_a_figure_is_named_where_it_is_needed_only() -> None:
     assert needed_figures(("count", "avg")) == ("count", "sum")
     assert needed_figures(("range", "sum")) == ("count", "sum", "min", "max")
-    assert needed_figures(ALL) == FIGURES
+    assert needed_figures(ALL) == FIGURE_NAMES
 
 
 runs = st.lists(st.integers(-1000, 1000).map(float), max_size=4)

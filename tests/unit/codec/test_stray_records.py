@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.contracts.transport import no_failure
 from tests.paper.stage import Orderer, Root, Settings, Source
+from tests.support.memory import MemoryBroker
 from tests.unit.codec.build import ENCODE, RECORDS
 
-from slackwater.cli.rehearse.local import _quarantined
 from slackwater.client.follow import Follower, Seen
 from slackwater.codec import (
     encode_delta,
@@ -28,6 +28,7 @@ from slackwater.codec import (
     encode_source,
 )
 from slackwater.codec.results import encode_boundary, encode_rec_done
+from slackwater.host.decoding import decode, decode_ordered_record
 from slackwater.model.deployment import QuerySpec, WindowSpec
 from slackwater.model.names import RESULT_KINDS, Names
 from slackwater.model.records import (
@@ -49,8 +50,8 @@ from slackwater.protocols.common.states import LineState
 from slackwater.protocols.dpc.reconcile.staggering import PeerStatus
 from slackwater.protocols.dpc.soutput.config import DeltaLog
 from slackwater.protocols.dpc.sunion.recovery import is_within
-from slackwater.runtime.host.decoding import decode, decode_ordered_record
-from slackwater.runtime.logs.memory import MemoryBroker
+from slackwater.registration.truncation import Truncation, not_needed
+from slackwater.rehearsal.local import _quarantined
 from slackwater.runtime.logs.skipped import SKIPPED
 from slackwater.runtime.logs.transport import RawRecord
 from slackwater.runtime.service.heartbeat_view import REFUTED_S, STALE_S, HeartbeatView
@@ -58,7 +59,6 @@ from slackwater.runtime.service.heartbeats import (
     HeartbeatListener,
 )
 from slackwater.runtime.service.state import read_part, read_root_state, read_states
-from slackwater.runtime.service.truncation import Truncation, not_needed
 from slackwater.sessions.effects import Skipped
 
 NAMES = Names()

@@ -20,7 +20,8 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from tests.unit.runtime.host.test_driver import Others, stop, until
+from tests.support.memory import MemoryBroker
+from tests.unit.host.test_driver import Others, stop, until
 
 from slackwater.codec import encode_source
 from slackwater.codec.delta_records import decode_delta
@@ -33,7 +34,10 @@ from slackwater.codec.state_records import (
     decode_root_state,
 )
 from slackwater.deployment.parse import load_deployment, parse_deployment
-from slackwater.fragments.orderer import SourceInput, config_of, operators_of
+from slackwater.host.driven import Driven
+from slackwater.host.driver import Driver
+from slackwater.host.orderer import SourceInput, config_of, operators_of
+from slackwater.host.wake_signal import WakeSignal
 from slackwater.model.errors import DeploymentError
 from slackwater.model.names import OrdererName
 from slackwater.model.records import (
@@ -45,10 +49,6 @@ from slackwater.model.records import (
     SourceRecord,
 )
 from slackwater.primitives.eventclock import WallClock
-from slackwater.runtime.host.driven import Driven
-from slackwater.runtime.host.driver import Driver
-from slackwater.runtime.host.wake_signal import WakeSignal
-from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.logs.transport import Log, read_to_end
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.registry import QueryDefinition, Registry

@@ -8,14 +8,14 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from tests.ports import free_port
+from tests.support.ports import free_port
 
+from slackwater.control.control_object import ApplyQuery
 from slackwater.controller.client import connect
 from slackwater.controller.links import LinkError, NodeBeat, StateFrame
 from slackwater.controller.server import Address, Controller, ControllerConfig
 from slackwater.controller.store import open_store
 from slackwater.model.errors import EnvironmentProblem
-from slackwater.protocols.iads.control_object import ApplyQuery
 
 pytestmark = pytest.mark.timeout(60)
 

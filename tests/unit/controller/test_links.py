@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.ports import free_port
+from tests.support.ports import free_port
 
+from slackwater.control.control_object import ApplyQuery, Operation, ranks_of
 from slackwater.controller import links
 from slackwater.controller.app import make_config, parse_address
 from slackwater.controller.client import connect
@@ -25,7 +26,6 @@ from slackwater.controller.server import Address, Controller, ControllerConfig
 from slackwater.controller.store import open_store
 from slackwater.controller.wire import WireError, from_bytes, to_bytes
 from slackwater.model.errors import UsageError
-from slackwater.protocols.iads.control_object import ApplyQuery, Operation, ranks_of
 
 SECRET = b"0123456789abcdef"
 

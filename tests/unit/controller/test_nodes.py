@@ -9,9 +9,19 @@ from pathlib import Path
 from unittest.mock import AsyncMock
 
 import pytest
-from tests.definitions import apply
-from tests.waiting import eventually_async
+from tests.support.definitions import apply
+from tests.support.waiting import eventually_async
 
+from slackwater.control.control_object import (
+    DeleteQuery,
+    DrainNode,
+    JoinNode,
+    Operation,
+)
+from slackwater.control.control_state import STREAMS, ControlState
+from slackwater.control.placement import FragmentSpec
+from slackwater.control.placing import RECONNECT_US_MAX, Specs
+from slackwater.control.recorded import REGISTRATION, fragment_specs
 from slackwater.controller.client import ControlClient, connect
 from slackwater.controller.links import LinkError, NodeBeat, NodeReport, StateFrame
 from slackwater.controller.server import Address, Controller, ControllerConfig
@@ -19,20 +29,10 @@ from slackwater.controller.store import open_store
 from slackwater.model.errors import UsageError
 from slackwater.node.app import Node, NodeConfig
 from slackwater.node.machine import NodeMachine
-from slackwater.node.overview import overview_of
-from slackwater.node.recorded import REGISTRATION, fragment_specs
-from slackwater.protocols.iads.control_object import (
-    DeleteQuery,
-    DrainNode,
-    JoinNode,
-    Operation,
-)
-from slackwater.protocols.iads.control_state import STREAMS, ControlState
-from slackwater.protocols.iads.placement import FragmentSpec
-from slackwater.protocols.iads.placing import RECONNECT_US_MAX, Specs
 from slackwater.runtime.logs.cluster import find_cluster
 from slackwater.runtime.security.credentials import Role
 from slackwater.runtime.service.clock import SystemClock
+from slackwater.status.overview import overview_of
 
 LAB = (STREAMS, "lab")
 

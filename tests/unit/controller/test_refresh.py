@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.ports import free_port
+from tests.support.ports import free_port
 
+from slackwater.control.control_object import ApplyQuery
 from slackwater.controller.client import connect
 from slackwater.controller.server import Address, Controller, ControllerConfig
 from slackwater.controller.store import open_store
-from slackwater.protocols.iads.control_object import ApplyQuery
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.controller.store import FILE_NAME, open_store
-from slackwater.model.errors import EnvironmentProblem
-from slackwater.protocols.iads.control_object import (
+from slackwater.control.control_object import (
     ApplyQuery,
     ControlObject,
     JoinNode,
     MoveFragment,
     view_of_number,
 )
-from slackwater.protocols.iads.control_state import ControlState
+from slackwater.control.control_state import ControlState
+from slackwater.controller.store import FILE_NAME, open_store
+from slackwater.model.errors import EnvironmentProblem
 from slackwater.protocols.iads.messages import SavedMembership, Stamp
 
 

@@ -12,10 +12,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tests.certificates import Authority, private
-from tests.ports import free_port
-from tests.waiting import eventually_async
+from tests.support.certificates import Authority, private
+from tests.support.ports import free_port
+from tests.support.waiting import eventually_async
 
+from slackwater.control.control_object import JoinNode
 from slackwater.controller import links
 from slackwater.controller.accepting import LOG_S_MIN, _Handshakes
 from slackwater.controller.app import make_config
@@ -25,7 +26,6 @@ from slackwater.controller.server import Address, Controller, ControllerConfig
 from slackwater.controller.store import open_store
 from slackwater.controller.tls import LinkTls, read_tls
 from slackwater.model.errors import UsageError
-from slackwater.protocols.iads.control_object import JoinNode
 
 
 def directory(folder: Path, authority: Authority, name: str) -> Path:

@@ -10,31 +10,27 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tests.unit.runtime.local.test_layout import LAUNCH, query, stream
-from tests.unit.runtime.service.test_truncation import A_STABLE, at, root
+from tests.support.memory import MemoryBroker
+from tests.unit.machine.test_layout import LAUNCH, query, stream
+from tests.unit.registration.test_truncation import A_STABLE, at, root
 
-from slackwater.cli.rehearse.plan import _on_shared_children as on_shared_children
-from slackwater.cli.rehearse.plan import parse_fault
+from slackwater.deployment.fragments import host_names, process_names, stages
 from slackwater.deployment.sharing import EDGES_MAX, share, without_sharing
 from slackwater.exporter.queries import process_names_of
+from slackwater.machine.layout import fragment_specs
+from slackwater.machine.plan import PlannedLoad, plan
 from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec, readers_of
 from slackwater.model.errors import UsageError
 from slackwater.model.names import Names, OrdererName
 from slackwater.model.records import LogState, OrdererState, RootState
 from slackwater.primitives.windows import Grid, window_edges
 from slackwater.registrar import app
-from slackwater.runtime.local.layout import (
-    fragment_specs,
-    host_names,
-    process_names,
-    stages,
-    topic_specs,
-)
-from slackwater.runtime.local.plan import PlannedLoad, plan
-from slackwater.runtime.logs.memory import MemoryBroker
+from slackwater.registration.topics import topic_specs
+from slackwater.registration.truncation import not_needed
+from slackwater.rehearsal.plan import _on_shared_children as on_shared_children
+from slackwater.rehearsal.plan import parse_fault
 from slackwater.runtime.logs.topics import topics_for
 from slackwater.runtime.service.registry import QueryDefinition, Registry
-from slackwater.runtime.service.truncation import not_needed
 from slackwater_spark.queries import fragment_of
 
 SECOND_US = 1_000_000

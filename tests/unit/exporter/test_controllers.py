@@ -7,8 +7,8 @@ import threading
 
 import pytest
 from prometheus_client import CollectorRegistry
-from tests.ports import free_port
-from tests.waiting import eventually
+from tests.support.ports import free_port
+from tests.support.waiting import eventually
 
 from slackwater.exporter.controllers import ControllerCollector, add_controller_arguments
 from slackwater.model.errors import UsageError

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry
-from tests.unit.runtime.local.test_layout import query, stream
+from tests.support.memory import MemoryBroker
+from tests.unit.machine.test_layout import query, stream
 
 from slackwater.codec.results import format_time
 from slackwater.exporter.app import Queries
@@ -16,7 +17,6 @@ from slackwater.exporter.queries import QUERIES_MAX, answering
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.names import generation_of
 from slackwater.model.records import Heartbeat
-from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.logs.topics import topics_for
 from slackwater.runtime.service.registry import QueryDefinition, QueryState, Registry
 

@@ -16,26 +16,25 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from tests.paper.stage import MS, Settings, Source
-from tests.waiting import WAIT_S_MAX, eventually
+from tests.support.memory import MemoryBroker
+from tests.support.waiting import WAIT_S_MAX, eventually
 
 from slackwater.codec import encode_source
-from slackwater.codec.aggregates import AggregateColumns
 from slackwater.codec.ordered_records import decode_ordered
 from slackwater.codec.result_batches import ResultStream
 from slackwater.codec.results import ResultRows, encode_boundary, encode_rows
 from slackwater.host.app import commands_of
+from slackwater.host.decoding import decode
+from slackwater.host.faust_worker import Receive
+from slackwater.host.fragment import Fragment
 from slackwater.host.host import IN_FLIGHT_BYTES_MAX, PREFETCH_KIB_MAX, Host, HostShared, in_thread
+from slackwater.host.longturns import ENDLESS_LOOKS
+from slackwater.host.wake_signal import WakeSignal
 from slackwater.model.errors import EnvironmentProblem, HeldTooMuchError
 from slackwater.model.records import Kind, OrderedRecord
+from slackwater.primitives.aggregates import AggregateColumns
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.sunion.config import OrdererConfig
-from slackwater.runtime.host.decoding import decode
-from slackwater.runtime.host.faust_worker import Receive
-from slackwater.runtime.host.fragment import Fragment
-from slackwater.runtime.host.longturns import ENDLESS_LOOKS
-from slackwater.runtime.host.wake_signal import WakeSignal
-from slackwater.runtime.local.placement import BackOff
-from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.logs.transport import (
     Isolation,
     Log,
@@ -43,6 +42,7 @@ from slackwater.runtime.logs.transport import (
     PositionGoneError,
     read_to_end,
 )
+from slackwater.runtime.service.back_off import BackOff
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.parts import (
     ENDLESS_TURN,
@@ -342,7 +342,7 @@ async def test_each_log_is_read_once_and_each_record_decoded_once(
         decoded.append(offset)
         return decode(form, log, offset, value)
 
-    monkeypatch.setattr("slackwater.runtime.host.decoding.decode", counted)
+    monkeypatch.setattr("slackwater.host.decoding.decode", counted)
     async with running() as world:
         world.take_on("q1", "q2", "q3")
         await until(lambda: world.consumer.reads == {SOURCE})
@@ -830,7 +830,7 @@ async def test_what_is_made_in_the_moment_of_the_drop_is_given_back_too(
 async def test_a_fragment_killed_twenty_times_loses_and_doubles_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("slackwater.runtime.local.placement.BackOff.after_death", lambda *_: 0.0)
+    monkeypatch.setattr("slackwater.runtime.service.back_off.BackOff.after_death", lambda *_: 0.0)
     name = "orderer/q2.0.a"
 
     def lives(count: int) -> bool:

@@ -14,25 +14,26 @@ from contextlib import contextmanager
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from slackwater.model.meanings import Meanings
-from slackwater.proxy import (
+from slackwater.formats import (
     carried,
     columns,
     csvtext,
+    json_array,
+    json_columns,
     json_input,
     json_tables,
     json_text,
     localtimes,
     repeated,
 )
-from slackwater.proxy.csvfile import CsvFile
-from slackwater.proxy.csvtext import CsvSource
-from slackwater.proxy.formats import json_array, json_columns
-from slackwater.proxy.formats.avro import batch as avro_batch
-from slackwater.proxy.formats.avro import reader as avro_reader
-from slackwater.proxy.formats.avro import schema as avro_schema
+from slackwater.formats.avro import batch as avro_batch
+from slackwater.formats.avro import reader as avro_reader
+from slackwater.formats.avro import schema as avro_schema
+from slackwater.formats.csvfile import CsvFile
+from slackwater.formats.csvtext import CsvSource
+from slackwater.formats.json_input import JsonReader
+from slackwater.model.meanings import Meanings
 from slackwater.proxy.http import bodies, senml, tables
-from slackwater.proxy.json_input import JsonReader
 from slackwater.proxy.mqtt import messages as mqtt_messages
 
 

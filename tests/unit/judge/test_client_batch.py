@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slackwater.formats.csvfile import CsvFile
 from slackwater.judge.batch import compute, compute_all, end_boundary, windows_of
 from slackwater.judge.calendars import judged_windows
 from slackwater.judge.oracle import evaluate
@@ -26,7 +27,6 @@ from slackwater.model.deployment import (
     WindowSpec,
 )
 from slackwater.model.errors import DeploymentError
-from slackwater.proxy.csvfile import CsvFile
 
 S = 1_000_000
 

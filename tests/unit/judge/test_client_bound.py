@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import pytest
 from tests.unit.histories import batch, expectations
-from tests.unit.runtime.local.test_layout import query
+from tests.unit.machine.test_layout import query
 
 from slackwater.codec.results import format_time
+from slackwater.deployment.fragments import stages
 from slackwater.judge.bound import Judged, judge, merged, outages
 from slackwater.judge.check import Checker, Disturbance
 from slackwater.judge.latency import latencies
-from slackwater.runtime.local.layout import stages
 
 MS = 1_000
 S = 1_000_000

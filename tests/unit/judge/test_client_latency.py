@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.support.memory import MemoryBroker
 from tests.unit.histories import Root, batch, expectations
 
 from slackwater.judge.check import AnsweredRun, Checker
 from slackwater.judge.latency import Commits, latencies, percentiles, read_commits
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.names import Names
-from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.logs.transport import Marker, NoAnswerError
 
 S = 1_000_000

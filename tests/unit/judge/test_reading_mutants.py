@@ -33,6 +33,13 @@ from tests.unit.judge.reading_mutants import (
     planted,
 )
 
+from slackwater.formats.avro.framing import Reference
+from slackwater.formats.avro.reader import AvroReader, SchemaText
+from slackwater.formats.avro.sources import FixedBook
+from slackwater.formats.json_array import JsonArrayReader
+from slackwater.formats.json_columns import JsonColumnsReader
+from slackwater.formats.json_input import JsonReader
+from slackwater.formats.messages import Parsed
 from slackwater.judge.readers.cells import Unusable
 from slackwater.judge.readers.messages import (
     JsonText,
@@ -55,16 +62,9 @@ from slackwater.model.deployment import (
 )
 from slackwater.model.errors import DeploymentError
 from slackwater.model.mqtt import MqttSpec
-from slackwater.proxy.formats.avro.framing import Reference
-from slackwater.proxy.formats.avro.reader import AvroReader, SchemaText
-from slackwater.proxy.formats.avro.sources import FixedBook
-from slackwater.proxy.formats.json_array import JsonArrayReader
-from slackwater.proxy.formats.json_columns import JsonColumnsReader
 from slackwater.proxy.http.bodies import JSON, NDJSON, reader_for
 from slackwater.proxy.http.senml import MEDIA_TYPE as SENML_TYPE
 from slackwater.proxy.http.tables import ARROW
-from slackwater.proxy.json_input import JsonReader
-from slackwater.proxy.messages import Parsed
 from slackwater.proxy.mqtt.link import Message
 from slackwater.proxy.mqtt.messages import MqttReader
 from slackwater.proxy.requests import UnusableBody
@@ -184,8 +184,8 @@ def in_files(folder: Path) -> Findings:
 
 
 def _both_refuse(spec: StreamSpec, path: Path, error: Exception) -> bool:
+    from slackwater.formats.csvfile import CsvFile
     from slackwater.judge.readers.files import read_stream
-    from slackwater.proxy.csvfile import CsvFile
 
     if not isinstance(error, DeploymentError):
         return False

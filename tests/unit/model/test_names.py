@@ -27,9 +27,9 @@ from slackwater.model.names import (
     latest_generation,
     why_no_prefix,
 )
-from slackwater.runtime.local.datadir import DataDirectory, keep_prefix, read_run
-from slackwater.runtime.local.layout import topic_specs
+from slackwater.registration.topics import topic_specs
 from slackwater.runtime.logs.topics import QueryTopics, topics_for
+from slackwater.runtime.service.datadir import DataDirectory, keep_prefix, read_run
 from slackwater.runtime.service.settings import settings
 
 PLANT = Names("plant-7.")

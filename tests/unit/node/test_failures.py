@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.virtual_loop import run_virtually
+from tests.support.virtual_loop import run_virtually
 
 from slackwater.controller.links import CONNECTED_ALREADY, LinkError
 from slackwater.controller.server import Address

@@ -10,18 +10,19 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from tests.unit.node.test_admission import ONE, THREE, parsed
+from tests.unit.control.test_admission import ONE, THREE, parsed
 
+from slackwater.control.control_state import Wanted
+from slackwater.control.recorded import Assignment
+from slackwater.deployment.fragments import fragments_of
 from slackwater.deployment.stored import read_stored
+from slackwater.machine.launchers import ProcessSpec
+from slackwater.machine.layout import Launch
+from slackwater.machine.placed_proxies import AddedProxies
+from slackwater.machine.stack import Stack
 from slackwater.model.deployment import Deployment
 from slackwater.node import stack_machine
-from slackwater.node.recorded import Assignment
 from slackwater.node.stack_machine import StackMachine
-from slackwater.protocols.iads.control_state import Wanted
-from slackwater.runtime.local.launchers import ProcessSpec
-from slackwater.runtime.local.layout import Launch, fragments_of
-from slackwater.runtime.local.placed_proxies import AddedProxies
-from slackwater.runtime.local.stack import Stack
 from slackwater.runtime.service.registry import QueryDefinition
 
 

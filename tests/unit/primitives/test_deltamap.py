@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.deltamap import ANY_REPLICA, BucketDelta, DeltaKey, DeltaMap, Rank, delta_of
+from tests.support.deltamap import ANY_REPLICA, BucketDelta, DeltaKey, DeltaMap, Rank, delta_of
 
 from slackwater.model.records import DeltaRecord, Gap, Kind
 from slackwater.primitives.deltas import KeyTable

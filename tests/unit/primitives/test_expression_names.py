@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.sql_words import sql_words
+from tests.support.sql_words import sql_words
 
 from slackwater.judge.oracle import evaluate
 from slackwater.primitives.expression_text import RESERVED_WORDS, ExpressionError

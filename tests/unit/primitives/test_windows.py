@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.window_starts import starts_covering, starts_ending_by
+from tests.support.window_starts import starts_covering, starts_ending_by
 
 from slackwater.model.deployment import WindowSpec
 from slackwater.primitives.windows import Grid

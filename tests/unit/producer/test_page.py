@@ -12,8 +12,8 @@ from unittest.mock import MagicMock
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.http_site import TOKEN, Site, opened
-from tests.ports import free_port
+from tests.support.http_site import TOKEN, Site, opened
+from tests.support.ports import free_port
 from tests.unit.proxy.test_pushed import PushWorld, reading
 
 import slackwater

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.http_site import TOKEN, Site, opened
-from tests.ports import free_port
+from tests.support.http_site import TOKEN, Site, opened
+from tests.support.ports import free_port
 from tests.unit.proxy.test_pushed import POSTED, PushWorld, reading
 
 import slackwater

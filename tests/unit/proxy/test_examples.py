@@ -17,17 +17,17 @@ import numpy as np
 import pytest
 
 from slackwater.deployment.parse import load_deployment
+from slackwater.formats.carried import with_times
+from slackwater.formats.csvfile import CsvFile
+from slackwater.formats.guarded import reader_of
+from slackwater.formats.messages import Parsed
 from slackwater.judge.readers.files import read_stream
 from slackwater.judge.readers.messages import read_message
 from slackwater.judge.readings import FileReading
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.text_codes import text_code
-from slackwater.proxy.carried import with_times
-from slackwater.proxy.csvfile import CsvFile
-from slackwater.proxy.guarded import reader_of
 from slackwater.proxy.http.bodies import JSON, NDJSON, reader_for
 from slackwater.proxy.http.senml import MEDIA_TYPE as SENML
-from slackwater.proxy.messages import Parsed
 from slackwater.proxy.mqtt.link import Message
 from slackwater.proxy.mqtt.messages import MqttReader
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.proxy_world import S, World
+from tests.support.proxy_world import S, World
 
 from slackwater.model.limits import NEVER
 from slackwater.proxy.replay import without_leaps

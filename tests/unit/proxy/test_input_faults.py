@@ -19,21 +19,21 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.unit.proxy.formats.test_avro_reader import framed, reader, record
+from tests.unit.formats.test_avro_reader import framed, reader, record
 
+from slackwater.formats.csvfile import CsvFile
+from slackwater.formats.json_array import JsonArrayReader
+from slackwater.formats.json_input import JsonReader
+from slackwater.formats.messages import Parsed
 from slackwater.judge.readers.files import read_stream
 from slackwater.model.deployment import FieldSpec, HttpInputSpec, KeySpec, StreamSpec, TimeSpec
 from slackwater.model.errors import DeploymentError
 from slackwater.model.mqtt import MqttSpec
 from slackwater.producer.batches import as_table, encoded, pieces_of
 from slackwater.producer.sink import ProducerError
-from slackwater.proxy.csvfile import CsvFile
-from slackwater.proxy.formats.json_array import JsonArrayReader
 from slackwater.proxy.http.bodies import JSON, reader_for
 from slackwater.proxy.http.senml import MEDIA_TYPE as SENML
 from slackwater.proxy.http.tables import ARROW, CSV
-from slackwater.proxy.json_input import JsonReader
-from slackwater.proxy.messages import Parsed
 from slackwater.proxy.mqtt.link import Message
 from slackwater.proxy.mqtt.messages import MqttReader
 from slackwater.proxy.requests import UnusableBody

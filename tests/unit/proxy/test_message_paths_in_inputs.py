@@ -14,16 +14,16 @@ from tests.fuzz.judge import judge_columns, judge_messages
 from tests.unit.deployment.test_deployment_file import errors
 
 from slackwater.deployment.parse import parse_deployment
+from slackwater.formats.guarded import reader_of
+from slackwater.formats.json_input import JsonReader
+from slackwater.formats.scan import scanner_of
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.mqtt import MqttSpec
-from slackwater.proxy.guarded import reader_of
 from slackwater.proxy.http.bodies import JSON, NDJSON, reader_for
 from slackwater.proxy.http.senml import MEDIA_TYPE as SENML
 from slackwater.proxy.http.tables import ARROW, CSV
-from slackwater.proxy.json_input import JsonReader
 from slackwater.proxy.mqtt.link import Message
 from slackwater.proxy.mqtt.messages import MqttReader
-from slackwater.proxy.scan import scanner_of
 
 FILE = """\
 apiVersion: slackwater/v1

@@ -14,22 +14,22 @@ from typing import Any
 import orjson
 import pyarrow as pa
 import pytest
-from tests.unit.proxy.formats.test_avro_reader import framed, reader, record
+from tests.unit.formats.test_avro_reader import framed, reader, record
 
+from slackwater.formats.csvfile import CsvFile
+from slackwater.formats.json_array import JsonArrayReader
+from slackwater.formats.json_columns import JsonColumnsReader
+from slackwater.formats.json_input import JsonReader
+from slackwater.formats.messages import Parsed
 from slackwater.model.deployment import FieldSpec, HttpInputSpec, KeySpec, StreamSpec, TimeSpec
 from slackwater.model.errors import DeploymentError
 from slackwater.model.mqtt import MqttSpec
 from slackwater.producer.batches import encoded, pieces_of
 from slackwater.producer.json_messages import messages
 from slackwater.producer.sink import ProducerError
-from slackwater.proxy.csvfile import CsvFile
-from slackwater.proxy.formats.json_array import JsonArrayReader
-from slackwater.proxy.formats.json_columns import JsonColumnsReader
 from slackwater.proxy.http.bodies import JSON, NDJSON, reader_for
 from slackwater.proxy.http.senml import MEDIA_TYPE as SENML
 from slackwater.proxy.http.tables import ARROW, CSV
-from slackwater.proxy.json_input import JsonReader
-from slackwater.proxy.messages import Parsed
 from slackwater.proxy.mqtt.link import Message
 from slackwater.proxy.mqtt.messages import MqttReader
 from slackwater.proxy.requests import UnusableBody

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.proxy_world import SPEC, S, World, replace
+from tests.support.proxy_world import SPEC, S, World, replace
 
-from slackwater.cli.observed import counters, phrases
 from slackwater.model.deployment import FieldSpec
 from slackwater.model.records import type_i64
 from slackwater.protocols.dpc.source.core import Arrived
 from slackwater.proxy.observed import DEVICES_MAX, OFFSET_KEPT_US, Observed
 from slackwater.proxy.sensors import inbox_of
+from slackwater.status.observed import counters, phrases
 
 NOW = 10_000 * S
 FIELDS = (FieldSpec("t", "t"), FieldSpec("particles", "particles_2.5um"))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.proxy_world import SPEC, DataClock, S, World, grids, replace
+from tests.support.proxy_world import SPEC, DataClock, S, World, grids, replace
 
 from slackwater.codec import encode_source
 from slackwater.model.deployment import WindowSpec

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.proxy_world import SPEC, S, World
-from tests.reader_that_dies import RAISING, WORD, install
+from tests.support.proxy_world import SPEC, S, World
+from tests.support.reader_that_dies import RAISING, WORD, install
 
 from slackwater.model.deployment import HttpInputSpec, StreamSpec
 from slackwater.proxy import remembered
@@ -288,7 +288,7 @@ SERVICES = str(ROOT / "services")
 POST = """
 import json, sys
 from pathlib import Path
-from slackwater.proxy.dead_letters import DeadLetters, Faults
+from slackwater.formats.dead_letters import DeadLetters, Faults
 from tests.unit.proxy.test_pushed import PushWorld
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.proxy_world import S
+from tests.support.proxy_world import S
 from tests.unit.proxy.test_pushed import POSTED, PushWorld, reading
 
 from slackwater.proxy import pushed, requests

@@ -10,28 +10,28 @@ from pathlib import Path
 from typing import Unpack, cast
 
 import pytest
-from tests.own_topics import SeenTopics
-from tests.proxy_world import SPEC
-from tests.topic_world import ChangingTopics
-from tests.waiting import WAIT_S_MAX
+from tests.support.memory import MemoryBroker
+from tests.support.own_topics import SeenTopics
+from tests.support.proxy_world import SPEC
+from tests.support.topic_world import ChangingTopics
+from tests.support.waiting import WAIT_S_MAX
 
 from slackwater.codec import decode_source, encode_source
 from slackwater.codec.state_records import encode_heartbeat
+from slackwater.formats.dead_letters import Faults
+from slackwater.formats.messages import nothing
 from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec
 from slackwater.model.errors import DeploymentError, EnvironmentProblem, SlackwaterError
 from slackwater.model.names import Names, ProxyName
 from slackwater.model.records import Heartbeat, Kind, SourceRecord
 from slackwater.primitives.eventclock import WallClock
 from slackwater.protocols.dpc.source.core import SourceCore, SourceRules
-from slackwater.proxy.dead_letters import Faults
 from slackwater.proxy.inputs import StreamOptions
-from slackwater.proxy.messages import nothing
 from slackwater.proxy.registered import RegistryWatch
 from slackwater.proxy.requests import BodyContent, Pushed, RequestQueue
 from slackwater.proxy.sensors import SensorInput, hand_over
 from slackwater.proxy.serving import ProxyShared, Serving, StreamControl
 from slackwater.proxy.shell import InputContext
-from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.logs.transport import read_to_end
 from slackwater.runtime.service.beat import HeartbeatChanges
 from slackwater.runtime.service.clock import SystemClock

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from slackwater.codec.aggregates import _MADE_OF, AGGREGATES
 from slackwater.deployment.shapes import Aggregate
 from slackwater.judge.batch import ExactAggregates
+from slackwater.primitives.aggregates import _MADE_OF, AGGREGATES
 from slackwater_spark.audit.query import _AGGREGATES
 
 NAMES = get_args(Aggregate)

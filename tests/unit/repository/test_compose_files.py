@@ -18,12 +18,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 from ruamel.yaml import YAML
 
+from slackwater.deployment.fragments import process_names
 from slackwater.deployment.parse import load_deployment
 from slackwater.exporter.controllers import controller_metrics
 from slackwater.exporter.metrics import ResultMetrics, heartbeat_metrics
+from slackwater.machine.broker_security import BROKER
 from slackwater.proxy.inputs import add_arguments, options_of
-from slackwater.runtime.local.broker_security import BROKER
-from slackwater.runtime.local.layout import process_names
 from slackwater.runtime.security.credentials import Role
 from slackwater.runtime.service.entry import argument_parser
 from slackwater_spark.session import CLUSTER_SECURITY, SECRET_CHARS_MIN

@@ -16,11 +16,11 @@ from ruamel.yaml import YAML
 from typer.main import get_command
 
 from slackwater.cli import app as cli
-from slackwater.cli.rehearse.plan import make_plan
 from slackwater.client.follow import KINDS
 from slackwater.deployment.parse import load_deployment
 from slackwater.exporter import controllers, metrics
 from slackwater.model.durations import parse_duration_us
+from slackwater.rehearsal.plan import make_plan
 from slackwater.runtime.service.settings import PREFIX, Settings
 
 ROOT = Path(__file__).parents[3]

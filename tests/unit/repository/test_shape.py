@@ -44,13 +44,13 @@ def test_modules_and_classes_fit_a_sitting() -> None:
 def test_unit_tests_are_in_the_folder_of_the_package_that_they_test() -> None:
     """Folders beside the packages.
 
-    ``bench``, ``helpers`` of the tests, ``repository``, ``spark``.
+    ``bench``, ``repository``, ``spark``, ``support`` of the tests.
     """
     unit = ROOT / "tests" / "unit"
     folders = {path.parent.relative_to(unit).as_posix() for path in unit.rglob("test_*.py")}
     packages = ROOT / "services" / "slackwater"
     missing = {folder for folder in folders if not (packages / folder).is_dir()}
-    assert missing == {"bench", "helpers", "repository", "spark"}
+    assert missing == {"bench", "repository", "spark", "support"}
     assert "." not in folders
 
 

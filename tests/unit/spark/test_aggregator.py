@@ -11,13 +11,13 @@ from typing import Any, cast
 import pytest
 from py4j.protocol import Py4JError
 from tests.contracts.transport import no_failure
-from tests.waiting import WAIT_S_MAX
+from tests.support.memory import MemoryBroker
+from tests.support.waiting import WAIT_S_MAX
 
 from slackwater.codec.state_records import encode_root_state
 from slackwater.model.names import Names, OrdererName
 from slackwater.model.records import LogPosition, LogState, Position, RootState
 from slackwater.runtime.logs.cluster import Cluster
-from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.logs.transport import Isolation, Log
 from slackwater.runtime.service.clock import SystemClock
 from slackwater_spark import aggregate

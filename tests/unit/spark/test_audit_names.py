@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from tests.sql_words import OURS, cases_of, sql_words
+from tests.support.sql_words import OURS, cases_of, sql_words
 
 from slackwater.codec import encode_source
 from slackwater.model.deployment import (

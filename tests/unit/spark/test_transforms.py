@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.codec import (
-    FIGURES,
     decode_delta,
     encode_delta,
     encode_ordered,
@@ -29,9 +28,10 @@ from slackwater.codec import (
     older_versions,
     schema_json,
 )
-from slackwater.codec.aggregates import figures_of
 from slackwater.codec.avro_types import long_bytes
 from slackwater.model.records import DeltaRecord, Gap, Kind, OrderedRecord, Position
+from slackwater.primitives.aggregates import figures_of
+from slackwater.primitives.figures import FIGURE_NAMES
 from slackwater_spark.transforms import Route, deltas
 
 NAN = math.nan
@@ -361,7 +361,7 @@ def test_figures_that_no_aggregate_needs_are_absent(
     for row, of_all in zip(rows, complete, strict=True):
         assert len(bytes(row.value)) < len(encode_delta(of_all)) or not of_all.keys
         delta = decode_delta(bytes(row.value))
-        for name in FIGURES:
+        for name in FIGURE_NAMES:
             neutral = np.full((1, len(delta.keys)), 0.0 if name == "m2" else NAN)
             expected = getattr(of_all, name) if name in wanted else neutral
             np.testing.assert_array_equal(getattr(delta, name), expected, err_msg=name)

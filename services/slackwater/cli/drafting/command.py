@@ -24,8 +24,8 @@ from slackwater.cli.drafting.samples import (
     json_values,
 )
 from slackwater.deployment.parse import parse_deployment
+from slackwater.formats.csvtext import CsvSource
 from slackwater.model.errors import EnvironmentProblem, UsageError
-from slackwater.proxy.csvtext import CsvSource
 from slackwater.runtime.logs.cluster import Cluster
 
 SAMPLE_BYTES: Final = 1024 * 1024

@@ -13,8 +13,8 @@ from slackwater.cli.drafting.measured import MeasuredReadings, nice
 from slackwater.cli.drafting.times import DAY_US
 from slackwater.cli.tables import short_time, visible
 from slackwater.codec.results import format_time
+from slackwater.formats.columns import time_of
 from slackwater.model.durations import format_duration_us
-from slackwater.proxy.columns import time_of
 
 COLUMN: Final = 40
 """Where a comment begins, if the declaration before it is shorter."""

@@ -17,9 +17,9 @@ from typing import Final
 
 from slackwater.cli.drafting.samples import ReadingSample
 from slackwater.cli.drafting.times import GuessedTime, guess_time
+from slackwater.formats.columns import number_of
 from slackwater.model.errors import UsageError
 from slackwater.primitives.expression_text import KEY, RESERVED_WORDS
-from slackwater.proxy.columns import number_of
 
 FIELDS_MAX: Final = 100
 FIELD_CHARS_MAX: Final = 40

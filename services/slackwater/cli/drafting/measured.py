@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 
 from slackwater.cli.drafting.times import YEARS_S
+from slackwater.formats.csvfile import CsvFile
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.records import type_i64
-from slackwater.proxy.csvfile import CsvFile
 
 READINGS_MAX: Final = 5_000_000
 """Readings of a file that are measured, the first ones."""

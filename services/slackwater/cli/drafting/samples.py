@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
+from slackwater.formats.csvfile import CONVERT, REPLACED
 from slackwater.model.errors import UsageError
-from slackwater.proxy.csvfile import CONVERT, REPLACED
 
 DELIMITERS: Final = (";", "\t", "|", ",")
 ROWS_MAX: Final = 2_000

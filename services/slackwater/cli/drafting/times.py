@@ -14,8 +14,8 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Final
 
+from slackwater.formats.columns import number_of, time_of
 from slackwater.model.deployment import TimeSpec, TimeUnit
-from slackwater.proxy.columns import number_of, time_of
 
 YEARS_S: Final = (946_684_800, 4_102_444_800)
 """From 2000 to 2100."""

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from slackwater.formats.json_input import JsonReader
+from slackwater.formats.json_text import Unreadable, load, with_usual_constants
 from slackwater.model.deployment import StreamSpec
 from slackwater.proxy.http import senml
 from slackwater.proxy.http.parts import Texts, check_number
 from slackwater.proxy.http.tables import ARROW, CSV, read_arrow, read_csv
-from slackwater.proxy.json_input import JsonReader
-from slackwater.proxy.json_text import Unreadable, load, with_usual_constants
 from slackwater.proxy.requests import BodyContent, BodyReader, UnusableBody
 
 JSON: Final = "application/json"

@@ -25,13 +25,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from slackwater.formats.columns import STIME_US_MAX, key_chars_max, number_of
+from slackwater.formats.json_text import JsonNumber, Unreadable, load
+from slackwater.formats.messages import Bad, Parsed
+from slackwater.formats.repeated import RepeatedMember
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.meanings import field_meanings
-from slackwater.proxy.columns import STIME_US_MAX, key_chars_max, number_of
 from slackwater.proxy.http.parts import Texts, by_column, check_number
-from slackwater.proxy.json_text import JsonNumber, Unreadable, load
-from slackwater.proxy.messages import Bad, Parsed
-from slackwater.proxy.repeated import RepeatedMember
 from slackwater.proxy.requests import BodyContent, UnusableBody
 
 MEDIA_TYPE: Final = "application/senml+json"

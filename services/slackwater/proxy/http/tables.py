@@ -22,11 +22,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slackwater.model.deployment import StreamSpec
-from slackwater.model.errors import DeploymentError
-from slackwater.model.meanings import Meanings, field_meanings
-from slackwater.model.records import type_f64, type_i64
-from slackwater.proxy.columns import (
+from slackwater.formats.columns import (
     TIME,
     UNIT_DIGITS,
     keys_of,
@@ -36,13 +32,17 @@ from slackwater.proxy.columns import (
     times,
     trimmed,
 )
-from slackwater.proxy.csvfile import CsvFile, CsvPiece
-from slackwater.proxy.csvtext import CsvSource
+from slackwater.formats.csvfile import CsvFile, CsvPiece
+from slackwater.formats.csvtext import CsvSource
+from slackwater.formats.joined import ambiguous, joined_keys, joined_texts
+from slackwater.formats.localtimes import local_times
+from slackwater.formats.messages import Bad, Parsed
+from slackwater.formats.repeated import repeated_column
+from slackwater.model.deployment import StreamSpec
+from slackwater.model.errors import DeploymentError
+from slackwater.model.meanings import Meanings, field_meanings
+from slackwater.model.records import type_f64, type_i64
 from slackwater.proxy.http.parts import by_column, check_number
-from slackwater.proxy.joined import ambiguous, joined_keys, joined_texts
-from slackwater.proxy.localtimes import local_times
-from slackwater.proxy.messages import Bad, Parsed
-from slackwater.proxy.repeated import repeated_column
 from slackwater.proxy.requests import BodyContent, UnusableBody
 
 CSV: Final = "text/csv"

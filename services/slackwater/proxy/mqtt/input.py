@@ -28,10 +28,10 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from slackwater.formats.carried import times_of_arrival
 from slackwater.model.limits import NEVER
 from slackwater.model.records import type_i64
 from slackwater.protocols.dpc.source.core import Arrived
-from slackwater.proxy.carried import times_of_arrival
 from slackwater.proxy.mqtt.link import Link, Message
 from slackwater.proxy.mqtt.messages import CountedReadings, MqttReader
 from slackwater.proxy.mqtt.sequences import TABLES, Sequences, device_of

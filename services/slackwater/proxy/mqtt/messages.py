@@ -17,17 +17,17 @@ from typing import Final
 
 import numpy as np
 
+from slackwater.formats.carried import CarriedKeys, with_keys, with_times, without_carried_key
+from slackwater.formats.columns import KEY
+from slackwater.formats.dead_letters import DeadLetters
+from slackwater.formats.guarded import GuardedReader
+from slackwater.formats.joined import key_of_parts
+from slackwater.formats.json_input import BOUNDARY
+from slackwater.formats.json_text import MESSAGE_BYTES_MAX
+from slackwater.formats.messages import Bad, Parsed
 from slackwater.model.deployment import FieldSpec, StreamSpec
 from slackwater.model.records import type_i64
 from slackwater.protocols.dpc.source.core import Reason
-from slackwater.proxy.carried import CarriedKeys, with_keys, with_times, without_carried_key
-from slackwater.proxy.columns import KEY
-from slackwater.proxy.dead_letters import DeadLetters
-from slackwater.proxy.guarded import GuardedReader
-from slackwater.proxy.joined import key_of_parts
-from slackwater.proxy.json_input import BOUNDARY
-from slackwater.proxy.json_text import MESSAGE_BYTES_MAX
-from slackwater.proxy.messages import Bad, Parsed
 from slackwater.proxy.mqtt.link import Message
 from slackwater.proxy.quarantine import PAYLOAD_CHARS_MAX, QuarantineEntry
 from slackwater.proxy.topic.batch import Batch

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from slackwater.formats.messages import MESSAGE, Parsed
+from slackwater.formats.positions import next_positions
 from slackwater.model.records import type_i64
 from slackwater.protocols.dpc.source.core import Arrived, Refused
-from slackwater.proxy.messages import MESSAGE, Parsed
-from slackwater.proxy.positions import next_positions
 from slackwater.proxy.quarantine import PAYLOAD_CHARS_MAX, QuarantineEntry, why
 
 

@@ -37,16 +37,16 @@ from typing import Final
 
 import numpy as np
 
+from slackwater.formats.avro.books import open_book
+from slackwater.formats.carried import without_carried_key
+from slackwater.formats.elements import without_first
+from slackwater.formats.guarded import GuardedReader
+from slackwater.formats.messages import NotYetReadableError
 from slackwater.model.deployment import TopicSpec
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError
 from slackwater.model.limits import NEVER
 from slackwater.model.records import NO_EPOCH
 from slackwater.protocols.dpc.source.core import SourceCore
-from slackwater.proxy.carried import without_carried_key
-from slackwater.proxy.formats.avro.books import open_book
-from slackwater.proxy.formats.elements import without_first
-from slackwater.proxy.guarded import GuardedReader
-from slackwater.proxy.messages import NotYetReadableError
 from slackwater.proxy.rules import follows_clock, live_rules
 from slackwater.proxy.shell import InputContext
 from slackwater.proxy.sourcelog import SourceLog

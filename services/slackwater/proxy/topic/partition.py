@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from slackwater.formats.positions import position_of, split_position
 from slackwater.model.records import NO_EPOCH
 from slackwater.protocols.dpc.source.scan import InputPosition
-from slackwater.proxy.positions import position_of, split_position
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.topic.watched import TopicChangedError
 from slackwater.proxy.topicmemory import UNKNOWN_OFFSET, TopicMemory

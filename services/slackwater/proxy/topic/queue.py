@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from slackwater.formats.messages import Messages
+from slackwater.formats.scan.handed_over import destroy, key_places, metadata_counter, places, times
 from slackwater.model.records import type_i64
-from slackwater.proxy.messages import Messages
-from slackwater.proxy.scan.handed_over import destroy, key_places, metadata_counter, places, times
 from slackwater.proxy.topic.client import (
     NO_EPOCHS,
     VALUES_ONLY,

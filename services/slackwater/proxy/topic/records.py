@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from slackwater.formats.carried import NO_TIME, CarriedKeys, texts_as_keys, with_keys, with_times
+from slackwater.formats.messages import Messages, Parsed
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.records import type_i64
-from slackwater.proxy.carried import NO_TIME, CarriedKeys, texts_as_keys, with_keys, with_times
-from slackwater.proxy.messages import Messages, Parsed
 from slackwater.proxy.topic.client import Fetched, RecordParts
 
 _RECORD: Final = "its record"

@@ -5,7 +5,7 @@ read from a given offset, and any client may request its beginning and end. The 
 nothing else of Kafka, so the interface has no consumer groups, no committed offsets and no
 rebalance: positions are kept in state records (rule-5). Two implementations pass one behaviour
 suite: ``slackwater.runtime.logs.kafka`` and, for tests without a broker,
-``slackwater.runtime.logs.memory``. Rejected: each process uses a Kafka client directly. Time-outs
+``tests.support.memory``. Rejected: each process uses a Kafka client directly. Time-outs
 would then differ, and a client that gives up on a record leaves a hole.
 
 Guarantees of an implementation:

@@ -1,7 +1,7 @@
 """Files and directories readable by their owner only: 0600 and 0700, regardless of the umask.
 
 Spools, logs and the broker's data contain readings and results. Child processes are started with
-``UMASK`` (see ``runtime.local.process`` and ``runtime.service.entry``). The parent creates its own
+``UMASK`` (see ``machine.process`` and ``runtime.service.entry``). The parent creates its own
 files with the functions here. Its umask is unchanged, since a rehearsal also writes results that
 are to be shared.
 """

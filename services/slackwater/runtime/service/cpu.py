@@ -17,12 +17,14 @@ from typing import Any, Final
 
 import psutil
 
+from slackwater.deployment.kinds import HOST, HOSTED, PROXY
+
 WAITED_MIN: Final = 0.3
 """Wait in seconds per second, summed over the threads, from which on a process is starved. With two
 thirds of the cores in use and no other load, the wait is 0.05."""
 FULL_CORE_MIN: Final = 0.9
 """Use in cores from which on a process that can use only one core is starved."""
-ONE_THREAD: Final = ("proxy", "host/", "orderer/", "root/")
+ONE_THREAD: Final = (PROXY, f"{HOST}/", *(f"{kind}/" for kind in sorted(HOSTED)))
 """Kinds of processes that are limited to one core by Python's lock."""
 NANO: Final = 1e-9
 

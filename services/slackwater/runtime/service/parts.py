@@ -78,7 +78,7 @@ READS: Final = "reads "
 reads, since a running Spark query cannot be assigned fewer logs."""
 LONG_TURN_MS: Final = "long_turn_ms"
 """Heartbeat detail of a fragment whose turns are too long: its longest turn so far
-(``runtime.host.longturns``)."""
+(``host.longturns``)."""
 ENDLESS_TURN: Final = "endless_turn"
 """Heartbeat detail: 1 for a fragment whose turn does not end, and therefore blocks its host."""
 OWN_HOST: Final = "own_host"

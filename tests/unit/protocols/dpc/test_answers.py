@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.answer_history import History
+from tests.support.answer_history import History
 
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.records import Gap

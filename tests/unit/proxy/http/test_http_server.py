@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.certificates import Authority
-from tests.http_site import JSON_HEADERS, NOW_US, TOKEN, Site, opened
-from tests.ports import free_port
+from tests.support.certificates import Authority
+from tests.support.http_site import JSON_HEADERS, NOW_US, TOKEN, Site, opened
+from tests.support.ports import free_port
+from tests.support.waiting import eventually
 from tests.unit.proxy.test_pushed import POSTED, PushWorld, reading
-from tests.waiting import eventually
 
 from slackwater.model.deployment import HttpListenSpec, TimeSpec
 from slackwater.model.errors import EnvironmentProblem

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.ports import free_port
-from tests.waiting import eventually
+from tests.support.ports import free_port
+from tests.support.waiting import eventually
 
 from slackwater.model.mqtt import MqttSpec, MqttTlsSpec
 from slackwater.proxy.mqtt import client as client_module

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.mqtt_world import MqttWorld, mqtt_spec
-from tests.proxy_world import S
+from tests.support.mqtt_world import MqttWorld, mqtt_spec
+from tests.support.proxy_world import S
 
 from slackwater.model.records import SourceRecord
 from slackwater.proxy.spool import PushBackError, Spool

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slackwater.formats.dead_letters import DeadLetters, Faults
 from slackwater.model.deployment import FieldSpec, KeySpec, StreamSpec, TimeSpec
 from slackwater.model.mqtt import MqttFormat, MqttSpec
-from slackwater.proxy.dead_letters import DeadLetters, Faults
 from slackwater.proxy.mqtt.link import Message
 from slackwater.proxy.mqtt.messages import PAYLOAD_BYTES_MAX, CountedReadings, MqttReader, cut
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.proxy_world import SPEC, S, World
 from tests.scenarios.test_r10_boundaries_promise_only_what_was_read import (
     THEIRS,
     AtOnce,
     Client,
 )
-from tests.topic_world import replace_broker
+from tests.support.proxy_world import SPEC, S, World
+from tests.support.topic_world import replace_broker
 
 from slackwater.model.errors import DeploymentError
 from slackwater.proxy.topic.client import Fetched

@@ -13,14 +13,14 @@ from typing import Any
 import fastavro
 import numpy as np
 import pytest
-from tests.proxy_world import SPEC, S, World
 from tests.scenarios.test_r10_boundaries_promise_only_what_was_read import THEIRS, Client, Fed
+from tests.support.proxy_world import SPEC, S, World
 
-from slackwater.proxy.dead_letters import DeadLetters, Faults
-from slackwater.proxy.formats.avro.framing import Reference
-from slackwater.proxy.formats.avro.reader import AvroReader, Schemas, SchemaText
-from slackwater.proxy.guarded import GuardedReader
-from slackwater.proxy.messages import NotYetReadableError
+from slackwater.formats.avro.framing import Reference
+from slackwater.formats.avro.reader import AvroReader, Schemas, SchemaText
+from slackwater.formats.dead_letters import DeadLetters, Faults
+from slackwater.formats.guarded import GuardedReader
+from slackwater.formats.messages import NotYetReadableError
 from slackwater.proxy.shell import turn
 from slackwater.proxy.topic import input as topic_input
 from slackwater.proxy.topic.client import NO_EPOCHS, Fetched, Notice

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from tests.proxy_world import SPEC, S, World
 from tests.scenarios.test_r10_boundaries_promise_only_what_was_read import THEIRS, Fed
+from tests.support.proxy_world import SPEC, S, World
 
 from slackwater.codec import decode_source
+from slackwater.formats.positions import split_position
 from slackwater.model.records import SourcePosition, SourceRecord
 from slackwater.protocols.dpc.sunion.cursor import SourceCursor
-from slackwater.proxy.positions import split_position
 from slackwater.proxy.rules import live_rules
 from slackwater.proxy.topic import input as topic_input
 from slackwater.proxy.topic.client import Fetched, Notice

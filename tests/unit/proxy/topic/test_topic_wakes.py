@@ -10,8 +10,8 @@ from unittest.mock import ANY
 import numpy as np
 import pytest
 from confluent_kafka import KafkaError
-from tests.proxy_world import SPEC, S, World
 from tests.scenarios.test_r10_boundaries_promise_only_what_was_read import THEIRS, Client, Fed
+from tests.support.proxy_world import SPEC, S, World
 
 from slackwater.proxy.shell import turn
 from slackwater.proxy.topic import input as topic_input

@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterable
 
 import pytest
-from tests.waiting import WAIT_S_MAX
+from tests.support.memory import MemoryBroker
+from tests.support.waiting import WAIT_S_MAX
 
 from slackwater.runtime.logs.catchup import CatchUpReader, Gone
-from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.logs.transport import Log, NoAnswerError, RawRecord
 
 CUT, COMPLETE = ("cut", 0), ("complete", 0)

@@ -8,10 +8,10 @@ from typing import Final, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.memory import MemoryBroker
 
 from slackwater.model.names import UNPREFIXED
 from slackwater.runtime.logs.catchup import CatchUpReader, Gone
-from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.logs.recent import RECENT_RECORD_BYTES, RecentRecords
 from slackwater.runtime.logs.transport import Log, RawRecord, Transport
 

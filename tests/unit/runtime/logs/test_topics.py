@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from slackwater.codec.paths import schemas_dir
+from slackwater.machine.broker_properties import HOST
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.limits import RECORD_BATCH_BYTES_MAX, RECORD_BYTES_MAX
 from slackwater.model.names import RESULT_KINDS, Names
-from slackwater.runtime.local.broker_properties import HOST
 from slackwater.runtime.logs import topics, transport
 from slackwater.runtime.logs.topics import QueryTopics, TopicLayout, topics_for
 

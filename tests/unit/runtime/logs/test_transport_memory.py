@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from tests.contracts.transport import CatchUpContract, TransportContract, World, no_failure
-from tests.waiting import WAIT_S_MAX
+from tests.support.memory import MemoryBroker
+from tests.support.waiting import WAIT_S_MAX
 
-from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.logs.transport import Log, NoAnswerError
 
 

@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tests.mock_cluster import NOT_LEADER, PRODUCE, MockCluster, mock_cluster
+from tests.support.mock_cluster import NOT_LEADER, PRODUCE, MockCluster, mock_cluster
 
 from slackwater.producer.kafka_sink import KafkaSink
 from slackwater.producer.sink import Delivery

@@ -16,8 +16,8 @@ from slackwater.deployment.parse import load_deployment
 from slackwater.deployment.sharing import share
 from slackwater.model.deployment import Deployment
 from slackwater.proxy.inputs import own_topics
-from slackwater.runtime.local.layout import topic_specs
-from slackwater.runtime.local.registration import Registration
+from slackwater.registration.registration import Registration
+from slackwater.registration.topics import topic_specs
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.security.acl import Rule, rules
 from slackwater.runtime.security.credentials import Role

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from tests.certificates import Authority
+from tests.support.certificates import Authority
 
 from slackwater.model.errors import UsageError
 from slackwater.runtime.logs.cluster import find_cluster

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.waiting import WAIT_S_MAX, eventually
+from tests.support.waiting import WAIT_S_MAX, eventually
 
 from slackwater.codec import decode_heartbeat
 from slackwater.model.names import Names

@@ -8,7 +8,8 @@ from functools import partial
 
 import pytest
 from tests.contracts.transport import no_failure
-from tests.waiting import eventually
+from tests.support.memory import MemoryBroker
+from tests.support.waiting import eventually
 
 from slackwater.codec.state_records import encode_registry
 from slackwater.model.deployment import (
@@ -24,7 +25,6 @@ from slackwater.model.records import RegistryRecord
 from slackwater.primitives.eventclock import WallClock
 from slackwater.primitives.lateness import Step
 from slackwater.runtime.logs.incarnation import append_and_wait
-from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.service.normaltime import NormalTime
 from slackwater.runtime.service.registry import Registry
 from slackwater.runtime.service.registry_entries import expectation_record

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from tests.waiting import WAIT_S_MAX
+from tests.support.memory import MemoryBroker
+from tests.support.waiting import WAIT_S_MAX
 
 from slackwater.codec.state_records import encode_orderer_state
 from slackwater.model.deployment import QuerySpec, WindowSpec
 from slackwater.model.names import own_name
 from slackwater.model.records import OrdererState, SourcePosition, StreamPositions
-from slackwater.runtime.logs.memory import MemoryBroker
 from slackwater.runtime.logs.transport import NoAnswerError
 from slackwater.runtime.service import others
 from slackwater.runtime.service.others import read_other_orderers

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.contracts.transport import no_failure
-from tests.waiting import WAIT_S_MAX
+from tests.support.memory import MemoryBroker, MemoryTransaction
+from tests.support.waiting import WAIT_S_MAX
 
 from slackwater.codec.state_records import decode_registry, encode_registry, encode_root_state
 from slackwater.deployment.parse import parse_deployment
@@ -26,7 +27,6 @@ from slackwater.model.records import (
     StreamPositions,
 )
 from slackwater.primitives.eventclock import AnchoredClock, WallClock
-from slackwater.runtime.logs.memory import MemoryBroker, MemoryTransaction
 from slackwater.runtime.logs.skipped import SKIPPED
 from slackwater.runtime.logs.topics import QueryTopics, topics_for
 from slackwater.runtime.logs.transport import read_to_end

@@ -1,0 +1,166 @@
+"""Decides at a controller when nodes are suspected, and which moves to request.
+
+Every controller receives the heartbeats of all nodes that reach it. In a view only the member with
+the first name plans moves, because two controllers with heartbeats of different nodes would move a
+fragment to and fro. No election is needed: a view lists its members. Each half of a split network
+has its own first member.
+
+A controller that has just started has no heartbeats. It plans once it has one of each recorded
+node, or after ``FIRST_HEARTBEATS_US_MAX``; otherwise its start would move every fragment. The same
+holds when two halves of a split network merge: the nodes of the other half, which were suspected,
+are about to connect, and what runs there must not be moved.
+
+A closed connection means that the node's process has probably ended; the node has
+``RECONNECT_US_MAX`` to connect again. Otherwise a node is suspected by the detector, but not before
+``SILENCE_US_MIN`` without a heartbeat: moving its fragments costs more than a short wait, and load
+delays a node's heartbeats for longer than a controller's.
+
+Pure: times come in as arguments. Times are monotonic us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from slackwater.control.control_object import MoveFragment
+from slackwater.control.control_state import ControlState, Wanted
+from slackwater.control.node_watch import NodeWatch
+from slackwater.control.placement import FragmentSpec, NodeReports, Unplaced, plan_moves
+from slackwater.protocols.iads.detector import PhiAccrual
+
+FIRST_HEARTBEATS_US_MAX: Final = 5_000_000
+SILENCE_US_MIN: Final = 2_000_000
+RECONNECT_US_MAX: Final = 500_000
+
+Specs = Callable[[ControlState], Iterable[FragmentSpec]]
+"""Returns the fragments that are to be run, for a state of the record."""
+
+
+@dataclass(slots=True)
+class _Observed:
+    detector: PhiAccrual
+    latest: int
+    closed_at: int | None = None
+    suspected: bool = False
+
+    def suspect_at(self) -> int:
+        """The time from which on the node is suspected, unless a heartbeat arrives before."""
+        silent = max(self.detector.suspect_at(), self.latest + SILENCE_US_MIN)
+        return silent if self.closed_at is None else min(silent, self.closed_at + RECONNECT_US_MAX)
+
+
+@dataclass(slots=True)
+class Placing:
+    """The nodes as observed by controller ``name``, which started at ``started``, and its moves."""
+
+    name: str
+    specs_of: Specs
+    started: int
+    unplaced: tuple[Unplaced, ...] = ()
+    """The fragments that the last plan could not place."""
+    _view_number: int = 0
+    _members: frozenset[str] = frozenset()
+    _waits_from: int = 0
+    """Since when it waits for heartbeats: its start, or the last merge."""
+    _connected: set[str] = field(default_factory=set)
+    """The nodes that it does not wait for: they have sent a heartbeat since."""
+    _nodes: dict[str, _Observed] = field(default_factory=dict)
+    _watch: NodeWatch = field(default_factory=lambda: NodeWatch(0))
+
+    def __post_init__(self) -> None:
+        """It waits from its start on."""
+        self._waits_from = self.started
+
+    def heartbeat(
+        self,
+        node: str,
+        ready: Iterable[int],
+        fenced: Iterable[int],
+        now: int,
+        ended: Iterable[int] = (),
+    ) -> None:
+        """Record a node's heartbeat, with the placements there that are ready or were fenced.
+
+        ``ended``: those of deleted queries that have carried out the deletion.
+        """
+        self._connected.add(node)
+        observed = self._nodes.get(node)
+        if observed is None or observed.suspected:
+            self._nodes[node] = _Observed(PhiAccrual(now), now)
+        else:
+            observed.detector.heartbeat(now)
+            observed.latest, observed.closed_at = now, None
+        self._watch.heartbeat(node, frozenset(ready), frozenset(fenced), now, frozenset(ended))
+
+    def closed(self, node: str, now: int) -> None:
+        """Record that a node's connection was closed."""
+        if node in self._nodes:
+            self._nodes[node].closed_at = now
+
+    def is_connected(self, node: str, now: int) -> bool:
+        """True if a node of this name is connected and not suspected."""
+        observed = self._nodes.get(node)
+        return observed is not None and observed.closed_at is None and now < observed.suspect_at()
+
+    def view(self, number: int, members: Iterable[str], now: int) -> None:
+        """Record the controllers' new view: its number and the names of its members."""
+        if number > self._view_number:
+            self._watch.view(number)
+        members = frozenset(members)
+        if self._members and members - self._members:
+            self._waits_from = now
+            self._connected = {node for node, at in self._nodes.items() if not at.suspected}
+        self._view_number, self._members = number, members
+
+    def moves(self, state: ControlState, now: int) -> tuple[MoveFragment, ...]:
+        """The moves that this controller is to request now."""
+        for node, observed in self._nodes.items():
+            if not observed.suspected and now >= observed.suspect_at():
+                observed.suspected = True
+                self._watch.suspect(node, now)
+        live = frozenset(state.live_nodes())
+        numbers = frozenset(entry.number for entry in state.placement.values())
+        self._watch.keep(live, numbers, now)
+        self._nodes = {
+            n: observed
+            for n, observed in self._nodes.items()
+            if n in live or not observed.suspected
+        }
+        if not live or not self._plans(live, now):
+            self.unplaced = ()
+            return ()
+        plan = plan_moves(state, self.specs_of(state), self._watch.reports(now))
+        self.unplaced = plan.unplaced
+        return plan.moves
+
+    def may_forget(self, state: ControlState) -> bool:
+        """True if nodes have carried out all deletions, so that tombstones may be dropped.
+
+        Else nobody would know that something of a deleted query is still to be done.
+        """
+        ended, deleted = self._watch.ended(), {*state.queries_wanted(Wanted.DELETED)}
+        entries = (
+            state.placement.get((spec.query, spec.fragment))
+            for spec in self.specs_of(state)
+            if spec.query in deleted
+        )
+        return all(entry is not None and entry.number in ended for entry in entries)
+
+    def _plans(self, live: frozenset[str], now: int) -> bool:
+        if not self._members or self.name != min(self._members):
+            return False
+        return live <= self._connected or now >= self._waits_from + FIRST_HEARTBEATS_US_MAX
+
+    def reports(self, now: int) -> NodeReports:
+        """The nodes' standings and the states of placements."""
+        return self._watch.reports(now)
+
+    def next_deadline(self, now: int) -> int | None:
+        """The time at which ``moves`` may change without further input; None if there is none."""
+        found = [h.suspect_at() for h in self._nodes.values() if not h.suspected]
+        found += [self._waits_from + FIRST_HEARTBEATS_US_MAX]
+        if (settled := self._watch.next_deadline(now)) is not None:
+            found.append(settled)
+        return min((at for at in found if at > now), default=None)

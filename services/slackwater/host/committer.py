@@ -1,0 +1,141 @@
+"""Commits of a root: fenced Kafka transactions through aiokafka's producer.
+
+All copies of a root's part have one transactional id. When a producer with this id starts, the
+broker aborts the open transaction of an older copy, and the next commit of that copy fails: the
+older copy is *fenced* (rule-27). aiokafka is used because fencing takes 15 ms with it, and a second
+with librdkafka (decision 4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from slackwater.host.results import ResultsWriter
+from slackwater.host.transactions import Transactions, shorten_marker_wait
+from slackwater.model.names import Names, base_of, generation_of
+from slackwater.model.records import RootState
+from slackwater.protocols.dpc.soutput.config import Commit
+from slackwater.runtime.logs.cluster import Cluster
+from slackwater.runtime.logs.connecting import probe_before_connect
+from slackwater.runtime.logs.topics import aiokafka_producer
+from slackwater.runtime.logs.transport import LogError, NoAnswerError
+from slackwater.sessions.root import RootSession
+
+BROKER_S_MAX: Final = 30.0
+"""Time limit for a batch of a transaction, and for a producer's start. A killed broker responds
+again sooner. A longer wait means that the client hangs (observed under tenfold overload), which a
+restart of the fragment ends."""
+TRANSACTION_S_MAX: Final = 600
+"""Time-out of a complete transaction, enforced by the broker, whose limit is 900 s by default. Rows
+of ten figures are written at 100,000 a second, and a part has at most 5,000,000 keys
+(``KeyTable``). If a copy dies and is not restarted, its open transaction blocks the part's readers
+for this long. A restarted copy aborts it at once."""
+BATCH_BYTES_MAX: Final = 1 << 20
+
+
+class PartCommitter:
+    """Commits the transactions of one copy of a part; ``aggregate`` names the figures of a row."""
+
+    def __init__(
+        self, cluster: Cluster, names: Names, session: RootSession, aggregate: tuple[str, ...]
+    ) -> None:
+        self._cluster = cluster
+        self._names = names
+        self._session = session
+        self._aggregate = aggregate
+        self._transactions: Transactions | None = None
+        self._started: list[AIOKafkaProducer] = []
+        """Producers that may have open connections and tasks."""
+
+    async def fence(self) -> None:
+        """Fence older copies by starting and stopping a producer."""
+        probe_before_connect()  # this producer starts before Faust does
+        producer = self._producer()
+        async with self._within_bound("a producer does not start"):
+            await producer.start()
+            await producer.stop()
+        self._started.remove(producer)
+
+    async def open(self) -> None:
+        """Start the committing producer in the event loop that uses it."""
+        shorten_marker_wait()
+        producer = self._producer()
+        async with self._within_bound("a producer does not start"):
+            await producer.start()
+        config = self._session.config
+        results = ResultsWriter(
+            base_of(config.query),
+            config.part,
+            config.fields,
+            self._aggregate,
+            self._session.core.keys,
+            generation_of(config.query),
+        )
+        self._transactions = Transactions(producer, results, config.fragment, self._names)
+
+    async def commit(self, commit: Commit, emitted_at: int) -> None:
+        """Commit one transaction; each of its batches has the time limit ``BROKER_S_MAX``.
+
+        Raises:
+            LogError: the transaction was not committed, or its outcome is unknown.
+        """
+        assert self._transactions is not None, "transactions have not been opened"
+        transaction = commit.transaction
+        records = transaction.after.next_seq - transaction.before.next_seq
+        loop = asyncio.get_running_loop()
+        async with self._within_bound(
+            f"a transaction of {records} records makes no progress"
+        ) as bound:
+            await self._transactions.write(
+                commit,
+                emitted_at,
+                progress=lambda: bound.reschedule(loop.time() + BROKER_S_MAX),
+            )
+
+    async def claim(self, state: RootState) -> None:
+        """Commit a state record without answers."""
+        assert self._transactions is not None, "transactions have not been opened"
+        async with self._within_bound("a state record is not committed"):
+            await self._transactions.write_state(state)
+
+    async def close(self) -> None:
+        """Close the remaining producers within a time limit; never raises.
+
+        A stopping producer waits for its batches, and a root often ends because these cannot be
+        written. Callers should therefore not wait for this; the next copy aborts the records in
+        flight.
+        """
+        for producer in self._started:
+            with contextlib.suppress(KafkaError, TimeoutError):
+                async with asyncio.timeout(BROKER_S_MAX):
+                    await producer.stop()
+        self._started.clear()
+
+    def _producer(self) -> AIOKafkaProducer:
+        config = self._session.config
+        settings: dict[str, Any] = {
+            "transactional_id": self._names.transactional_id(config.query, config.part),
+            "max_batch_size": BATCH_BYTES_MAX,
+            "transaction_timeout_ms": TRANSACTION_S_MAX * 1000,
+        }
+        producer = AIOKafkaProducer(**aiokafka_producer(self._cluster, **settings))
+        self._started.append(producer)
+        return producer
+
+    @contextlib.asynccontextmanager
+    async def _within_bound(self, what: str) -> AsyncIterator[asyncio.Timeout]:
+        fragment = self._session.fragment
+        try:
+            async with asyncio.timeout(BROKER_S_MAX) as bound:
+                yield bound
+        except TimeoutError as error:
+            message = f"{fragment}: {what}: no answer in {BROKER_S_MAX:g} s"
+            raise NoAnswerError(message) from error
+        except KafkaError as error:
+            raise LogError(f"{fragment}: refused by the broker: {error!r}") from error

@@ -1,0 +1,173 @@
+"""Runs the procedures of sessions on Kafka: their requests one after the other, each in a thread.
+
+A procedure is a generator that yields requests and receives their answers. It runs in the event
+loop, because it changes its session, which belongs to the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from slackwater.codec.ordered_records import encode_ordered
+from slackwater.codec.state_records import encode_orderer_state
+from slackwater.host.decoding import decode_ordered_record
+from slackwater.model.errors import SlackwaterError
+from slackwater.model.records import Kind, RootState
+from slackwater.protocols.dpc.soutput.config import Commit
+from slackwater.runtime.logs.incarnation import append_and_wait, has_begun, start_incarnation
+from slackwater.runtime.logs.transport import RawRecord, Transport, Writer, read_range
+from slackwater.runtime.service.others import read_other_orderers
+from slackwater.runtime.service.state import read_part, read_states
+from slackwater.sessions.requests import (
+    BeginIncarnation,
+    Beginnings,
+    ClaimPart,
+    Ends,
+    Fence,
+    FindIncarnation,
+    OpenTransactions,
+    Ordered,
+    Procedure,
+    ReadOrdered,
+    ReadOrdererStates,
+    ReadPart,
+    ReadStates,
+    Request,
+    StoreState,
+)
+
+T = TypeVar("T")
+
+
+class Committer(Protocol):
+    """Fences other copies of a root's part and commits its transactions."""
+
+    async def fence(self) -> None:
+        """Fence all other copies; see ``Fence``."""
+        ...
+
+    async def open(self) -> None:
+        """Prepare for commits in the running event loop; see ``OpenTransactions``."""
+        ...
+
+    async def commit(self, commit: Commit, emitted_at: int) -> None:
+        """Commit a transaction with its state record atomically (rule-23).
+
+        ``emitted_at`` is the wall time (us) written to its results.
+        """
+        ...
+
+    async def claim(self, state: RootState) -> None:
+        """Commit a state record without answers; see ``ClaimPart``."""
+        ...
+
+    async def close(self) -> None:
+        """Release all resources within a bounded time; never raises."""
+        ...
+
+
+async def perform(
+    procedure: Procedure[T],
+    transport: Transport,
+    writer: Callable[[], Writer],
+    committer: Committer | None = None,
+) -> T:
+    """Run a procedure to its end and return its value.
+
+    The error of a failed request is raised inside the procedure, which handles it or ends with it.
+    Records are written through the writer that ``writer`` returns.
+    """
+    answer: Any = None
+    error: SlackwaterError | None = None
+    while True:
+        try:
+            request = procedure.send(answer) if error is None else procedure.throw(error)
+        except StopIteration as ended:
+            value: T = ended.value
+            return value
+        answer, error = None, None
+        try:
+            if isinstance(request, Fence | OpenTransactions | ClaimPart):
+                assert committer is not None, "only a root has transactions"
+                await _transact(request, committer)
+            else:
+                answer = await asyncio.to_thread(_answer, request, transport, writer)
+        except SlackwaterError as failed:
+            error = failed
+
+
+async def _transact(request: Fence | OpenTransactions | ClaimPart, committer: Committer) -> None:
+    match request:
+        case Fence():
+            await committer.fence()
+        case OpenTransactions():
+            await committer.open()
+        case ClaimPart(state):
+            await committer.claim(state)
+
+
+def _answer(request: Request, transport: Transport, writer: Callable[[], Writer]) -> Any:
+    timeout_s = request.timeout_us / 1e6
+    match request:
+        case Beginnings(logs):
+            return transport.beginning_offsets(logs, timeout_s=timeout_s)
+        case Ends(logs, isolation):
+            return transport.end_offsets(logs, isolation=isolation, timeout_s=timeout_s)
+        case ReadStates(query, parts, fits):
+            return read_states(transport, query, parts, timeout_s=timeout_s, fits=fits)
+        case ReadOrdererStates(names, frontier_max):
+            return read_other_orderers(transport, names, frontier_max, timeout_s=timeout_s)
+        case ReadPart(query, part, fits):
+            return read_part(transport, query, part, timeout_s=timeout_s, fits=fits)
+        case ReadOrdered():
+            return _read_ordered(request, transport, timeout_s)
+        case BeginIncarnation():
+            return _begin_incarnation(request, transport, writer(), timeout_s)
+        case FindIncarnation(log, inc):
+            return has_begun(transport, log, inc, is_start)
+        case StoreState(query, state):
+            log, key = (transport.names.state(query), 0), state.fragment.encode()
+            append_and_wait(writer(), log, encode_orderer_state(state), key, timeout_s=timeout_s)
+            return None
+
+
+def _read_ordered(request: ReadOrdered, transport: Transport, timeout_s: float) -> list[Ordered]:
+    log, start, end = request.log, request.start, request.end
+    if start is None:
+        start = transport.beginning_offsets([log], timeout_s=timeout_s)[log]
+    if end is None:
+        end = transport.end_offsets([log], timeout_s=timeout_s)[log]
+    found: list[Ordered] = []
+    for raw in read_range(transport, log, start, end, idle_s_max=timeout_s):
+        _take(found, raw)
+    return found
+
+
+def _begin_incarnation(
+    request: BeginIncarnation, transport: Transport, writer: Writer, timeout_s: float
+) -> int:
+    found: list[Ordered] = []
+    return start_incarnation(
+        transport,
+        writer,
+        request.log,
+        lambda: encode_ordered(request.make_start(found)),
+        read_from=request.read_from,
+        visit=lambda raw: _take(found, raw),
+        timeout_s=timeout_s,
+    )
+
+
+def _take(found: list[Ordered], raw: RawRecord) -> None:
+    """Append the record with its offset; a record that cannot be decoded is skipped."""
+    record = decode_ordered_record(raw)
+    if record is not None:
+        found.append((raw.offset, record))
+
+
+def is_start(raw: RawRecord) -> bool:
+    """Return whether the record is the START of an orderer's incarnation."""
+    record = decode_ordered_record(raw)
+    return record is not None and record.kind is Kind.START

@@ -1,0 +1,97 @@
+"""Builds the session of a root, one copy of a query's part, from its fragment name.
+
+Each start takes a placement number from the registry's log, greater than all earlier ones on any
+machine (decision 32). On a node a root has the number of the replicated record (decision 151).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+from slackwater.host.committer import PartCommitter
+from slackwater.host.fragment import Fragment
+from slackwater.host.known import RegistryView
+from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.model.errors import UsageError
+from slackwater.model.names import RESULT_KINDS, RootName
+from slackwater.primitives.rows import RowContents
+from slackwater.protocols.common.line import Policy, Schedule
+from slackwater.protocols.dpc.soutput.config import RootConfig
+from slackwater.protocols.dpc.soutput.upstream import ONLY_STALE_US_MAX, STALE_US_MAX
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.service.state import read_root_state
+from slackwater.sessions.root import RootSession
+
+LIVE_BUCKETS_MAX: Final = 640
+"""Tentative answers in one transaction of a query without a window (64 with windows). Each of its
+buckets of 10 ms is answered like a window, so the same event time has more answers."""
+HEARTBEAT_PERIOD_US: Final = 50_000
+EMPTY_WAIT_US_MAX: Final = 100_000
+"""How long empty buckets are collected into one boundary: without readings a query writes 10
+boundaries a second instead of 100."""
+
+
+def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
+    """Make the root ``name`` (QUERY.PART) with its placement number; waits for its query.
+
+    Raises:
+        UsageError: the query has been deleted.
+    """
+    of = RootName.parse(name)
+    deployment, definition = known.deployment_of(of.query), known.present_query(of.query)
+    if definition.state == "deleted":
+        raise UsageError(f"query {of.query} has been deleted: there is no root {name}")
+    spec = definition.spec
+
+    def answered_with() -> int:
+        answered = read_root_state(transport, of.query, of.part)
+        return -1 if answered is None else answered.placement
+
+    placement = known.placement(of.process, answered_with)
+    time = known.normal_time(spec, awaits_begin=definition.awaits_begin)
+    config = RootConfig(
+        fragment=of.process,
+        query=of.query,
+        part=of.part,
+        placement=placement,
+        children=tuple(deployment.child_streams(spec, child) for child in range(spec.children)),
+        replicas=spec.replicas,
+        topics=transport.names,
+        fields=deployment.output_fields(spec),
+        grid=definition.grid,
+        schedule=Schedule(time.of, deployment.deadline_us(spec, 2)),
+        policy=Policy(spec.failure_policy, spec.stabilization_policy),
+        stale_us=STALE_US_MAX if spec.replicas > 1 else ONLY_STALE_US_MAX,
+        start_time=definition.e0_us,
+        bound_us=deployment.bound_us(spec),
+        children_of=spec.children_of,
+        is_history=known.follows_data,
+        is_recorded=known.has_recorded_placements,
+        **({} if spec.window is not None else _of_rows(deployment, spec, of.part)),
+    )
+    session = RootSession(config, windowed=spec.window is not None)
+    names = transport.names
+    own = {names.state(of.query), names.registry}
+    own |= {names.results(of.query, kind) for kind in RESULT_KINDS}
+    own |= {names.ordered(spec.child_query, child) for child in range(spec.children)}
+    return Fragment(
+        session,
+        spec.margin_us // 2,
+        frozenset(own.union(topic for topic, _ in session.inputs)),
+        heartbeat_period_us=HEARTBEAT_PERIOD_US,
+        observe=time.observe if known.follows_data else None,
+        committer=PartCommitter(transport.cluster, transport.names, session, spec.aggregate),
+        close=partial(known.leave_time, of.query, time),
+    )
+
+
+def _of_rows(deployment: Deployment, spec: QuerySpec, part: int) -> dict[str, Any]:
+    """Settings of a root without a window: contents are rows, and empty buckets are collected."""
+    wait_us = min(EMPTY_WAIT_US_MAX, deployment.deadline_us(spec, 2) // 2)
+    contents = partial(RowContents, part=part, parts=spec.parts)
+    return {
+        "contents": contents,
+        "empty_wait_us": max(wait_us, 0),
+        "live_windows_max": LIVE_BUCKETS_MAX,
+    }

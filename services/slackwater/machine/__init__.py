@@ -1,0 +1,1 @@
+"""One machine: broker, supervisor, processes and their commands, `up`, sizing."""

@@ -1,0 +1,162 @@
+"""The processes of a deployment on one machine, with their command lines. Pure.
+
+A deployment has one proxy for all streams, and additional proxies for streams that declare
+several. Its hosts and aggregators are those of ``deployment/fragments.py``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from slackwater.deployment.fragments import aggregators_of, hosts_of
+from slackwater.deployment.kinds import PROXY
+from slackwater.machine.launchers import ProcessSpec
+from slackwater.model.deployment import Deployment
+from slackwater.model.names import (
+    ProxyName,
+    own_name,
+)
+
+# Proxies stop first, so that no more input arrives; then the other processes; the broker is last.
+_stop_first, _stop_then = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The parameters of the command lines; ``proxy_options`` are for proxies only, and so on."""
+
+    deployment_path: Path
+    bootstrap: str
+    data_dir: Path
+    proxy_options: Sequence[str] = ()
+    aggregator_options: Sequence[str] = ()
+    python: str = sys.executable
+    kafka_config: Path | None = None
+    host_options: Sequence[str] = ()
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Environment of the processes; unlike arguments, it is not visible to other users.
+
+        The first variable is empty if there is no file, so that a process does not use an inherited
+        one for another cluster. The second is empty since the inherited health file belongs to the
+        process that starts these.
+        """
+        return {
+            "SLACKWATER_KAFKA_CONFIG": str(self.kafka_config or ""),
+            "SLACKWATER_HEALTH_FILE": "",
+        }
+
+
+def proxy_specs(deployment: Deployment, launch: Launch) -> list[ProcessSpec]:
+    """Return the proxy, which serves all streams, and those that share topics with it.
+
+    Process n serves the share n of each stream with more than n proxies.
+    """
+    served: dict[int, list[ProxyName]] = {}
+    for stream in deployment.streams.values():
+        for name in stream.proxy_names:
+            served.setdefault(name.share, []).append(name)
+    return [_proxy(share, names, deployment, launch) for share, names in sorted(served.items())]
+
+
+def _proxy(
+    share: int, served: Sequence[ProxyName], deployment: Deployment, launch: Launch
+) -> ProcessSpec:
+    streams = {name.stream for name in served}
+    options = _of_streams(launch.proxy_options, deployment, streams)
+    return proxy_spec(f"{PROXY}/{share}" if share else PROXY, served, launch, *options)
+
+
+def proxy_spec(
+    process: str, served: Sequence[ProxyName], launch: Launch, *options: str
+) -> ProcessSpec:
+    """Return a process that serves these streams."""
+    return ProcessSpec(
+        process,
+        _command("slackwater.proxy", tuple(map(str, served)), launch, ("--commands", *options)),
+        _stop_first,
+        env=launch.environment,
+        parts=tuple(name.process for name in served),
+    )
+
+
+def _of_streams(
+    options: Sequence[str], deployment: Deployment, streams: Collection[str]
+) -> list[str]:
+    """Return a proxy's options without those that name another stream (``--input room-1=F``)."""
+    elsewhere = deployment.streams.keys() - streams
+    kept: list[str] = []
+    for option in options:
+        if option.partition("=")[0] in elsewhere and kept:
+            kept.pop()
+        else:
+            kept.append(option)
+    return kept
+
+
+def fragment_specs(
+    deployment: Deployment, launch: Launch, paused: Collection[str] = ()
+) -> list[ProcessSpec]:
+    """Return the aggregators and hosts; aggregators are first, since they start slowest.
+
+    ``paused``: names of queries that exist and do not run.
+    """
+    aggregators = [
+        aggregator_spec(name, fragments, launch)
+        for name, fragments in aggregators_of(deployment).items()
+    ]
+    hosts = [
+        host_spec(name, fragments, launch)
+        for name, fragments in hosts_of(deployment.queries.values(), paused).items()
+    ]
+    return [*aggregators, *hosts]
+
+
+def aggregator_spec(name: str, fragments: Sequence[str], launch: Launch) -> ProcessSpec:
+    """Return an aggregator with these fragments; commands can change them."""
+    options = ("--fragments", ",".join(fragments), "--commands", *launch.aggregator_options)
+    spec = _spec(name, "slackwater_spark.app", launch, options)
+    return replace(spec, fragments=tuple(fragments), takes_commands=True)
+
+
+def differ_in_fragments(one: ProcessSpec, other: ProcessSpec) -> bool:
+    """Return whether two processes differ in their fragments only, which commands can change."""
+    if not (one.takes_commands and other.takes_commands):
+        return False
+    named = (",".join(spec.fragments) for spec in (one, other))
+    commands = [
+        ["" if word == fragments else word for word in spec.command]
+        for spec, fragments in zip((one, other), named, strict=True)
+    ]
+    return commands[0] == commands[1]
+
+
+def host_spec(name: str, fragments: Sequence[str], launch: Launch, *options: str) -> ProcessSpec:
+    """Return a host with these fragments; commands can change them."""
+    options = ("--fragments", ",".join(fragments), "--commands", *launch.host_options, *options)
+    spec = _spec(name, "slackwater.host", launch, options, tuple(fragments))
+    return replace(spec, takes_commands=True)
+
+
+def _spec(
+    process: str,
+    module: str,
+    launch: Launch,
+    options: Sequence[str] = (),
+    parts: tuple[str, ...] = (),
+) -> ProcessSpec:
+    name = own_name(process)
+    command = _command(module, (name,), launch, options)
+    return ProcessSpec(process, command, _stop_then, env=launch.environment, parts=parts)
+
+
+def _command(
+    module: str, names: Sequence[str], launch: Launch, options: Sequence[str]
+) -> tuple[str, ...]:
+    where = ("--bootstrap", launch.bootstrap, "--data-dir", str(launch.data_dir))
+    what = ("--deployment", str(launch.deployment_path))
+    return (launch.python, "-m", module, *names, *what, *where, *options)

@@ -1,0 +1,497 @@
+"""The supervisor: starts the processes of a deployment and keeps them running.
+
+A process that has ended is restarted at once, since a restart is the normal recovery. There is a
+back-off only if a process ends repeatedly. When the supervisor ends, or is killed, all processes
+end (``machine.process``). Missing heartbeats cause no restart: the protocols handle a silent
+process without ending it.
+
+Each process has a task that starts it, waits for its end, and decides whether and when it is
+restarted. A process may serve several *parts*: a proxy its streams, a host its fragments. A part
+has a name as a process has, and can be killed and paused alone. A process is killed or paused by a
+signal, a part by a line on the standard input of its process (``runtime.service.parts``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from slackwater.deployment.kinds import BROKER
+from slackwater.machine.broker import EmbeddedBroker
+from slackwater.machine.launchers import (
+    BrokerLauncher,
+    CommandLauncher,
+    Launcher,
+    ProcessSpec,
+)
+from slackwater.machine.logtail import failure_excerpt, last_error
+from slackwater.model.errors import EnvironmentProblem
+from slackwater.runtime.security.private import append_to, make_private
+from slackwater.runtime.service.back_off import BackOff, matching
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.datadir import Life
+from slackwater.runtime.service.log import OneLineFormatter
+from slackwater.runtime.service.parts import COMMAND_OF
+
+_log = logging.getLogger(__name__)
+
+EVENTS_MAX = 10_000
+LOG_BYTES_MAX = 10 * 1024 * 1024
+LOG_CHECK_S = 5.0
+STOP_S_MAX = 4.0
+"""A process is killed this long after SIGTERM. It stops within 2 s; the rest allows for load."""
+
+BROKER_STOP_S_MAX = 15.0
+"""Time for a broker to close its logs; a killed broker must check them at its next start."""
+
+POLL_END_S = 0.2
+"""Interval at which the end of a process is polled if there is no file descriptor for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEvent:
+    """An event in the life of a process, for reports; ``wall_us`` is since the epoch."""
+
+    wall_us: int
+    process: str
+    event: str
+
+
+class Supervisor:
+    """Starts processes and keeps them running; for one event loop."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        clock: SystemClock | None = None,
+        on_event: Callable[[ProcessEvent], None] | None = None,
+        on_change: Callable[[], None] | None = None,
+    ) -> None:
+        self._data_dir = data_dir
+        self._logs_dir = data_dir / "logs"
+        make_private(self._logs_dir)
+        self._clock = clock or SystemClock()
+        self._on_event, self._on_change = on_event, on_change
+        self._children: dict[str, _Child] = {}
+        self._parts: dict[str, str] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
+        self.events: deque[ProcessEvent] = deque(maxlen=EVENTS_MAX)
+
+    async def start(self, spec: ProcessSpec) -> None:
+        """Start a process and keep it running; returns when it has been started once."""
+        launcher = CommandLauncher(spec, self.log_path(spec.name))
+        self._parts |= dict.fromkeys(spec.parts, spec.name)
+        await self._keep(spec.name, spec.stop_order, STOP_S_MAX, launcher)
+
+    async def move(
+        self, part: str, kept: Callable[[Sequence[str]], ProcessSpec], to: ProcessSpec
+    ) -> None:
+        """Move a part: start process ``to``, and reduce its present process to ``kept``.
+
+        ``kept`` makes the specification of the present process for given parts. It is called when
+        ``to`` runs, since other parts may be moved meanwhile. The part is unavailable until the new
+        process has started it. If the new process cannot be started, nothing changes.
+        """
+        was = self._parts[part]
+        try:
+            await self.start(to)
+        except BaseException:
+            self._parts[part] = was
+            raise
+        if was in self._children:
+            self.serve(kept([each for each, of in self._parts.items() if of == was]))
+        self.record(part, f"moved from {was} to {to.name}")
+
+    def serve(self, spec: ProcessSpec) -> None:
+        """Change the parts of a running process; those that it keeps are not interrupted."""
+        for part in self.parts(spec.name):
+            if part not in spec.parts:
+                self._parts.pop(part, None)
+        elsewhere = [p for p in spec.parts if self._parts.get(p, spec.name) != spec.name]
+        assert not elsewhere, f"{elsewhere} would run twice"
+        self._parts |= dict.fromkeys(spec.parts, spec.name)
+        self._children[spec.name].serve(spec)
+        self._changed()
+
+    async def end(self, name: str) -> None:
+        """Stop a process; it is not restarted."""
+        await self._children[name].stop()
+        del self._children[name]
+        self._parts = {part: process for part, process in self._parts.items() if process != name}
+        self._changed()
+
+    async def start_broker(self, broker: EmbeddedBroker) -> None:
+        """Start the embedded broker and keep it running; returns when it responds.
+
+        It is stopped last. A failed first start raises; later starts are retried.
+        """
+        await self._keep(BROKER, 1_000, BROKER_STOP_S_MAX, BrokerLauncher(broker))
+
+    async def watch_logs(self) -> None:
+        """Keep the logs within their bound; runs until it is cancelled."""
+        while True:
+            for name in list(self._children):
+                rotate(self.log_path(name))
+            await asyncio.sleep(LOG_CHECK_S)
+
+    def log_path(self, name: str) -> Path:
+        """The log file of a process, or of the process of a part."""
+        return self._logs_dir / f"{self._process(name).replace('/', '-')}.log"
+
+    def names(self) -> list[str]:
+        """Names of all processes kept running; a process with parts is replaced by its parts."""
+        parts = [part for part, process in self._parts.items() if process in self._children]
+        with_parts = {self._parts[part] for part in parts}
+        return sorted([*(self._children.keys() - with_parts), *parts])
+
+    def processes(self) -> list[str]:
+        """Names of all processes that are kept running."""
+        return sorted(self._children)
+
+    def command(self, part: str, verb: str) -> None:
+        """Send a command to a part, if its process runs."""
+        child = self._children.get(self._process(part))
+        if child is not None:
+            child.command(f"{verb} {part}")
+
+    def process_of(self, part: str) -> str | None:
+        """Return the process that serves a part; None if there is no such part."""
+        return self._parts.get(part)
+
+    def parts(self, process: str) -> list[str]:
+        """Return the parts of a process; the process itself if it has none."""
+        return [part for part, of in self._parts.items() if of == process] or [process]
+
+    def pids(self) -> dict[str, int]:
+        """The pid of every process that runs now."""
+        return {
+            name: child.pid
+            for name, child in sorted(self._children.items())
+            if child.pid is not None
+        }
+
+    def last_exit(self, name: str) -> int | None:
+        """The last return code of a process (or a part's process); None if it has not ended yet."""
+        return self._children[self._process(name)].last_exit
+
+    def lives(self) -> dict[str, Life]:
+        """Restarts and last exit of each process, by ``names``, for ``run.json``."""
+        return {name: self._children[self._process(name)].life for name in self.names()}
+
+    def matching(self, target: str) -> list[str]:
+        """The processes and parts that a name matches; see ``placement.matching``."""
+        return matching(target, {*self._children, *self._parts})
+
+    def kill(self, target: str) -> list[str]:
+        """Kill the targets (SIGKILL), which are then restarted; returns their names."""
+        return self._signal(self.matching(target), signal.SIGKILL, "killed")
+
+    def pause(self, target: str, seconds: float | None = None) -> list[str]:
+        """Pause the targets for some seconds (None: until ``resume``); returns their names."""
+        names = self._signal(self.matching(target), signal.SIGSTOP, "paused")
+        pids = {name: self._pid(name) for name in names}
+
+        async def resume(after_s: float) -> None:
+            await asyncio.sleep(after_s)
+            still = [name for name, pid in pids.items() if self._pid(name) == pid]
+            self._signal(still, signal.SIGCONT, "resumed")
+
+        if seconds is not None:
+            self._background(resume(seconds))
+        return names
+
+    def resume(self, target: str) -> list[str]:
+        """Resume the targets (SIGCONT); returns their names."""
+        return self._signal(self.matching(target), signal.SIGCONT, "resumed")
+
+    def _process(self, name: str) -> str:
+        return self._parts.get(name, name)
+
+    def _pid(self, name: str) -> int | None:
+        return self._children[self._process(name)].pid
+
+    async def stop_all(self) -> None:
+        """Stop everything, group by group in ascending ``stop_order``; bounded in time.
+
+        Processes being started are stopped too; further starts are refused.
+        """
+        self._is_stopping = True
+        for task in self._tasks:
+            task.cancel()
+        orders = sorted({child.stop_order for child in self._children.values()})
+        for order in orders:
+            group = [child for child in self._children.values() if child.stop_order == order]
+            await asyncio.gather(*(child.stop() for child in group))
+        self._children.clear()
+        self._parts.clear()
+        self._changed()
+
+    def record(self, process: str, event: str) -> ProcessEvent:
+        """Record an event."""
+        happened = ProcessEvent(self._clock.now_us(), process, event)
+        self.events.append(happened)
+        _log.info("%s: %s", process, event)
+        if self._on_event is not None:
+            self._on_event(happened)
+        return happened
+
+    async def _keep(
+        self, name: str, stop_order: int, stop_s_max: float, launcher: Launcher
+    ) -> None:
+        if self._is_stopping:
+            raise EnvironmentProblem(f"{name} is not started: everything is being stopped")
+        assert name not in self._children, f"{name} runs already"
+        child = _Child(
+            name, stop_order, stop_s_max, launcher, self.log_path(name), self.record, self._changed
+        )
+        self._children[name] = child
+        try:
+            await child.start()
+        except BaseException:
+            self._children.pop(name, None)
+            raise
+
+    def _signal(self, names: Iterable[str], signum: signal.Signals, event: str) -> list[str]:
+        reached = []
+        for name in names:
+            process = self._children[self._process(name)]
+            if process.pid is None:
+                continue
+            if name in self._children:
+                process.signal(signum)
+                self.record(name, event)
+            else:
+                self.record(name, event)  # before the command: the part may restart quickly
+                process.command(f"{COMMAND_OF[signum]} {name}")
+            reached.append(name)
+        return reached
+
+    def _background(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _changed(self) -> None:
+        if self._on_change is not None:
+            self._on_change()
+
+
+class _Child:
+    """One process over all its restarts."""
+
+    def __init__(
+        self,
+        name: str,
+        stop_order: int,
+        stop_s_max: float,
+        launcher: Launcher,
+        log: Path,
+        record: Callable[[str, str], ProcessEvent],
+        changed: Callable[[], None],
+    ) -> None:
+        self.name, self.stop_order = name, stop_order
+        self.life = Life()
+        self._log, self._log_from = log, 0
+        self._stop_s_max = stop_s_max
+        self._kill_requested = False
+        self.pid: int | None = None
+        self.last_exit: int | None = None
+        self._launcher = launcher
+        self._record, self._changed = record, changed
+        self._back_off = BackOff()
+        self._stopping = asyncio.Event()
+        self._started = asyncio.Event()
+        self._life: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start the process; from then on it is kept running."""
+        try:
+            pid = await self._launch()
+            self._life = asyncio.create_task(self._live(pid), name=f"keep {self.name}")
+            self._life.add_done_callback(self._report_defect)
+        finally:
+            self._started.set()
+
+    def command(self, line: str) -> None:
+        """Send a command to the process."""
+        self._launcher.command(line)
+
+    def serve(self, spec: ProcessSpec) -> None:
+        """Set the parts that the process serves."""
+        self._launcher.serve(spec)
+
+    def signal(self, signum: signal.Signals) -> bool:
+        """Signal the process and its descendants (Spark's JVM); False if it does not run."""
+        if self.pid is None:
+            return False
+        self._kill_requested |= signum in {signal.SIGKILL, signal.SIGTERM}
+        # On SIGTERM a process stops its own children.
+        for pid in [self.pid] if signum == signal.SIGTERM else _tree(self.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signum)
+        return True
+
+    async def stop(self) -> None:
+        """Stop the process without a restart: SIGTERM, then SIGKILL after the time limit."""
+        self._stopping.set()
+        if self.pid is None:
+            self._launcher.give_up()
+        await self._started.wait()
+        if self._life is None:
+            return
+        if self.signal(signal.SIGTERM):
+            self.signal(signal.SIGCONT)  # a paused process does not handle SIGTERM
+        done, _ = await asyncio.wait([self._life], timeout=self._stop_s_max)
+        if not done:
+            self._record(self.name, f"did not stop within {self._stop_s_max:g} s: killed")
+            self.signal(signal.SIGKILL)
+            await self._life
+
+    def _report_defect(self, life: asyncio.Task[None]) -> None:
+        if not life.cancelled() and (error := life.exception()) is not None:
+            _log.critical("%s is no longer kept running", self.name, exc_info=error)
+
+    async def _live(self, pid: int | None) -> None:
+        while True:
+            if pid is not None:
+                await _ended(pid)
+                self._reaped()
+            if self._stopping.is_set():
+                return
+            wait_s = self._back_off.after_death(time.monotonic())
+            if wait_s:
+                self._record(self.name, f"restarts in {wait_s:g} s")
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await self._stopping.wait()
+                    return
+            try:
+                pid = await self._launch()
+            except (EnvironmentProblem, OSError) as error:
+                self._record(self.name, f"cannot be started: {error}")
+                pid = None
+
+    async def _launch(self) -> int:
+        self._log_from = self._log.stat().st_size if self._log.exists() else 0
+        pid = await self._launcher.launch()
+        self.pid, self._kill_requested = pid, False
+        self._record(self.name, f"started, pid {pid}")
+        self._changed()
+        if self._stopping.is_set():
+            self.signal(signal.SIGKILL)  # stopped while it was being started
+        return pid
+
+    def _reaped(self) -> None:
+        if self.pid is not None:
+            # Its children must not outlive it: they would write beside the restarted process.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+        self.pid = None
+        self.last_exit = self._launcher.reap()
+        ended = self._record(self.name, _how_it_ended(self.last_exit))
+        if not self._stopping.is_set():
+            self._note_death(ended.wall_us)
+        self._changed()
+
+    def _note_death(self, wall_us: int) -> None:
+        """Record a death for ``status``; a death by signal is also written to the process's log."""
+        code = self.last_exit
+        error = None if self._kill_requested else last_error(self._log, self._log_from)
+        self.life = Life(
+            restarts=self.life.restarts + 1,
+            last_exit=_exit_name(code),
+            last_exit_at_us=wall_us,
+            last_error=error,
+        )
+        if code is not None and code < 0 and not self._kill_requested:
+            excerpt = failure_excerpt(self._log, self._log_from) or "no log line since its start"
+            _log.error("%s %s: %s", self.name, _how_it_ended(code), excerpt)
+            with contextlib.suppress(OSError), append_to(self._log) as log:
+                log.write(_own_line(self.name, f"{_how_it_ended(code)}; restarting"))
+
+
+async def _ended(pid: int) -> None:
+    """Wait until the process has ended (it stays a zombie until it is reaped)."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError as error:  # too many open files
+        _log.warning("the end of process %d is polled: %s", pid, error)
+        while not _has_ended(pid):  # noqa: ASYNC110 -- nothing reports its end
+            await asyncio.sleep(POLL_END_S)
+        return
+    try:
+        loop.add_reader(descriptor, ended.set)
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether the child process has ended; it stays a zombie."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _tree(pid: int) -> list[int]:
+    """The process and its descendants."""
+    try:
+        return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+    except psutil.NoSuchProcess:
+        return [pid]
+
+
+def _how_it_ended(code: int | None) -> str:
+    if code is None:
+        return "ended"
+    return f"ended {'by' if code < 0 else 'with'} {_exit_name(code)}"
+
+
+def _exit_name(code: int | None) -> str:
+    if code is None:
+        return "unknown"
+    if code >= 0:
+        return f"code {code}"
+    named = -code in set(signal.Signals)  # most real-time signals have no name
+    return signal.Signals(-code).name if named else f"signal {-code}"
+
+
+def _own_line(process: str, message: str) -> bytes:
+    """A line in the format of the process's own log."""
+    record = logging.LogRecord(__name__, logging.CRITICAL, "", 0, message, None, None)
+    return f"{OneLineFormatter(process).format(record)}\n".encode()
+
+
+def rotate(log: Path, bytes_max: int = LOG_BYTES_MAX) -> bool:
+    """Rotate a log above its bound, keeping one older log; returns whether it was rotated.
+
+    The log is copied and truncated, not renamed: the process keeps the file open (O_APPEND), and
+    continues at the new beginning. A line written between copy and truncation is lost, which is
+    accepted: without rotation the disk would fill up.
+    """
+    try:
+        if log.stat().st_size <= bytes_max:
+            return False
+        older = log.with_suffix(".log.1")
+        try:
+            shutil.copy(log, older)
+        except OSError as error:  # a full disk, which this log may have filled
+            _log.warning("truncating %s without a copy: %s", log, error)
+            older.unlink(missing_ok=True)
+        os.truncate(log, 0)
+    except FileNotFoundError:
+        return False
+    return True

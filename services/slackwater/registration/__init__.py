@@ -1,0 +1,1 @@
+"""A query in Kafka, from its start time over its generations to the deletion of its topics."""

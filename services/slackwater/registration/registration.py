@@ -1,0 +1,489 @@
+"""Registration: creates the topics, the event clock and the queries of a deployment in Kafka.
+
+`slackwater up` registers the deployment whose processes it starts. Under Compose, systemd or
+Kubernetes the one-shot command `slackwater topics` creates the topics, and the registrar does the
+rest. Registration is idempotent: existing topics and entries are kept, so a second start uses the
+E0 and the w that the first one fixed (trace-24, trace-27).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from slackwater.codec.results import format_time
+from slackwater.deployment.deadlines import brought_forward, first_deadlines
+from slackwater.deployment.fragments import sources_of
+from slackwater.deployment.sharing import is_same, share, without_sharing
+from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.model.errors import DeploymentError, EnvironmentProblem, UsageError
+from slackwater.model.names import (
+    RootName,
+    base_of,
+    earlier_generations,
+    generation_of,
+    latest_generation,
+)
+from slackwater.primitives.eventclock import DataClock, EventClock, WallClock
+from slackwater.primitives.windows import Grid
+from slackwater.protocols.dpc.soutput.config import answered_by_all, start_of_generation
+from slackwater.registration.beginning import (
+    FIRST_READINGS_S_MAX,
+    await_first_readings,
+    beginning,
+    first_event_time,
+    history_speed,
+)
+from slackwater.registration.topics import topic_specs
+from slackwater.runtime.logs.described import TopicObserver
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.logs.topics import ensure_inputs, partition_counts
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.owntopics import make_own_topics, why_registry_is_lost
+from slackwater.runtime.service.registry import QueryDefinition, Registry, streams_of
+from slackwater.runtime.service.state import read_root_states
+from slackwater.runtime.service.zone_rules import zones_of
+
+_log = logging.getLogger(__name__)
+
+APPEARS_S_MAX = 2.0
+"""Longest wait for a new topic to appear in the metadata of all brokers."""
+
+
+def as_changed(
+    deployment: Deployment, registered: Mapping[str, QueryDefinition], path: Path
+) -> Deployment:
+    """Return the deployment of a file with the changes that were made at run time.
+
+    Raises:
+        DeploymentError: the file lacks what a query reads that was applied at run time.
+    """
+    queries = dict(deployment.queries)
+    live = [name for name, found in registered.items() if found.state != "deleted"]
+    for name, found in registered.items():
+        if name in queries and latest_generation(name, live) not in {name, None}:
+            # The query is being changed, and the file may have its new definition.
+            queries[name] = found.spec
+        if found.state == "deleted" and queries.pop(name, None) is not None:
+            _log.warning("%s: %s", path, _why_not_started(name, live))
+        elif found.state != "deleted" and found.deployment is not None:
+            queries.setdefault(name, found.spec)
+    added = streams_of(registered[name] for name in queries if name in registered)
+    # One process has the port for HTTP, and it serves the streams of the file.
+    added = {name: stream for name, stream in added.items() if stream.http is None}
+    streams = {**added, **deployment.streams}
+    for name, query in queries.items():
+        known = {*streams, *map(base_of, queries)}
+        if lacking := {*query.sources} - known:
+            raise DeploymentError(
+                f"{path}: query {name} {_of(name, deployment)} and reads"
+                f" {', '.join(sorted(lacking))}, which the file does not have: add it to the file,"
+                f" or run `slackwater query delete {name}` with the earlier file"
+            )
+        for source in sorted({*query.sources} - streams.keys()):
+            if generation_of(latest_generation(source, live) or source):
+                _check_reads_changed(query, registered, source, deployment, path)
+    return replace(deployment, streams=streams, queries=queries)
+
+
+def _check_reads_changed(
+    reader: QuerySpec,
+    registered: Mapping[str, QueryDefinition],
+    source: str,
+    deployment: Deployment,
+    path: Path,
+) -> None:
+    """Raise ``DeploymentError`` if a query cannot read one that has been changed, with this file.
+
+    The processes of a query of the file have its columns and its lateness from the file. All
+    definitions of the source that have been registered lead to the same ones (trace-43), others
+    need not. If the reader was registered from the file, its columns of the source are those of the
+    first definition.
+    """
+    name, declared = reader.name, deployment.queries
+    if name not in registered:
+        raise DeploymentError(
+            f"{path}: query {name} is new and reads query {source}, which was changed at run time:"
+            f" leave {name} out at the start, and add it with `slackwater query apply {path}`"
+        )
+    generations = [q.spec for other, q in registered.items() if base_of(other) == source]
+    if name not in declared or source not in declared:
+        return
+    if not any(is_same(declared[source], each) for each in generations):
+        raise DeploymentError(
+            f"{path}: query {name} reads query {source}, which was changed at run time, and has"
+            f" never run as it is in the file: start with its present definition (`slackwater query"
+            f" show {source}`), and change it with `slackwater query apply {path}`"
+        )
+    first = registered[source].spec
+    lacking = {*first.sources} - deployment.streams.keys() - {*map(base_of, declared)}
+    if registered[name].deployment is None and lacking:
+        raise DeploymentError(
+            f"{path}: query {name} reads query {source} as it was before it was changed at run"
+            f" time, from {', '.join(first.sources)}: keep {', '.join(sorted(lacking))} in the file"
+        )
+
+
+def _of(name: str, deployment: Deployment) -> str:
+    return "is being changed" if name in deployment.queries else "was applied at run time"
+
+
+def _why_not_started(name: str, live: Iterable[str]) -> str:
+    latest = latest_generation(name, live)
+    if latest is None:
+        return f"query {name} has been deleted and is not started"
+    return f"query {name} was changed at run time: generation {generation_of(latest)} is started"
+
+
+class Registration:
+    """The registration of one deployment in one Kafka cluster."""
+
+    def __init__(
+        self,
+        transport: KafkaTransport,
+        deployment: Deployment,
+        deployment_path: Path,
+        *,
+        data_dir: Path | None = None,
+        clock: SystemClock | None = None,
+    ) -> None:
+        """Prepare a registration; ``data_dir`` is that of the embedded broker, if it is used."""
+        self._data_dir = data_dir
+        self._transport = transport
+        self._deployment = deployment
+        self._path = deployment_path
+        self._clock = clock or SystemClock()
+        self._partitions_of: dict[str, int] | None = None
+        self._waits_since: dict[str, int] = {}
+        """By the query of the children, since when some of its files have begun (us)."""
+
+    @property
+    def partitions_of(self) -> dict[str, int]:
+        """Number of partitions of the input topics, by stream; fetched once."""
+        if self._partitions_of is None:
+            topics = self._input_topics
+            found = self._found(set(topics.values()))
+            self._partitions_of = {name: found[topic] for name, topic in topics.items()}
+        return self._partitions_of
+
+    def _found(self, topics: Set[str]) -> dict[str, int]:
+        """Return the topics' partition counts; waits for new topics to appear."""
+        give_up = time.monotonic() + APPEARS_S_MAX
+        while True:
+            found = partition_counts(self._transport.cluster, topics)
+            missing = sorted(topics - found.keys())
+            if not missing:
+                return found
+            if time.monotonic() > give_up:
+                raise EnvironmentProblem(self._missing_inputs(missing))
+            time.sleep(0.1)
+
+    @property
+    def _input_topics(self) -> dict[str, str]:
+        streams = self._deployment.streams.items()
+        return {name: stream.topic.name for name, stream in streams if stream.topic is not None}
+
+    def _missing_inputs(self, missing: list[str]) -> str:
+        bootstrap = self._transport.bootstrap
+        some, do = ("topic", "does") if len(missing) == 1 else ("topics", "do")
+        return (
+            f"{some} {', '.join(missing)} of {self._path} {do} not exist on {bootstrap}: create"
+            f" what is missing with `slackwater topics --deployment {self._path} --bootstrap"
+            f" {bootstrap} --inputs PARTITIONS`, or with other tools"
+        )
+
+    def make_topics(self, *, input_partitions: int | None = None, within_s: float = 30.0) -> None:
+        """Create missing topics; with ``input_partitions`` also the input topics.
+
+        A topic that several proxies share has at least one partition for each of them.
+        """
+        cluster = self._transport.cluster
+        if input_partitions is not None:
+            read = [each.topic for each in self._deployment.streams.values() if each.topic]
+            wanted = {
+                name: max(
+                    input_partitions, *(topic.proxies for topic in read if topic.name == name)
+                )
+                for name in {topic.name for topic in read}
+            }
+            ensure_inputs(cluster, wanted, within_s)
+        layouts = topic_specs(self._deployment, self.partitions_of)
+        make_own_topics(self._transport, layouts, within_s)
+
+    @property
+    def _new_start(self) -> str:
+        """Advice for a start without the present registration, which is stored in the topics."""
+        if self._data_dir is not None:
+            return f"start anew with another --data-dir (it is registered in {self._data_dir})"
+        return (
+            "start anew with another prefix in the file (it is registered in topics of"
+            f" {self._transport.bootstrap}, so another --data-dir does not help)"
+        )
+
+    def publish_clock(self) -> EventClock:
+        """Return the published clock; publish that of the deployment file if there is none."""
+        wanted = WallClock() if self._deployment.clock == "wall" else DataClock()
+        registry = Registry(self._transport)
+        if hidden := registry.restore():
+            _log.warning("restored registry entries hidden by foreign records: %s", hidden)
+        published = registry.clock()
+        if published is None:
+            observer = TopicObserver(self._transport.cluster)
+            if why := why_registry_is_lost(self._transport, observer, self._deployment.queries):
+                raise EnvironmentProblem(why)
+            registry.publish_clock(wanted)
+            return wanted
+        if published.to_json() != wanted.to_json():
+            raise UsageError(
+                f"{self._path} has clock: {self._deployment.clock}, but the registered deployment"
+                f" has another event clock ({published.to_json()['kind']}): {self._new_start}"
+            )
+        return published
+
+    def share(self) -> Deployment:
+        """Return the deployment as it is to run.
+
+        Queries that were applied at run time are added, deleted ones are left out, and registered
+        queries keep the children that they read.
+        """
+        topic = self._transport.names.registry
+        is_new = not partition_counts(self._transport.cluster, {topic})
+        found = {} if is_new else Registry(self._transport).all_queries()
+        changed = as_changed(self._deployment, found, self._path)
+        self._deployment = share(
+            changed, {n: q.spec for n, q in found.items() if n in changed.queries}
+        )
+        return self._deployment
+
+    def paused(self) -> frozenset[str]:
+        """Return the names of the paused queries."""
+        found = Registry(self._transport).queries().values()
+        return frozenset(query.name for query in found if query.state == "paused")
+
+    def define(
+        self, name: str, event_clock: EventClock, start: int | Literal["now", "beginning"]
+    ) -> QueryDefinition | None:
+        """Return the definition of a query that is applied at run time.
+
+        Args:
+            name: a query of the deployment.
+            event_clock: the deployment's event clock.
+            start: its start E0 (us, event time); ``beginning``: the first reading in the source
+                logs; ``now``: the next window (with ``clock: data`` as ``beginning``).
+
+        Returns:
+            None while the start depends on a first reading that has not arrived.
+
+        A new generation of a query starts at the first window for which the earlier one has given
+        no stable answer, and ``start`` is not used (rule-29).
+        """
+        deployment = self._deployment
+        query = deployment.queries[name]
+        grid = Grid(query.bucket_us(), query.units(query.bucket_us()))
+        now_us = event_clock.event(self._clock.now_us())
+        start_us: int | None
+        if generation_of(name):
+            start_us = self._unanswered(query)
+        elif isinstance(start, int):
+            start_us = start
+        elif start == "now" and isinstance(event_clock, WallClock) and now_us is not None:
+            start_us = grid.window_end(grid.last_window_holding(now_us))
+        else:
+            start_us = self._beginning(query, event_clock)
+        if start_us is None:
+            return None
+        w_us = query.bucket_us(self._speed(query, event_clock))
+        return QueryDefinition(
+            *(name, generation_of(name), start_us, w_us, query),
+            deadline_us=self._deadline_us(query),
+            deployment=deployment.connected(query),
+            zones=zones_of(query),
+            awaits_begin=not generation_of(name),
+            partitions=self._taken_in(query),
+        )
+
+    def _taken_in(self, query: QuerySpec) -> dict[str, int]:
+        """Return the numbers of source logs of a query's streams that do not follow their topics.
+
+        A topic that was made again with fewer partitions has left logs, which are taken in too.
+        """
+        deployment, registry = self._deployment, Registry(self._transport)
+        topics = {s: spec.topic for s, spec in deployment.streams.items() if s in query.sources}
+        return {
+            stream: max(self.partitions_of[stream], registry.partitions(stream) or 0)
+            for stream, topic in topics.items()
+            if topic is not None and topic.partitions == "fixed"
+        }
+
+    def _unanswered(self, later: QuerySpec) -> int | None:
+        """Return E0 (us) of a new generation; None while no earlier generation is registered."""
+        registered = Registry(self._transport).all_queries()
+        for earlier in earlier_generations(later.name, registered):
+            query = registered[earlier]
+            if (query.spec.window, query.spec.parts) != (later.window, later.parts):
+                raise EnvironmentProblem(
+                    f"query {base_of(later.name)} had another window or another number of parts,"
+                    " and its results continue: delete it, and apply it with these, or give the new"
+                    " query another name"
+                )
+            parts = range(query.spec.parts)
+            states = read_root_states(self._transport, earlier, query.spec.parts)
+            answered = answered_by_all(states.get(RootName(earlier, p).process) for p in parts)
+            if answered is not None:
+                looks_back_us = 0 if later.join is None else later.join.within_us
+                start_us = start_of_generation(answered, query.e0_us, looks_back_us)
+                self._check_kept(later, start_us, is_ended=query.state == "deleted")
+                return start_us
+            if not generation_of(earlier):
+                return query.e0_us
+        return None
+
+    def _check_kept(self, later: QuerySpec, start_us: int, *, is_ended: bool) -> None:
+        """Raise ``EnvironmentProblem`` if retention has deleted readings of a new generation.
+
+        Its windows would be answered without these readings, and no record would have the gap.
+        """
+        deployment = self._deployment
+        sources = sources_of(deployment, self.partitions_of)
+        logs = [log for stream in deployment.source_streams(later) for log in sources[stream]]
+        places = {log: (self._transport.names.source(log), 0) for log in logs}
+        begins = self._transport.beginning_offsets(places.values())
+        what_follows = (
+            "it cannot be continued: delete it, and give the new query another name"
+            if is_ended
+            else "the running generation goes on"
+        )
+        for log in logs:
+            first_us = first_event_time(self._transport, log) if begins[places[log]] else None
+            if first_us is not None and first_us > start_us:
+                raise EnvironmentProblem(
+                    f"query {base_of(later.name)} has no stable answer from"
+                    f" {format_time(start_us)} on, and retention has deleted readings of {log}"
+                    f" before {format_time(first_us)}: {what_follows}"
+                )
+
+    def _beginning(self, query: QuerySpec, event_clock: EventClock) -> int | None:
+        deployment = self._deployment
+        sources = sources_of(deployment, self.partitions_of)
+        streams = deployment.source_streams(query)
+        await_first_readings(
+            self._transport,
+            {
+                log: (topic.name, partition)
+                for stream in streams
+                if (topic := deployment.streams[stream].topic) is not None and topic.from_ != "end"
+                for partition, log in enumerate(sources[stream])
+            },
+        )
+        now_us = self._clock.now_us()
+        event_us, lateness_us = event_clock.event(now_us), deployment.lateness_us(query)
+        logs = [log for stream in streams for log in sources[stream]]
+        if isinstance(event_clock, DataClock):
+            found = beginning(self._transport, logs, event_us, lateness_us, True)
+            if found is not None or not self._has_waited(query, logs, now_us):
+                return found
+        return beginning(self._transport, logs, event_us, lateness_us)
+
+    def _has_waited(self, query: QuerySpec, logs: Iterable[str], now_us: int) -> bool:
+        """Whether some of these logs have had times, and others none, for long enough."""
+        if beginning(self._transport, logs, None, 0) is None:
+            return False
+        since_us = self._waits_since.setdefault(query.child_query, now_us)
+        return now_us - since_us > FIRST_READINGS_S_MAX * 1e6
+
+    def _speed(self, query: QuerySpec, event_clock: EventClock) -> int:
+        """Return how many times as wide as live ones the query's buckets are."""
+        if not isinstance(event_clock, DataClock):
+            return 1
+        sources = sources_of(self._deployment, self.partitions_of)
+        return history_speed(
+            self._transport,
+            (log for of in self._deployment.source_streams(query) for log in sources[of]),
+            0 if query.join is None else query.join.within_us,
+        )
+
+    def as_registered(self) -> Deployment:
+        """Return the deployment with only its registered queries, and the children they read."""
+        registered = self._registered()
+        found = share(self._deployment, registered)
+        queries = {name: query for name, query in found.queries.items() if name in registered}
+        return replace(found, queries=queries)
+
+    def _registered(self) -> dict[str, QuerySpec]:
+        found = Registry(self._transport).queries()
+        return {name: definition.spec for name, definition in found.items()}
+
+    def missing(self) -> list[str]:
+        """Return the unregistered queries.
+
+        ``DeploymentError`` if a registered query has changed, or its first deadline would become
+        earlier.
+        """
+        found = Registry(self._transport).queries()
+        for name, query in self._deployment.queries.items():
+            if name in found and without_sharing(found[name].spec) != without_sharing(query):
+                raise DeploymentError(
+                    f"{self._path}: query {name} is registered with another"
+                    f" definition: start with the earlier file and change the query with"
+                    f" `slackwater query apply {self._path}`, use another name for the new query,"
+                    f" or {self._new_start}"
+                )
+        self._check_deadlines(found)
+        return [name for name in self._deployment.queries if name not in found]
+
+    def _check_deadlines(self, found: Mapping[str, QueryDefinition]) -> None:
+        queries = self._deployment.queries
+        known = {name: query for name, query in queries.items() if name in found}
+        # Earlier versions did not store the deadline; it follows from the registered queries.
+        fixed = first_deadlines(replace(self._deployment, queries=known), known)
+        fixed = {name: min(us, found[name].first_deadline_us) for name, us in fixed.items()}
+        for reason in brought_forward(self._deployment, fixed):
+            raise DeploymentError(f"{self._path}: {reason}, or {self._new_start}")
+
+    def _deadline_us(self, query: QuerySpec) -> int | None:
+        """Return the first deadline of a query, us; None if it is that of the query's own bound."""
+        deadline_us = self._deployment.deadline_us(query, 1)
+        return None if self._deployment.bound_at(query) == query else deadline_us
+
+    def register(self, names: Iterable[str], event_clock: EventClock) -> list[str]:
+        """Register the queries whose start time is known; return the names of the others.
+
+        A query that reads other queries starts with their streams, and is registered after them.
+        """
+        deployment, wanted = self._deployment, set(names)
+        definitions: list[QueryDefinition] = []
+        unknown: list[str] = []
+        begins: dict[str, int | None] = {}
+        speeds: dict[str, int] = {}
+        for query in deployment.in_order():
+            if query.name not in wanted:
+                continue
+            # Queries that share children have one start, also if readings arrive meanwhile.
+            start_time_us = begins.get(query.child_query)
+            if query.child_query not in begins and not set(unknown).intersection(
+                deployment.queries_of(query)
+            ):
+                start_time_us = self._beginning(query, event_clock)
+            begins[query.child_query] = start_time_us
+            if start_time_us is None:
+                unknown.append(query.name)
+            else:
+                if query.child_query not in speeds:
+                    speeds[query.child_query] = self._speed(query, event_clock)
+                w_us = query.bucket_us(speeds[query.child_query])
+                definitions.append(
+                    QueryDefinition(
+                        *(query.name, 0, start_time_us, w_us, query),
+                        deadline_us=self._deadline_us(query),
+                        zones=zones_of(query),
+                        awaits_begin=True,
+                        partitions=self._taken_in(query),
+                    )
+                )
+        if definitions:
+            Registry(self._transport).publish_queries(*definitions)
+        return unknown

@@ -1,0 +1,1 @@
+"""Runs the pipeline on user data with injected failures, verified against a batch run."""

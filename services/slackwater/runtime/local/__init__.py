@@ -1,1 +1,0 @@
-"""Runs a deployment on one machine: broker, supervisor, placement, data directory, plan."""

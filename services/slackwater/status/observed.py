@@ -1,0 +1,53 @@
+"""What a proxy's heartbeat says of the readings: declared fields and the clocks of devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from slackwater.runtime.service.parts import (
+    HAS,
+    OFFERED,
+    OFFSET_MS,
+    PARTITION_TO,
+    READINGS_MIN,
+    THERE,
+)
+
+_PREFIXES = (HAS, THERE, OFFSET_MS, PARTITION_TO)
+
+
+def counters(detail: Mapping[str, int]) -> dict[str, int]:
+    """Return the counters that are shown as they are."""
+    return {name: n for name, n in detail.items() if not name.startswith(_PREFIXES)}
+
+
+def phrases(detail: Mapping[str, int]) -> Iterator[str]:
+    """Yield what is to be said of fields and clocks."""
+    offered = detail.get(OFFERED, 0)
+    have = _with(detail, HAS)
+    absent = [field for field, n in have.items() if not n] if offered >= READINGS_MIN else []
+    partly = [f"{field} {n / offered:.1%}" for field, n in have.items() if 0 < n < offered]
+    if absent:
+        there = sorted(_with(detail, THERE).items(), key=lambda each: each[1])
+        names = ", ".join(name for name, _ in there)
+        messages = f" (a message has {names})" if names else ""
+        yield f" WARNING: no reading has {', '.join(absent)}{messages}"
+    if partly:
+        yield f" fields in a part of the readings: {', '.join(partly)}"
+    offsets = sorted(_with(detail, OFFSET_MS).items(), key=lambda each: -abs(each[1]))
+    if offsets:
+        clocks = ", ".join(f"{key} {ms / 1_000:+.1f} s" for key, ms in offsets)
+        yield f" clocks of devices: {clocks}"
+
+
+def _with(detail: Mapping[str, int], prefix: str) -> dict[str, int]:
+    return {n.removeprefix(prefix): count for n, count in detail.items() if n.startswith(prefix)}
+
+
+def age(us: int) -> str:
+    """Format a duration briefly: 12s, 3m, 5h, 2d."""
+    seconds = max(0, us) // 1_000_000
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"
