@@ -10,6 +10,11 @@ from pathlib import Path
 import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka import Producer
+
+from slackwater.codec.results import format_time
+from slackwater.model.names import Names
+from slackwater.runtime.logs.topics import ensure_inputs, own_topics
 
 pytestmark = [pytest.mark.slow]
 
@@ -30,11 +35,11 @@ def test_files_of_unlike_length_are_run_to_their_ends(tmp_path: Path) -> None:
     year = 365 * 24
     a = [f"n,{3_600 * (year + hour)},{hour % 20}" for hour in range(year)]
     b = [f"m,{3_600 * hour},{hour % 20}" for hour in range(year)] + ["m,never,1"]
-    for name, rows in (("a", a), ("b", b)):
+    for name, rows in (("a", a), ("b-1", b[4_000:]), ("b-2", b[:4_000])):
         (tmp_path / f"{name}.csv").write_text("k,t,x\n" + "".join(f"{row}\n" for row in rows))
     pq.write_table(pcsv.read_csv(tmp_path / "a.csv"), tmp_path / "a.parquet")
     command = [sys.executable, "-m", "slackwater.cli.app", "backfill", "d.yaml", "large"]
-    command += ["--from", "a=a.parquet", "--from", "b=b.csv"]
+    command += ["--from", "a=a.parquet", "--from", "b=b-*.csv"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = (tmp_path / "large.jsonl").read_text().splitlines()
@@ -47,3 +52,64 @@ def test_files_of_unlike_length_are_run_to_their_ends(tmp_path: Path) -> None:
     assert f"large: {len(records):,} rows in " in done.stdout
     assert "quarantine: 1 malformed" in done.stdout
     assert f"{2 * year:,} readings in " in done.stdout
+
+
+JOINED = """\
+apiVersion: slackwater/v1
+prefix: in-topic.
+clock: wall
+streams:
+  a: {topic: {name: TOPIC, format: json, from: end}, key: {field: k}, time: {field: t, unit: s},
+      fields: [x], disorder: 1m, sporadic: true}
+  b: {key: {column: k}, time: {column: t, unit: s}, fields: [y], disorder: 1m}
+queries:
+  near: {from: [a, b], join: {left: a, right: b, within: 10m}, bound: 2s}
+  rising: {from: [near], where: right_y > left_x, select: {by: right_y - left_x}, bound: 4s}
+"""
+
+
+def test_a_topic_and_a_file_are_joined_and_a_chain_follows(bootstrap: str, tmp_path: Path) -> None:
+    """Readings of twelve days are in a topic; one more comes while the command runs."""
+    topic = f"history-{tmp_path.name}"
+    ensure_inputs(bootstrap, {topic: 3})  # partition 2 stays empty
+    (tmp_path / "d.yaml").write_text(JOINED.replace("TOPIC", topic))
+    left = [(f"n{i % 2}", 3_600 * i + 37 * i % 1_800, i * 7 % 20) for i in range(300)]
+    right = [(f"n{i % 2}", 3_600 * i + 53 * i % 1_800, i * 11 % 20) for i in range(300)]
+    producer = Producer({"bootstrap.servers": bootstrap})
+
+    def send(key: str, time: int, value: int) -> None:
+        message = json.dumps({"k": key, "t": time, "x": value})
+        producer.produce(topic, message.encode(), partition=int(key[1]))
+
+    for reading in left:
+        send(*reading)
+    producer.flush()
+    lines = [f"{key},{time},{value}\n" for key, time, value in right]
+    (tmp_path / "b.csv").write_text("k,t,y\n" + "".join(lines))
+    command = [sys.executable, "-m", "slackwater.cli.app", "backfill", "d.yaml", "rising"]
+    command += ["--from", "a=beginning", "--from", "b=b.csv", "--bootstrap", bootstrap]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as run:
+        assert run.stdout is not None
+        output = [run.stdout.readline()]
+        assert "ready after" in output[0]
+        send("n0", left[-1][1], 0)
+        producer.flush()
+        output += run.stdout.readlines()
+    assert run.returncode == 0, "".join(output)
+
+    pairs = [
+        (max(t, other), k, y - x)
+        for i, (k, t, x) in enumerate(left)
+        for key, other, y in right[max(0, i - 2) : i + 3]
+        if key == k and abs(t - other) <= 600 and y > x
+    ]
+    rows = [json.loads(line) for line in (tmp_path / "rising.jsonl").read_text().splitlines()]
+    assert {row["kind"] for row in rows} == {"stable"}
+    found = [(row["stime"], row["key"], row["fields"]["by"]) for row in rows]
+    wanted = [(format_time(1_000_000 * t), k, by) for t, k, by in sorted(pairs)]
+    assert len(wanted) > 20
+    assert sorted(found) == sorted(wanted)
+    assert f"{len(left) + len(right):,} readings in " in output[-1]
+    assert not [name for name in own_topics(bootstrap, Names()) if name.startswith("in-topic.")]

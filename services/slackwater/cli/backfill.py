@@ -1,48 +1,58 @@
-"""``slackwater backfill``: runs the files of one query through the real pipeline, and ends.
+"""``slackwater backfill``: runs files and topics through one query of the pipeline, and ends.
 
 It is ``up`` with ``clock: data``, ``ingest``, and the end of both. The deployment is a copy of the
 given one with the query and those that it reads, one replica of each stage, and a bound that no
-file exceeds, so that all answers are exact at once. When every file is read, all streams get the
+input exceeds, so that all answers are exact at once. When all is read, all streams get the
 watermark at which the last window of any of them ends. The rows are written as they are answered.
+
+Files run on an embedded broker. A topic is read where it is, up to the end offsets at the start, so
+the pipeline's own topics are then on its cluster, with a prefix of this run. They are deleted at
+the end. Rejected: a copy of the topic on an embedded broker, which would be written and read once
+more, and have other offsets in quarantine.
 """
 
 from __future__ import annotations
 
 import io
+import secrets
 import shutil
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
 import orjson
 from ruamel.yaml import YAML
 
+from slackwater.cli.backfill_inputs import BEGINNING, BackfillInputs, TopicExtent, in_order
 from slackwater.cli.backfill_progress import BackfillBar, Backfilled, lines_in
-from slackwater.cli.common import emit
+from slackwater.cli.common import emit, reach_kafka, warn
 from slackwater.cli.ingest import check_stream
 from slackwater.cli.tables import short_time
 from slackwater.codec.results import format_time, parse_time
 from slackwater.deployment.parse import load_deployment
-from slackwater.formats.csvfile import CsvFile
 from slackwater.machine.paths import java_executable
 from slackwater.machine.stack import StackOptions
 from slackwater.machine.stack_thread import StackThread
 from slackwater.machine.starting import StartLines
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, UsageError
+from slackwater.model.names import Names
 from slackwater.model.records import Heartbeat
 from slackwater.proxy.histories import end_of_history
 from slackwater.proxy.quarantine import REASONS
 from slackwater.proxy.sensors import hand_over, hand_over_end, inbox_of
+from slackwater.runtime.logs.cluster import Cluster
+from slackwater.runtime.logs.topics import delete_topics, own_topics
 from slackwater.runtime.logs.transport import LogError, Reader
+from slackwater.runtime.security.credentials import Role
 from slackwater.runtime.security.private import make_data_directory, write_atomically
 from slackwater.runtime.service.clock import SystemClock
-from slackwater.runtime.service.parts import LAST_READING
+from slackwater.runtime.service.parts import ENDED, LAST_READING
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 
 BOUND: Final = "1h"
@@ -54,29 +64,46 @@ JOB: Final = "history"
 
 @dataclass(frozen=True, slots=True)
 class BackfillOptions:
-    """Options of the command line; ``files`` by stream."""
+    """Options of the command line."""
 
     deployment: Path
     query: str
-    files: Mapping[str, Path]
+    inputs: BackfillInputs
     out: Path
     data_dir: Path | None = None
+    bootstrap: str | None = None
+    kafka_config: Path | None = None
 
 
 def run_backfill(options: BackfillOptions) -> None:
     """Run the command.
 
     Raises:
-        CheckFailed: a file was not read to its end, or has no usable reading.
-        EnvironmentProblem: there is no Java.
-        UsageError: the query, its streams and the files do not fit.
+        CheckFailed: a file was not read to its end, or no reading is usable.
+        EnvironmentProblem: there is no Java, or no topic, or its cluster does not answer.
+        UsageError: the query, its streams and what they are to read do not fit.
     """
-    content, deployment = _chosen(options)
+    inputs = options.inputs
+    prefix = f"backfill-{secrets.token_hex(4)}." if inputs.topics else ""
+    content, deployment = _chosen(options, prefix)
     java_executable()  # before the files, which may be large
-    for stream, file in options.files.items():
-        CsvFile(deployment.streams[stream], file).verify()
+    files = {name: in_order(deployment.streams[name], of) for name, of in inputs.files.items()}
+    options = replace(options, inputs=replace(inputs, files=files))
     if not options.out.absolute().parent.is_dir():
         raise UsageError(f"--out {options.out}: there is no directory {options.out.parent}")
+    extents: dict[str, TopicExtent] = {}
+    cluster = None
+    if inputs.topics:
+        cluster = reach_kafka(options.bootstrap, options.kafka_config, role=Role.ADMIN)
+        for stream in sorted(inputs.topics):
+            topic = deployment.streams[stream].topic
+            assert topic is not None
+            extents[stream] = TopicExtent.of(cluster, topic.name)
+    elif (options.bootstrap, options.kafka_config) != (None, None):
+        raise UsageError(
+            f"--bootstrap and --kafka-config name the cluster of a topic: add"
+            f" --from STREAM={BEGINNING}, or leave them out"
+        )
     given = options.data_dir
     directory = given or Path(tempfile.mkdtemp(prefix="slackwater-backfill-"))
     make_data_directory(directory)
@@ -84,13 +111,26 @@ def run_backfill(options: BackfillOptions) -> None:
         raise UsageError(f"--data-dir {directory} has the data of another run: name a new folder")
     path = directory / "deployment.yaml"
     write_atomically(path, content)
+    copied = load_deployment(path)
+    until = [("--until", f"{stream}={extent.until}") for stream, extent in extents.items()]
+    started = StackOptions(
+        path,
+        copied,
+        directory,
+        bootstrap=None if cluster is None else cluster.bootstrap,
+        kafka_config=None if cluster is None else cluster.security.given,
+        runs_long=True,
+        proxy_options=tuple(word for option in until for word in option),
+    )
     is_done = False
     try:
-        stack = StackThread(StackOptions(path, load_deployment(path), directory, runs_long=True))
+        stack = StackThread(started)
         try:
-            lines = _Backfill(options, stack, directory).run()
+            lines = _Backfill(options, extents, stack, directory).run()
         finally:
             stack.stop()
+            if cluster is not None:
+                _delete_topics(cluster, copied.names)
         is_done = True
     finally:
         if given is None:
@@ -102,9 +142,17 @@ def run_backfill(options: BackfillOptions) -> None:
         emit(line)
 
 
-def _chosen(options: BackfillOptions) -> tuple[str, Deployment]:
+def _delete_topics(cluster: Cluster, names: Names) -> None:
+    """Delete all topics of this run, whose prefix no other deployment has."""
+    try:
+        delete_topics(cluster, own_topics(cluster, names))
+    except EnvironmentProblem as error:
+        warn(f"topics {names.prefix}* are left on {cluster}: {error}")
+
+
+def _chosen(options: BackfillOptions, prefix: str = "") -> tuple[str, Deployment]:
     """Return the deployment file of the query and what it reads, and the given deployment."""
-    given = load_deployment(options.deployment)
+    given, inputs = load_deployment(options.deployment), options.inputs
     if options.query not in given.queries:
         known = ", ".join(given.queries) or "none"
         raise UsageError(f"there is no query {options.query}, only {known}")
@@ -113,21 +161,34 @@ def _chosen(options: BackfillOptions) -> tuple[str, Deployment]:
         queries.add(name := wanted.pop())
         wanted += given.queries_of(given.queries[name])
     streams = list(given.source_streams(given.queries[options.query]))
-    for stream in options.files:
-        check_stream(stream, given.streams)
+    for stream in inputs.streams:
+        _check_input(stream, given, inputs)
         if stream not in streams:
             raise UsageError(f"query {options.query} does not read stream {stream}")
-    if missing := [stream for stream in streams if stream not in options.files]:
-        raise UsageError(f"query {options.query} reads {missing[0]}: add --from {missing[0]}=FILE")
+    if missing := [stream for stream in streams if stream not in inputs.streams]:
+        first = missing[0]
+        what = "FILE" if given.streams[first].topic is None else BEGINNING
+        raise UsageError(f"query {options.query} reads {first}: add --from {first}={what}")
     yaml = YAML()
     content = yaml.load(options.deployment)
     content["clock"] = "data"
+    if prefix:  # within the deployment's own prefix, to which its rights may be limited
+        content["prefix"] = given.names.prefix + prefix
     for name in set(content["queries"]) - queries:
         del content["queries"][name]
     for name in set(content["streams"]) - {*streams}:
         del content["streams"][name]
     for name in streams:
-        content["streams"][name].pop("ahead", None)  # nothing is compared with a clock
+        stream = content["streams"][name]
+        stream.pop("ahead", None)  # nothing is compared with a clock
+        if (topic := given.streams[name].topic) is not None:
+            stream["topic"] |= {"from": "beginning", "proxies": 1}
+            # Paths are relative to the given file.
+            if topic.schemas is not None:
+                stream["topic"]["schemas"] = str(Path(topic.schemas).resolve())
+            if topic.registry is not None and topic.registry.credentials is not None:
+                credentials = str(Path(topic.registry.credentials).resolve())
+                stream["topic"]["registry"]["credentials"] = credentials
     for name in queries:
         content["queries"][name] |= {"replicas": 1, "bound": BOUND}
         content["queries"][name].pop("policy", None)
@@ -136,11 +197,33 @@ def _chosen(options: BackfillOptions) -> tuple[str, Deployment]:
     return written.getvalue(), given
 
 
+def _check_input(stream: str, given: Deployment, inputs: BackfillInputs) -> None:
+    """Refuse files for a stream that reads a topic, and the reverse."""
+    spec = given.streams.get(stream)
+    if spec is not None and spec.topic is not None:
+        if stream in inputs.files:
+            raise UsageError(
+                f"stream {stream} is fed by topic {spec.topic.name}: write --from"
+                f" {stream}={BEGINNING}, which reads what the topic holds"
+            )
+        return
+    check_stream(stream, given.streams)
+    if stream in inputs.topics:
+        raise UsageError(f"stream {stream} reads no topic: write --from {stream}=FILE")
+
+
 class _Backfill:
     """One run: start, hand over the files, end the history, read the answers."""
 
-    def __init__(self, options: BackfillOptions, stack: StackThread, directory: Path) -> None:
+    def __init__(
+        self,
+        options: BackfillOptions,
+        extents: Mapping[str, TopicExtent],
+        stack: StackThread,
+        directory: Path,
+    ) -> None:
         self._options, self._stack, self._directory = options, stack, directory
+        self._extents, self._files = extents, options.inputs.files
         self._clock = SystemClock()
         self._seen = Backfilled()
         self._ended_at: dict[str, int] = {}
@@ -157,9 +240,10 @@ class _Backfill:
         self._stack.start_up()
         emit(lines.reached("the first processes", self._clock.now_us() / 1e6))
         began = self._clock.now_us() / 1e6
-        for stream, file in options.files.items():
-            hand_over(self._directory, stream, JOB, file, speed=None, as_now=False)
-        lines_of = [lines_in(file) for file in options.files.values()]
+        for stream, (file, *then) in self._files.items():
+            hand_over(self._directory, stream, JOB, file, speed=None, as_now=False, then=then)
+        lines_of = [lines_in(file) for files in self._files.values() for file in files]
+        lines_of += [extent.messages for extent in self._extents.values()]
         total = None if None in lines_of else sum(of or 0 for of in lines_of)
         bar = BackfillBar(options.query, total, self._clock)
         with options.out.open("wb") as out, bar:
@@ -174,13 +258,14 @@ class _Backfill:
         return self._stack.stack.listener.latest(f"proxy/{stream}")
 
     def _look(self) -> bool:
-        """Note which files are read; return whether all are."""
+        """Note which files and topics are read; return whether all are."""
         self._stack.check()
-        for stream in self._options.files:
+        for stream in self._options.inputs.streams:
             beat = self._beat(stream)
             if beat is not None:
                 self._seen.readings[stream] = beat.detail.get("readings", 0)
                 self._seen.last_us[stream] = beat.detail.get(LAST_READING, 0)
+        for stream in self._files:
             inbox = inbox_of(self._directory, stream)
             refused = inbox / f"{JOB}.refused"
             if stream in self._ended_at:
@@ -190,8 +275,12 @@ class _Backfill:
             if refused.exists() or (inbox / f"{JOB}.done").exists():
                 self._ended_at[stream] = self._clock.now_us()
         beats = {stream: self._beat(stream) for stream in self._ended_at}
-        return len(beats) == len(self._options.files) and all(
+        files_are_read = len(beats) == len(self._files) and all(
             beat is not None and beat.at > self._ended_at[stream] for stream, beat in beats.items()
+        )
+        topics = [self._beat(stream) for stream in self._extents]
+        return files_are_read and all(
+            beat is not None and bool(beat.detail.get(ENDED)) for beat in topics
         )
 
     def _definition(self, bar: BackfillBar) -> QueryDefinition:
@@ -219,7 +308,7 @@ class _Backfill:
             if last_us
         ]
         end_us = max(end for end in ends if end is not None)
-        for stream in self._options.files:
+        for stream in self._options.inputs.streams:
             hand_over_end(self._directory, stream, f"{JOB}-end", end_us)
         return end_us
 
@@ -267,7 +356,7 @@ class _Backfill:
 
     def _quarantined(self) -> str:
         counts: Counter[str] = Counter()
-        for stream in self._options.files:
+        for stream in self._options.inputs.streams:
             detail = {} if (beat := self._beat(stream)) is None else beat.detail
             counts.update({reason: detail.get(reason, 0) for reason in REASONS})
         return ", ".join(f"{n:,} {reason}" for reason, n in counts.items() if n)
@@ -284,7 +373,7 @@ class _Backfill:
             f"{readings:,} readings in {seconds:.1f} s, {readings / seconds:,.0f} readings/s;"
             f" rows in {self._options.out}"
         )
-        faults = [f"{self._options.files[name]}: {why}" for name, why in self._refused.items()]
+        faults = [f"stream {name}: {why}" for name, why in self._refused.items()]
         faults += [f"{n:,} readings of {name} were lost" for name, n in seen.lost.items() if n]
         if faults:
             for line in lines:

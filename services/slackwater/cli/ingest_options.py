@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from slackwater.cli.common import DataDirOption, StartedFileOption, data_dir, parse_bindings
+from slackwater.cli.common import (
+    BootstrapOption,
+    DataDirOption,
+    KafkaConfigOption,
+    StartedFileOption,
+    data_dir,
+    parse_bindings,
+)
 
 
 def ingest(
@@ -52,8 +59,9 @@ def backfill(
         list[str],
         typer.Option(
             "--from",
-            metavar="STREAM=FILE",
-            help="CSV, CSV.gz or Parquet; one for each stream of the query.",
+            metavar="STREAM=FILE|beginning",
+            help="For each stream of the query: CSV, CSV.gz or Parquet, several times or as a"
+            " pattern ('lab=2024-*.csv') for several files; beginning: all that its topic holds.",
         ),
     ],
     out: Annotated[
@@ -64,13 +72,16 @@ def backfill(
         Path | None,
         typer.Option("--data-dir", help="A new folder, which is kept. Default: a temporary one."),
     ] = None,
+    bootstrap: BootstrapOption = None,
+    kafka_config: KafkaConfigOption = None,
 ) -> None:
-    """Run files of any length through a query as fast as it can be computed, and end.
+    """Run files or topics of any length through a query as fast as it can be computed, and end.
 
     Example: slackwater backfill rooms.yaml climate --from room-1=2024.csv --from room-2=2024-2.csv
     """
     from slackwater.cli.backfill import BackfillOptions, run_backfill
+    from slackwater.cli.backfill_inputs import parse_inputs
 
-    files = parse_bindings("--from", from_)
+    inputs = parse_inputs(from_)
     out = Path(f"{query}.jsonl") if out is None else out
-    run_backfill(BackfillOptions(file, query, files, out, data_dir_))
+    run_backfill(BackfillOptions(file, query, inputs, out, data_dir_, bootstrap, kafka_config))

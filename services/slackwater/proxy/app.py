@@ -2,9 +2,11 @@
 
     python -m slackwater.proxy STREAM [STREAM ...] --deployment F --bootstrap B --data-dir D
         [--input [STREAM=]FILE]... [--end-at US] [--end-boundary US] [--sensor [STREAM=]FILE]...
-        [--silence [STREAM=]AT_S:FOR_S]... [--spool-bytes-max N] [--commands]
+        [--silence [STREAM=]AT_S:FOR_S]... [--until [STREAM=]OFFSETS]... [--spool-bytes-max N]
+        [--commands]
 
-There are three kinds of input. A stream with ``topic`` reads that topic. With ``--input`` a file is
+There are three kinds of input. A stream with ``topic`` reads that topic, with ``--until`` up to an
+offset of each partition. With ``--input`` a file is
 replayed, paced by the deployment's event clock: ``--end-at`` is the event time (us) up to which the
 file is sent, ``--end-boundary`` the event time (us) of the final boundary (trace-24). Otherwise the
 input is the spool of sensors that connect and disconnect: spooled readings are sent, and boundaries

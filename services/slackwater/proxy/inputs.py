@@ -21,9 +21,10 @@ from slackwater.proxy.mqtt.input import MqttInput
 from slackwater.proxy.mqtt.link import Link
 from slackwater.proxy.pushed import PushedInput
 from slackwater.proxy.replaying import ReplayInput
-from slackwater.proxy.sensors import SensorInput, hand_over
+from slackwater.proxy.sensors import SensorInput, hand_over, inbox_of
 from slackwater.proxy.shell import Input, InputContext, Silence
 from slackwater.proxy.spool import BYTES_DEFAULT_MAX
+from slackwater.proxy.topic.bounded import ALL, Bounded
 from slackwater.proxy.topic.input import TopicInput
 from slackwater.runtime.logs.topics import TopicLayout, topics_for
 
@@ -40,6 +41,8 @@ class StreamOptions:
     end_at_us: int | None = None
     end_boundary_us: int | None = None
     spool_bytes_max: int = BYTES_DEFAULT_MAX
+    until: tuple[int, ...] | None = None
+    """The offsets before which the partitions of a topic are read; None: without end."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,6 +78,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="append nothing from AT_S after the anchor, for FOR_S (wall seconds)",
     )
     parser.add_argument(
+        "--until",
+        action="append",
+        default=[],
+        metavar="[STREAM=]OFFSETS",
+        help="read a topic up to these offsets of its partitions 0, 1, ..., as in 1200,1317",
+    )
+    parser.add_argument(
         "--spool-bytes-max",
         type=parse_spool_bytes,
         default=BYTES_DEFAULT_MAX,
@@ -94,6 +104,14 @@ def parse_silence(text: str) -> Silence:
     return Silence(round(at_s * 1e6), round(for_s * 1e6))
 
 
+def parse_until(text: str) -> tuple[int, ...]:
+    """Parse ``1200,1317``, the end offsets of a topic's partitions."""
+    offsets = text.split(",")
+    if not all(each.isdecimal() for each in offsets):
+        raise UsageError(f"--until {text!r}: write one offset for each partition, as in 1200,1317")
+    return tuple(map(int, offsets))
+
+
 def parse_spool_bytes(text: str) -> int:
     """Parse a spool size; it must have room for at least a few records."""
     if not text.isdecimal() or int(text) < SPOOL_BYTES_MIN:
@@ -110,6 +128,7 @@ def options_of(
     inputs = _by_stream("--input", arguments.input, streams)
     sensors = _by_stream("--sensor", arguments.sensor, streams)
     silences = _by_stream("--silence", arguments.silence, streams)
+    untils = _by_stream("--until", arguments.until, streams)
     return {
         stream: StreamOptions(
             input=_file("--input", stream, inputs[stream]),
@@ -118,6 +137,7 @@ def options_of(
             end_at_us=arguments.end_at,
             end_boundary_us=arguments.end_boundary,
             spool_bytes_max=arguments.spool_bytes_max,
+            until=parse_until(untils[stream][-1]) if untils[stream] else None,
         )
         for stream in streams
     }
@@ -143,7 +163,11 @@ def make_input(context: InputContext, options: StreamOptions) -> Input:
             end_boundary_us=options.end_boundary_us,
         )
     if spec.topic is not None:
-        return TopicInput(context, spec.topic)
+        bounded = ALL
+        if options.until is not None:
+            inbox = inbox_of(context.spool.path.parent.parent, spec.name)
+            bounded = Bounded(options.until, inbox)
+        return TopicInput(context, spec.topic, bounded)
     if spec.mqtt is not None:
         link = Link(spec.mqtt.in_flight)
         client = BrokerClient(spec.name, spec.mqtt, link, context.clock)

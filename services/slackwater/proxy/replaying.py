@@ -19,6 +19,7 @@ from slackwater.proxy.quarantine import QuarantineEntry
 from slackwater.proxy.replay import PIECE_BYTES_PACED, Due, Replay
 from slackwater.proxy.shell import InputContext
 from slackwater.proxy.sourcelog import SourceLog
+from slackwater.runtime.service.parts import ENDED
 
 READINGS_A_TURN_MAX: Final = 50_000
 RETRY_US: Final = 20_000
@@ -132,7 +133,7 @@ class ReplayInput:
             "readings": core.next_id,
             "blank": self._blank,
             "spool_bytes": context.spool.bytes_held,
-            "ended": int(self._ended),
+            ENDED: int(self._ended),
             **context.counts(),
         }
 

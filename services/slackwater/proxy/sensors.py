@@ -23,6 +23,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
+from slackwater.codec.results import format_time
 from slackwater.formats.csvfile import PIECE_BYTES_DEFAULT
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.limits import FOREVER, NEVER
@@ -59,6 +62,8 @@ class IngestJob:
     that several files keep their distances. A reading is due once
     its distance from the first, divided by ``speed``, has passed; without a speed (and not
     ``as_now``) all readings are due at once.
+
+    The files ``then`` are read after it, one after another, as a history in several files.
     """
 
     name: str
@@ -66,6 +71,18 @@ class IngestJob:
     speed: float | None = None
     as_now: bool = False
     shared: SharedStart | None = None
+    then: tuple[Path, ...] = ()
+    number: int = 0
+    """The place of ``file`` among the files of the job."""
+
+    @property
+    def next(self) -> IngestJob | None:
+        """The job of the next file; its positions have a name of their own."""
+        if not self.then:
+            return None
+        number, base = self.number + 1, self.name.removesuffix(f"+{self.number}")
+        file, *then = self.then
+        return replace(self, name=f"{base}+{number}", file=file, then=(*then,), number=number)
 
     @property
     def pace(self) -> float | None:
@@ -87,6 +104,7 @@ def hand_over(
     speed: float | None = 1.0,
     as_now: bool = True,
     shared: SharedStart | None = None,
+    then: Sequence[Path] = (),
 ) -> None:
     """Put a job into a stream's inbox, unless a job of this name exists."""
     inbox = inbox_of(data_dir, stream)
@@ -96,6 +114,8 @@ def hand_over(
     job: dict[str, Any] = {"file": str(file.resolve()), "speed": speed, "as_now": as_now}
     if shared is not None:
         job |= {"event_us": shared.event_us, "wall_us": shared.wall_us}
+    if then:
+        job["then"] = [str(each.resolve()) for each in then]
     write_atomically(inbox / f"{name}.json", json.dumps(job))
 
 
@@ -135,12 +155,16 @@ def job_from(path: Path) -> IngestJob:
             shared = SharedStart(event_us, wall_us)
         case _:
             raise ValueError(f"event_us and wall_us {start} are not two whole numbers")
+    then = data.get("then", [])
+    if not isinstance(then, list) or not all(isinstance(each, str) for each in then):
+        raise ValueError(f"then {then!r} is no list of paths")
     return IngestJob(
         name=path.stem,
         file=Path(data["file"]),
         speed=None if speed is None else float(speed),
         as_now=bool(data.get("as_now")),
         shared=shared,
+        then=tuple(map(Path, then)),
     )
 
 
@@ -255,7 +279,11 @@ class SensorInput:
         due = running.take(now_us, max(1, core.rules.rows_max - core.waiting))
         if due is None:
             if running.replay.exhausted and not core.waiting:
-                self._finish(running)
+                self._finish(running, now_us)
+            return False
+        if (overlap := running.overlap(due)) is not None:
+            refuse(running.path, overlap)
+            self._running = None
             return False
         shifted = running.shift(due)
         entries = list(due.entries)
@@ -282,8 +310,16 @@ class SensorInput:
             core.advance_watermark(end_us)
             self._flush(None)
 
-    def _finish(self, running: _Running) -> None:
-        damage = running.replay.damage
+    def _finish(self, running: _Running, now_us: int) -> None:
+        damage, following = running.replay.damage, running.job.next
+        if damage is None and following is not None:
+            _log.info("ingested %s", running.job.file)
+            try:
+                self._running = _Running(self._context, following, running.path, now_us)
+            except (SlackwaterError, OSError, ValueError) as error:
+                refuse(running.path, str(error))
+                self._running = None
+            return
         if damage is None:
             running.path.replace(running.path.with_suffix(".done"))
             _log.info("ingested %s", running.job.file)
@@ -327,19 +363,26 @@ class _Running:
             pause_us_max=None if job.pace is None else int(PAUSE_US_MAX * job.pace),
         )
         spool = context.spool
+        self._disorder_us = context.spec.disorder_us
         first = self.replay.due_us(1)
         began = spool.position(f"{job.name}/began")
         if not began:
             began = now_us if job.shared is None else job.shared.wall_us
-            spool.append((), spool.spooled().largest, {f"{job.name}/began": began})
+            largest = spool.spooled().largest
+            positions = {f"{job.name}/began": began, f"{job.name}/after": largest}
+            spool.append((), largest, positions)
         self._began_us = began
         self._first_us = began if first is None else first
         if job.shared is not None:
             self._first_us = job.shared.event_us
+        self._after_us = spool.position(f"{job.name}/after") if job.number else NEVER
+        """The largest time before this file."""
+        self._largest = NEVER
         self.position = spool.position(job.name)
         """The next line to be read."""
         for due in self.replay.skip(self.position):
             context.quarantine.count_all(due.entries)
+            self._largest = max(self._largest, int(due.arrived.stimes.max(initial=NEVER)))
 
     def take(self, now_us: int, readings_max: int) -> Due | None:
         """Return the readings due now."""
@@ -348,6 +391,28 @@ class _Running:
             return self.replay.take(FOREVER, readings_max)
         return self.replay.take(
             self._first_us + int((now_us - self._began_us) * pace), readings_max
+        )
+
+    def overlap(self, due: Due) -> str | None:
+        """Return why the file does not follow the files before it in time; None if it does.
+
+        A reading is late for its own file's sake if an earlier line of it is newer. If only the
+        files before are newer, the readings after it may all be late: that is no fault of a device.
+        """
+        times = due.arrived.stimes
+        if not len(times) or self._after_us == NEVER:
+            return None
+        before = np.maximum.accumulate(np.concatenate(([self._largest], times)))
+        self._largest = int(before[-1])
+        limit_us = self._after_us - self._disorder_us
+        wrong = np.flatnonzero((times < limit_us) & (before[:-1] < limit_us))
+        if not len(wrong):
+            return None
+        at = int(wrong[0])
+        return (
+            f"{self.job.file}:{due.lines[at]}: the reading of {format_time(int(times[at]))} is more"
+            f" than the stream's disorder older than {format_time(self._after_us)}, which is in a"
+            " file before: give files whose times do not overlap, or sort them into one"
         )
 
     def shift(self, due: Due) -> Due:

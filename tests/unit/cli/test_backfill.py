@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from slackwater.cli.backfill import BackfillOptions, _chosen, run_backfill
+from slackwater.cli.backfill_inputs import BackfillInputs, in_order, parse_inputs
 from slackwater.cli.backfill_progress import Backfilled, lines_in
 from slackwater.deployment.parse import parse_deployment
 from slackwater.model.errors import SlackwaterError, UsageError
@@ -39,8 +41,9 @@ def _file(tmp_path: Path) -> Path:
 
 
 def options(file: Path, query: str, *streams: str) -> BackfillOptions:
-    files = dict.fromkeys(streams, file.parent / "x.csv")
-    return BackfillOptions(file, query, files, file.parent / "out.jsonl")
+    files = {name: (file.parent / "x.csv",) for name in streams if "=" not in name}
+    topics = frozenset(name.partition("=")[0] for name in streams if "=" in name)
+    return BackfillOptions(file, query, BackfillInputs(files, topics), file.parent / "out.jsonl")
 
 
 def test_the_query_and_what_it_reads_follow_the_data_with_one_replica_each(file: Path) -> None:
@@ -63,7 +66,9 @@ def test_the_query_and_what_it_reads_follow_the_data_with_one_replica_each(file:
         ("weeks", ("a",), "there is no query weeks, only hours, days, lives"),
         ("days", ("a",), "query days reads b: add --from b=FILE"),
         ("hours", ("a", "b"), "query hours does not read stream b"),
-        ("lives", ("live",), "stream live is fed by topic in"),
+        ("lives", ("live",), "stream live is fed by topic in: write --from live=beginning"),
+        ("lives", (), "query lives reads live: add --from live=beginning"),
+        ("hours", ("a=beginning",), "stream a reads no topic: write --from a=FILE"),
         ("hours", ("c",), "there is no stream c"),
     ],
 )
@@ -81,15 +86,64 @@ def test_files_and_folders_are_checked_before_anything_starts(file: Path, tmp_pa
     (tmp_path / "x.csv").write_text("k,t,x\nn,1,2\n")
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "run.json").write_text("{}")
-    given = BackfillOptions(
-        file, "hours", {"a": tmp_path / "x.csv"}, tmp_path / "o.jsonl", tmp_path / "used"
-    )
+    given = options(file, "hours", "a")
     with pytest.raises(UsageError, match="another run"):
-        run_backfill(given)
+        run_backfill(replace(given, data_dir=tmp_path / "used"))
     with pytest.raises(UsageError, match="there is no directory"):
-        run_backfill(
-            BackfillOptions(file, "hours", {"a": tmp_path / "x.csv"}, tmp_path / "no" / "o.jsonl")
-        )
+        run_backfill(replace(given, out=tmp_path / "no" / "o.jsonl"))
+    with pytest.raises(UsageError, match="add --from STREAM=beginning, or leave them out"):
+        run_backfill(replace(given, bootstrap="127.0.0.1:9092"))
+
+
+def test_a_topic_is_read_from_its_beginning_beside_a_deployment_that_runs(file: Path) -> None:
+    text = FILE.replace(
+        "{name: in, format: json}",
+        "{name: in, format: avro, schemas: s, proxies: 3, from: end,"
+        " registry: {url: 'http://r', credentials: c}}",
+    )
+    file.write_text(f"prefix: plant-7.\n{text}")
+    content, _ = _chosen(options(file, "lives", "live=beginning"), "backfill-1.")
+    found = parse_deployment(content, "elsewhere/copy.yaml").deployment
+    assert found.names.prefix == "plant-7.backfill-1."
+    topic = found.streams["live"].topic
+    assert topic is not None
+    assert (topic.from_, topic.proxies) == ("beginning", 1)
+    assert topic.registry is not None
+    assert [topic.schemas, topic.registry.credentials] == [str(file.parent / f) for f in "sc"]
+
+
+def test_several_files_of_a_stream_are_named_one_by_one_or_by_a_pattern(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a-2.csv", "a-1.csv", "b[1].csv"):
+        (tmp_path / name).touch()
+    found = parse_inputs(["a=a-*.csv", "a=x.csv", "b=b[1].csv", "live=beginning"])
+    assert found.files == {
+        "a": (Path("a-1.csv"), Path("a-2.csv"), Path("x.csv")),
+        "b": (Path("b[1].csv"),),
+    }
+    assert found.streams == ("a", "b", "live")
+    assert parse_inputs([f"a={tmp_path}/a-?.csv"]).files["a"][1] == tmp_path / "a-2.csv"
+    for wrong, reason in (
+        (["a=a-*.csv", "a=a-1.csv"], "a=a-1.csv is given twice"),
+        (["a=c-*.csv"], "a=c-.*: no file has such a name"),
+        (["a=x.csv", "a=beginning"], "a stream reads a topic or files"),
+        (["a"], "write --from STREAM=FILE or STREAM=beginning"),
+    ):
+        with pytest.raises(UsageError, match=reason):
+            parse_inputs(wrong)
+
+
+def test_files_are_read_in_the_order_of_their_first_readings(file: Path, tmp_path: Path) -> None:
+    spec = parse_deployment(FILE, "d.yaml").deployment.streams["a"]
+    for name, rows in (("1", "n,9,1\n"), ("2", "n,bad,1\nn,5,1\n"), ("3", ""), ("4", "n,7,1\n")):
+        (tmp_path / name).write_text(f"k,t,x\n{rows}")
+    found = in_order(spec, [tmp_path / name for name in "1234"])
+    assert [path.name for path in found] == ["2", "4", "1", "3"]
+    (tmp_path / "4").write_text("k,t\n")
+    with pytest.raises(SlackwaterError, match="x"):
+        in_order(spec, [tmp_path / name for name in "1234"])
 
 
 def test_progress_is_the_part_of_the_files_that_is_read_and_answered() -> None:

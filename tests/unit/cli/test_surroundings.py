@@ -7,11 +7,13 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from slackwater.cli.backfill import BackfillOptions, run_backfill
+from slackwater.cli.backfill_inputs import BackfillInputs
 from slackwater.cli.local_control import ADDRESS_FILE, FOLDER, LocalControl
 from slackwater.cli.rehearse import Options, rehearse
 from slackwater.cli.up import run_up
@@ -80,6 +82,10 @@ def test_a_pipe_whose_reader_has_gone_is_no_failed_check(file: Path) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+def as_inputs(files: Mapping[str, Path]) -> BackfillInputs:
+    return BackfillInputs({stream: (file,) for stream, file in files.items()})
+
+
 async def test_without_java_nothing_is_started_and_no_file_is_read(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,7 +98,7 @@ async def test_without_java_nothing_is_started_and_no_file_is_read(
     with pytest.raises(EnvironmentProblem, match=reported):
         NodeMachine("n1", Cluster("127.0.0.1:1", PLAINTEXT), made).open()
     with pytest.raises(EnvironmentProblem, match=reported):
-        run_backfill(BackfillOptions(file, "q", files, tmp_path / "out", made))
+        run_backfill(BackfillOptions(file, "q", as_inputs(files), tmp_path / "out", made))
     with pytest.raises(EnvironmentProblem, match=reported):
         rehearse(Options(file, files, tmp_path / "out", 1.0, 1, data_dir=made), Quiet())
     assert not made.exists()
@@ -113,7 +119,7 @@ def test_a_data_directory_that_cannot_be_made_is_named(
     with pytest.raises(EnvironmentProblem, match=reported):
         open_store(chosen, "a")
     with pytest.raises(EnvironmentProblem, match=reported):
-        run_backfill(BackfillOptions(file, "q", files, tmp_path / "out", chosen))
+        run_backfill(BackfillOptions(file, "q", as_inputs(files), tmp_path / "out", chosen))
     with pytest.raises(EnvironmentProblem, match=reported):
         rehearse(Options(file, files, tmp_path / "out", 1.0, 1, data_dir=chosen), Quiet())
     with pytest.raises(EnvironmentProblem, match=reported):

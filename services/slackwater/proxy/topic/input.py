@@ -23,6 +23,8 @@ requested, the reader blocks at the cut point for the broker's response and then
 A topic may be divided among several proxies by partition. The heartbeats of the others report the
 watermark that a proxy's empty partitions may follow.
 
+With end offsets (``bounded``) the topic is read up to them, for a history that ends.
+
 Rejected: one source log for all partitions, merged by arrival. That order would depend on the proxy
 and not on the topic, so two proxies, or a restarted one, could not agree on ids.
 """
@@ -51,6 +53,7 @@ from slackwater.proxy.rules import follows_clock, live_rules
 from slackwater.proxy.shell import InputContext
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.topic.batch import Batch
+from slackwater.proxy.topic.bounded import ALL, LOOK_EVERY_US, Bounded
 from slackwater.proxy.topic.client import Fetched, Notice, TopicClient, truncated_at
 from slackwater.proxy.topic.fetching import Fetching
 from slackwater.proxy.topic.opening import open_client
@@ -60,7 +63,7 @@ from slackwater.proxy.topic.source_logs import decided_partitions, take_over
 from slackwater.proxy.topic.watched import TopicChangedError, WatchedTopic
 from slackwater.proxy.topicmemory import UNKNOWN_OFFSET
 from slackwater.runtime.logs.cluster import cluster_of
-from slackwater.runtime.logs.transport import Log, LogError
+from slackwater.runtime.logs.transport import Log, LogError, Transport
 from slackwater.runtime.service.parts import (
     MADE_AGAIN,
     PARTITION_TO,
@@ -108,8 +111,8 @@ def progress(watermarks: Mapping[int, int]) -> dict[str, int]:
 class TopicInput:
     """Input from an existing topic, in any of its formats."""
 
-    def __init__(self, context: InputContext, topic: TopicSpec) -> None:
-        self._context = context
+    def __init__(self, context: InputContext, topic: TopicSpec, bounded: Bounded = ALL) -> None:
+        self._context, self._bounded = context, bounded
         self._topic, self._proxies, self._from = topic.name, topic.proxies, topic.from_
         self._book = open_book(topic, context.clock.monotonic_us)
         spec = context.spec
@@ -190,6 +193,9 @@ class TopicInput:
             return self._readable_at_us
         if not context.quarantine.settle() or not all(log.has_room for log in self.logs):
             return now_us + RETRY_US
+        if self._bounded.has_ended(self._partitions):
+            self._bounded.end(self._all, lambda partition: self._flush(partition, None))
+            return now_us + LOOK_EVERY_US
         if self._by_clock and self._has_markers and not self._client.polls_for_markers:
             self._client.poll_for_markers(self._positions, self._epochs)
         if self._client.is_paused and now_us >= self._ask_at_us:
@@ -232,7 +238,9 @@ class TopicInput:
             if not self._needs_ends:
                 self._flush_all(event_us, now_us)
                 return
-            asked = self._asked = self._asking.submit(self._ask, event_us, self._positions)
+            asked = self._asked = self._asking.submit(
+                _ask, self._context.transport, self._topic, self._bounded, event_us, self._positions
+            )
             wait([asked], WAIT_S_MAX)
         if not asked.done():
             return
@@ -264,7 +272,7 @@ class TopicInput:
         if ends is not None:
             by_log = {(self._topic, number): end for number, end in ends.items()}
             self._asked = Future()
-            self._asked.set_result(_Ends(event_us, read, by_log))
+            self._asked.set_result(_Ends(event_us, read, self._bounded.cut(by_log)))
 
     @property
     def _needs_ends(self) -> bool:
@@ -317,13 +325,6 @@ class TopicInput:
         if records:
             self._memory.truncated_at.pop(log.identity, None)
 
-    def _ask(self, event_us: int | None, read: dict[int, int]) -> _Ends:
-        logs = [(self._topic, number) for number in read]
-        ends = self._context.transport.end_offsets(
-            logs, isolation="read_committed", timeout_s=ASK_TIMEOUT_S
-        )
-        return _Ends(event_us, read, ends)
-
     # Reading.
 
     def _read(self, now_us: int) -> int:
@@ -339,7 +340,8 @@ class TopicInput:
                 if isinstance(one, Notice):
                     self._note(partition, one)
                 else:
-                    self._take(partition, one, now_us)
+                    self._take(partition, self._bounded.kept(one), now_us)
+                    self._bounded.pass_over(partition, one)
                     read += len(one.values)
         except NotYetReadableError as why:
             self._await_readable(now_us + why.wait_us)
@@ -443,6 +445,7 @@ class TopicInput:
             PARTITIONS: self._count,
             MADE_AGAIN: self._memory.changes["made again"],
             TRUNCATED: self._memory.changes["truncated"],
+            **self._bounded.detail(self._partitions),
             **self._context.counts(),
         }
 
@@ -455,3 +458,12 @@ class TopicInput:
         self._client.close()
         if self._book is not None:
             self._book.close()
+
+
+def _ask(
+    transport: Transport, topic: str, bounded: Bounded, event_us: int | None, read: dict[int, int]
+) -> _Ends:
+    """Return the end offsets of the partitions, as far as they are to be read."""
+    logs = [(topic, number) for number in read]
+    ends = transport.end_offsets(logs, isolation="read_committed", timeout_s=ASK_TIMEOUT_S)
+    return _Ends(event_us, read, bounded.cut(ends))

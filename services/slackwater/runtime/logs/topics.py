@@ -188,6 +188,13 @@ def delete_topics(where: Where, topics: Iterable[str], timeout_s: float = 30.0) 
     return existing
 
 
+def own_topics(where: Where, names: Names, timeout_s: float = 30.0) -> list[str]:
+    """Return all topics with names of this deployment; ``EnvironmentProblem`` without an answer."""
+    return [
+        topic for topic in _partition_counts(Admin(where), where, timeout_s) if names.is_ours(topic)
+    ]
+
+
 def partition_count(where: Where, topic: str, timeout_s: float = 10.0) -> int:
     """Return the number of partitions of a topic; ``EnvironmentProblem`` if it does not exist."""
     counts = partition_counts(where, [topic], timeout_s)

@@ -57,7 +57,7 @@ def test_a_stream_that_promises_by_its_readings_asks_for_no_end(
     world = World(tmp_path, spec=declared)
     fed = Fed(world, monkeypatch)
     fed.proxy.begin()
-    monkeypatch.setattr(fed.proxy, "_ask", None)  # requests fail
+    monkeypatch.setattr("slackwater.proxy.topic.input._ask", None)  # requests fail
     fed.put(range(900, 1_000))
     fed.bring()
     cut_points = 10 * 10
