@@ -374,7 +374,7 @@ TABLES: Final = {
             *("readings lost", "windows wrong for ever", "partial answers unmarked"),
             *("partial answers marked", "latest first answer, s after the window"),
         ),
-        (*FINAL, "flink-waits"),
+        (*FINAL, "flink-waits", "pathway"),
         silence,
     ),
     "patience": Table(

@@ -161,6 +161,8 @@ class Seen(threading.Thread):
         consumer.close()
 
     def _take(self, row: dict[str, Any], now_s: float) -> None:
+        if row.get("diff") == -1:
+            return  # a withdrawal
         if "kind" not in row:
             place, figures = (row["sensor"], row["start"]), row
         elif row["kind"] in {"stable", "tentative"}:
@@ -208,13 +210,15 @@ def _java(name: str, main: str, *flags: str) -> list[str]:
     ]
 
 
-def _fetch_quix() -> None:
-    venv = BUILD / "quix"
+def _pip(name: str) -> None:
+    """Install a peer in Python into a venv of its own."""
+    venv = BUILD / name
     if (venv / ".complete").exists():
         return
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)], check=True)
     pip = [str(venv / "bin/python"), "-m", "pip", "install", "--quiet"]
-    subprocess.run([*pip, "--disable-pip-version-check", "-r", str(HERE / "quix.txt")], check=True)
+    wanted = str(HERE / f"{name}.txt")
+    subprocess.run([*pip, "--disable-pip-version-check", "-r", wanted], check=True)
     (venv / ".complete").touch()
 
 
@@ -231,6 +235,13 @@ def _quix(mode: str) -> Callable[[Job], list[str]]:
         *(str(BUILD / "quix/bin/python"), str(HERE / "quix_worker.py")),
         *(job.bootstrap, str(job.folder / "state"), str(job.grace_ms)),
         *("rekey" if job.sources else "keyed", mode),
+    ]
+
+
+def _pathway(job: Job) -> list[str]:
+    return [
+        *(str(BUILD / "pathway/bin/python"), str(HERE / "pathway_worker.py")),
+        *(job.bootstrap, str(job.folder / "state"), str(job.grace_ms)),
     ]
 
 
@@ -343,13 +354,20 @@ PEERS: Final = {
         "exactly-once, commit interval 1 s, `tumbling_window(grace_ms).final()`, closed by key,"
         " static membership, a transactional id that stays",
         _quix("final"),
-        _fetch_quix,
+        lambda: _pip("quix"),
         backlog_divisor=10,
     ),
     "quix-updates": Peer(
         "Quix Streams 3.28.1, `current()`",
         "the same, but each reading publishes its window",
         _quix("updates"),
-        _fetch_quix,
+        lambda: _pip("quix"),
+    ),
+    "pathway": Peer(
+        "Pathway 0.33.0",
+        "one worker, `common_behavior(delay = 1 s + grace)`, commits every 100 ms, persistence in"
+        " files; a late reading withdraws the window's answer and publishes another one",
+        _pathway,
+        lambda: _pip("pathway"),
     ),
 }
