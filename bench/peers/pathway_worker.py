@@ -11,7 +11,7 @@ import sys
 import pathway as pw
 
 
-class Reading(pw.Schema):  # type: ignore[misc]  # no types are shipped
+class SensorReading(pw.Schema):  # type: ignore[misc]  # no types are shipped
     """A reading of the topic."""
 
     ts: int
@@ -24,7 +24,7 @@ def main() -> None:
     bootstrap, folder, grace_ms = sys.argv[1:]
     kafka = {"bootstrap.servers": bootstrap, "group.id": "peer", "auto.offset.reset": "earliest"}
     readings = pw.io.kafka.read(
-        kafka, topic="readings", format="json", schema=Reading, autocommit_duration_ms=100
+        kafka, topic="readings", format="json", schema=SensorReading, autocommit_duration_ms=100
     )
     windows = readings.windowby(
         pw.this.ts,
