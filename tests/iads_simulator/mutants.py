@@ -21,8 +21,8 @@ _group = f"{_iads}.group:Group"
 _paper = "tests.paper.test_iads"
 _seed = "tests.iads_simulator.mutants:seed_finds_nothing"
 _control_seed = "tests.iads_simulator.mutants:control_seed_finds_nothing"
-_join_maps = f"{_iads}.control_state:_join_maps"
-_control = f"{_iads}.control_object:ControlObject"
+_join_maps = "slackwater.control.control_state:_join_maps"
+_control = "slackwater.control.control_object:ControlObject"
 
 
 def seed_finds_nothing(seed: int) -> None:
