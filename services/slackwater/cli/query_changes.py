@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 from slackwater.cli.common import emit, warn
@@ -103,13 +104,14 @@ async def _apply(
     find: Callable[[], Registry] | None,
 ) -> list[str]:
     accepted = []
+    known = None if find is None else _TakenIn(find)
     try:
         async with reach.connect("query apply") as client:
             recorded = (await client.state()).state
             for name in names:
                 latest = latest_generation(name, recorded.live_queries())
                 if latest is not None and _runs(recorded, deployment, name, latest):
-                    if why := _not_taken_in(deployment.queries[name], latest, deployment, find):
+                    if why := _not_taken_in(deployment.queries[name], latest, deployment, known):
                         emit(f"query {name} {why}")
                         how = "lacks partitions, so it is changed"
                         accepted.append(
@@ -202,8 +204,17 @@ def _runs(recorded: ControlState, deployment: Deployment, name: str, latest: str
     return is_same(applied.deployment.queries[latest], deployment.queries[name])
 
 
+class _TakenIn:
+    """What the registry tells of partitions: read if a query needs it, once for all queries."""
+
+    def __init__(self, find: Callable[[], Registry]) -> None:
+        self._registry = cache(find)
+        self.definitions = cache(lambda: self._registry().all_queries())
+        self.logs_of = cache(lambda stream: self._registry().partitions(stream) or 0)
+
+
 def _not_taken_in(
-    query: QuerySpec, latest: str, deployment: Deployment, find: Callable[[], Registry] | None
+    query: QuerySpec, latest: str, deployment: Deployment, known: _TakenIn | None
 ) -> str:
     """Return which partitions of ``partitions: fixed`` a query lacks; empty if none (rule-30).
 
@@ -213,21 +224,19 @@ def _not_taken_in(
     fixed = [s.name for s in streams if s.topic is not None and s.topic.partitions == "fixed"]
     if not fixed:
         return ""
-    if find is None:
+    if known is None:
         warn(
             f"query {query.name} reads {', '.join(fixed)} with `partitions: fixed`: give"
             " --bootstrap to take in added partitions"
         )
         return ""
-    registry = find()
-    queries = registry.all_queries()
+    queries = known.definitions()
     of = queries.get(latest)
     taken_in = {} if of is None else queries.get(of.spec.child_query, of).partitions
-    there = {stream: registry.partitions(stream) or 0 for stream in taken_in}
     lacking = [
-        f"reads {count} of the {there[stream]} partitions of {stream}"
+        f"reads {count} of the {there} partitions of {stream}"
         for stream, count in taken_in.items()
-        if there[stream] > count
+        if (there := known.logs_of(stream)) > count
     ]
     return " and ".join(lacking)
 

@@ -100,16 +100,7 @@ class _StoredColumns:
     The decoded columns are kept, since several fragments of a host read the same record.
     """
 
-    __slots__ = (
-        "_buf",
-        "_loaded",
-        "_pos",
-        "_readings",
-        "_span",
-        "_where",
-        "input_epoch",
-        "partitions",
-    )
+    __slots__ = ("_buf", "_loaded", "_pos", "_readings", "_span", "_where", "partitions")
 
     def __init__(
         self, buf: bytes, pos: int, readings: int, span: tuple[int, int], where: object
@@ -121,7 +112,6 @@ class _StoredColumns:
         self._where = where
         self._loaded: SourceColumns | None = None
         self.partitions = 0
-        self.input_epoch = NO_EPOCH
 
     def load(self) -> SourceColumns:
         """Return the readings, read-only; raises ``MalformedRecordError`` for damaged bytes."""
@@ -140,7 +130,6 @@ class _StoredColumns:
         base, times, times64, keys, index, fields, columns, self.partitions, epoch = values
         if not NO_EPOCH <= epoch <= EPOCH_MAX:
             raise DamageError(f"leader epoch {epoch}")
-        self.input_epoch = epoch
         n = self._readings
         low, high = self._span
         offsets = one_of(times, times64)
@@ -190,7 +179,6 @@ def decode_source(buf: Bytes, where: object = "", offset: int | None = None) -> 
     stored = _StoredColumns(data, pos, readings, (low, high), where)
     if not readings:
         stored.load()
-    epoch = _epoch_at_end(data) if readings else stored.input_epoch
     return SourceRecord(
         KINDS[kind],
         stream,
@@ -205,7 +193,7 @@ def decode_source(buf: Bytes, where: object = "", offset: int | None = None) -> 
         tuple(map(Gap._make, gap)) if gap else (),
         stored if readings else None,
         stored.partitions,
-        epoch,
+        _epoch_at_end(data),
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from slackwater.deployment.kinds import BROKER
+from slackwater.deployment.kinds import BROKER, PROXY, ROOT
 from slackwater.deployment.sharing import share
 from slackwater.machine import costs
 from slackwater.machine.costs import Cost
@@ -155,11 +155,11 @@ def _fragments(spec: ProcessSpec) -> Sequence[str]:
 
 def _work_us(cost: Cost, kind: str, name: str, deployment: Deployment, load: PlannedLoad) -> float:
     """Return the CPU time in us per second for the readings of a fragment."""
-    if kind == "proxy":
+    if kind == PROXY:
         shares = len(deployment.streams[ProxyName.parse(name).stream].proxy_names)
         return cost.us_a_reading * load.per_s / shares
     query = deployment.queries[name.split(".", maxsplit=1)[0]]
-    if kind == "root":
+    if kind == ROOT:
         return costs.ROOT_US_A_KEY * _rows_per_s(query, load) / query.parts
     child = int(name.split(".")[1])
     return cost.us_a_reading * _child_per_s(deployment, query, child, load)

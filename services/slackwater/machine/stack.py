@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from slackwater.deployment.fragments import process_names, without_queries
+from slackwater.deployment.kinds import AGGREGATOR
 from slackwater.deployment.sharing import as_in_last_run, share
 from slackwater.machine.background import Background
 from slackwater.machine.broker import EmbeddedBroker, why_no_answer
@@ -35,6 +36,7 @@ from slackwater.machine.readiness import raise_what_ended, wait_ready
 from slackwater.machine.supervisor import ProcessEvent, Supervisor
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem, UsageError
+from slackwater.model.names import kind_of
 from slackwater.primitives.eventclock import AnchoredClock
 from slackwater.registration.begins import Begins
 from slackwater.registration.late_registration import LateRegistration
@@ -58,7 +60,6 @@ READY_S_MAX = 600.0
 BROKER_S_MAX = 10.0
 """Longest wait for the response of an external broker."""
 ANCHOR_AHEAD_US = 1_000_000
-AGGREGATORS = "aggregator/"
 FIRST_AGGREGATOR_S_MAX = 12.0
 """Longest delay of the other replicas' aggregators by the start of the first one."""
 
@@ -378,7 +379,7 @@ class Stack:
         suffices for an answer.
         """
         for spec in fragment_specs(self._deployment, launch):
-            if spec.name.startswith(AGGREGATORS):
+            if kind_of(spec.name) == AGGREGATOR:
                 await self.supervisor.start(spec)
                 self._early[spec.name] = spec
                 break
@@ -404,7 +405,7 @@ class Stack:
         """
         self._paused = await asyncio.to_thread(self.registration.paused)
         specs = fragment_specs(self.running, self.launch, self._paused)
-        aggregators = [spec for spec in specs if spec.name.startswith(AGGREGATORS)]
+        aggregators = [spec for spec in specs if kind_of(spec.name) == AGGREGATOR]
         others = aggregators[1:]
         await self._start_rest(spec for spec in specs if spec not in others)
         self._truncate()

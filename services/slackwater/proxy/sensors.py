@@ -56,7 +56,7 @@ class SharedStart:
 
 @dataclass(frozen=True, slots=True)
 class IngestJob:
-    """A file to ingest. ``name`` identifies the job and its progress.
+    """A file to ingest. ``name`` identifies the job, ``file_name`` the progress of its file.
 
     With ``as_now`` all times are shifted so that the first reading is now, or with ``shared`` so
     that several files keep their distances. A reading is due once
@@ -76,13 +76,16 @@ class IngestJob:
     """The place of ``file`` among the files of the job."""
 
     @property
+    def file_name(self) -> str:
+        """The name of the positions in ``file``; those of the first one have the job's name."""
+        return f"{self.name}+{self.number}" if self.number else self.name
+
+    @property
     def next(self) -> IngestJob | None:
-        """The job of the next file; its positions have a name of their own."""
+        """The job with the next file."""
         if not self.then:
             return None
-        number, base = self.number + 1, self.name.removesuffix(f"+{self.number}")
-        file, *then = self.then
-        return replace(self, name=f"{base}+{number}", file=file, then=(*then,), number=number)
+        return replace(self, file=self.then[0], then=self.then[1:], number=self.number + 1)
 
     @property
     def pace(self) -> float | None:
@@ -248,7 +251,9 @@ class SensorInput:
     def _flush(self, clock_us: int | None) -> None:
         """Write waiting readings to the spool, then to the log."""
         running = self._running
-        positions = None if running is None else {running.job.name: self._spooled.core.position}
+        positions = (
+            None if running is None else {running.job.file_name: self._spooled.core.position}
+        )
         if self._spooled.flush(clock_us, positions):
             self._logged_full = False
 
@@ -291,7 +296,7 @@ class SensorInput:
             entries += shifted.refused(refused)
         self._blank += due.blank
         running.position = due.arrived.position
-        name = running.job.name  # files in two folders may have equal names
+        name = running.job.file_name  # files in two folders may have equal names
         context.quarantine.put(
             [replace(entry, position=f"{name}:{entry.position}") for entry in entries], now_us
         )
@@ -355,30 +360,31 @@ class _Running:
         self.path = path
         self.by_clock = context.spec.expect_every_us is None
         piece_bytes = PIECE_BYTES_DEFAULT if job.pace is None else PIECE_BYTES_PACED
+        name = job.file_name
         self.replay = Replay(
             context.spec,
             job.file,
             piece_bytes=piece_bytes,
-            guard=context.guard(job.name),
+            guard=context.guard(name),
             pause_us_max=None if job.pace is None else int(PAUSE_US_MAX * job.pace),
         )
         spool = context.spool
         self._disorder_us = context.spec.disorder_us
         first = self.replay.due_us(1)
-        began = spool.position(f"{job.name}/began")
+        began = spool.position(f"{name}/began")
         if not began:
             began = now_us if job.shared is None else job.shared.wall_us
             largest = spool.spooled().largest
-            positions = {f"{job.name}/began": began, f"{job.name}/after": largest}
+            positions = {f"{name}/began": began, f"{name}/after": largest}
             spool.append((), largest, positions)
         self._began_us = began
         self._first_us = began if first is None else first
         if job.shared is not None:
             self._first_us = job.shared.event_us
-        self._after_us = spool.position(f"{job.name}/after") if job.number else NEVER
+        self._after_us = spool.position(f"{name}/after") if job.number else NEVER
         """The largest time before this file."""
         self._largest = NEVER
-        self.position = spool.position(job.name)
+        self.position = spool.position(name)
         """The next line to be read."""
         for due in self.replay.skip(self.position):
             context.quarantine.count_all(due.entries)

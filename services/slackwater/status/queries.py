@@ -11,7 +11,7 @@ Pure: heartbeats and definitions are arguments. All times are us of event time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -167,8 +167,14 @@ def query_rows(
         for query in queries.values()
         for stream in streams_of(query, queries)
     }
+    lacks: dict[str, set[str]] = {}
+    for children_of, stream in withheld(beats):
+        lacks.setdefault(children_of, set()).add(stream)
     return tuple(
-        _query_row(query, queries, beats, complete_to, late.get(name, ""), gaps.get(name, 0))
+        _query_row(
+            *(query, queries, beats, complete_to, lacks.get(query.spec.child_query, set())),
+            *(late.get(name, ""), gaps.get(name, 0)),
+        )
         for name, query in queries.items()
     )
 
@@ -187,8 +193,9 @@ def stream_rows(
         for process in [*beats, *known]
         if kind_of(process) == PROXY and process != PROXY
     ]
+    lacking = withheld(beats)
     return tuple(
-        _stream_row(stream, beats, is_missing=stream in missing)
+        _stream_row(stream, beats, lacking, is_missing=stream in missing)
         for stream in sorted({*of_queries, *of_proxies})
     )
 
@@ -215,11 +222,11 @@ def _query_row(
     queries: Mapping[str, QueryDefinition],
     beats: Heartbeats,
     complete_to: Mapping[str, int | None],
+    lacks: Collection[str],
     problem: str,
     gaps: int,
 ) -> QueryRow:
     spec, streams = query.spec, streams_of(query, queries)
-    lacks = {stream for children_of, stream in withheld(beats) if children_of == spec.child_query}
     names = [RootName(query.name, part).process for part in range(spec.parts)]
     roots = [beats[name] for name in names if name in beats and beats[name].ready]
     needed = {"stable_from", "answered_to"}
@@ -274,14 +281,16 @@ def _extent(
     return windows, exact_end if has_exact else None, answered_end
 
 
-def _stream_row(stream: str, beats: Heartbeats, *, is_missing: bool) -> StreamRow:
+def _stream_row(
+    stream: str, beats: Heartbeats, lacking: Mapping[tuple[str, str], int], *, is_missing: bool
+) -> StreamRow:
     proxies = [beat for name, beat in beats.items() if is_proxy_of(name, stream)]
     counts: Counter[str] = Counter()
     for beat in proxies:
         counts.update({reason: beat.detail.get(reason, 0) for reason in REASONS})
     remarks = [text.strip() for beat in proxies for text in topic_remarks(beat)]
     remarks += [text.strip() for beat in proxies for text in phrases(beat.detail)]
-    remarks += withheld_remarks(beats, stream)
+    remarks += withheld_remarks(lacking, stream)
     return StreamRow(
         stream,
         runs=any(beat.ready for beat in proxies),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from slackwater.deployment.kinds import ORDERER
 from slackwater.model.names import OrdererName, base_of, kind_of, own_name
 from slackwater.model.records import Heartbeat
 from slackwater.protocols.dpc.sunion.config import WITHHELD
@@ -46,15 +47,15 @@ def withheld(beats: Mapping[str, Heartbeat]) -> dict[tuple[str, str], int]:
     return {
         (OrdererName.parse(own_name(process)).query, name.removeprefix(WITHHELD)): partitions
         for process, beat in beats.items()
-        if kind_of(process) == "orderer"
+        if kind_of(process) == ORDERER
         for name, partitions in beat.detail.items()
         if name.startswith(WITHHELD)
     }
 
 
-def withheld_remarks(beats: Mapping[str, Heartbeat], stream: str) -> Iterator[str]:
-    """Yield which queries have not taken in all partitions of a stream's topic."""
-    for (query, of), partitions in withheld(beats).items():
+def withheld_remarks(lacking: Mapping[tuple[str, str], int], stream: str) -> Iterator[str]:
+    """Yield which queries have not taken in all partitions of a stream's topic; of ``withheld``."""
+    for (query, of), partitions in lacking.items():
         if of == stream:
             plural = "s" * (partitions != 1)
             yield (

@@ -36,9 +36,14 @@ def make_data_directory(directory: Path) -> None:
     try:
         make_private(directory)
     except OSError as error:
-        raise EnvironmentProblem(
-            f"the data directory {directory} cannot be used: {error.strerror}; choose another one"
-        ) from error
+        raise unusable(directory, error) from error
+
+
+def unusable(directory: Path, error: OSError) -> EnvironmentProblem:
+    """Return what is raised for a data directory that cannot be used."""
+    return EnvironmentProblem(
+        f"the data directory {directory} cannot be used: {error.strerror}; choose another one"
+    )
 
 
 def append_to(path: Path) -> BinaryIO:

@@ -30,6 +30,7 @@ from slackwater.runtime.security.private import (
     close_to_others,
     make_data_directory,
     make_private,
+    unusable,
     write_atomically,
 )
 
@@ -142,10 +143,7 @@ class DataDirectory:
             ) from None
         except OSError as error:
             self.release()
-            raise EnvironmentProblem(
-                f"the data directory {self.path} cannot be used: {error.strerror}; choose another"
-                " one"
-            ) from error
+            raise unusable(self.path, error) from error
 
     def release(self) -> None:
         """Release the lock."""
