@@ -22,9 +22,11 @@ from tests.scenarios.test_r10_boundaries_promise_only_what_was_read import (
 from tests.support.proxy_world import SPEC, S, World
 
 from slackwater.codec import decode_source
+from slackwater.model.deployment import TopicFrom
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.records import Gap, SourcePosition
 from slackwater.protocols.dpc.sunion.cursor import SourceCursor
+from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.topic import input as topic_input
 from slackwater.proxy.topic.client import Fetched, Notice
 from slackwater.proxy.topic.input import TopicInput
@@ -205,10 +207,15 @@ def test_a_gap_is_told_also_if_the_process_ends_before_it_is_sent(fed: Remade) -
 def test_a_topic_made_again_before_a_record_reports_a_gap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """START names the first topic, whose messages nobody has read; no record has a position."""
+    """START names the first topic, whose messages nobody has read.
+
+    The first proxy died before the record that has the position was sent.
+    """
     fed = Remade(World(tmp_path, spec=DECLARED), monkeypatch)
     fed.put(range(900, 910))
-    fed.proxy.begin()
+    with monkeypatch.context() as dying:
+        dying.setattr(SourceLog, "append", lambda *_: None)
+        fed.proxy.begin()
     fed.make_again("second")
     fed.serve_anew()
     fed.put(range(910, 920))
@@ -216,6 +223,43 @@ def test_a_topic_made_again_before_a_record_reports_a_gap(
     fed.world.run(fed.proxy, 2)
     assert fed.readings() == 10
     assert fed.gaps() == [Gap("room.0", 1)]
+
+
+@pytest.mark.parametrize("reads_from", ["beginning", "end"])
+def test_the_place_where_a_stream_begins_is_recorded_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads_from: TopicFrom
+) -> None:
+    """What is written and deleted after that is a gap, also if the process died meanwhile.
+
+    What the topic had lost before the stream began is nobody's.
+    """
+    theirs = replace(THEIRS, from_=reads_from)
+    world = World(tmp_path, spec=replace(DECLARED, topic=theirs))
+    fed = Remade(world, monkeypatch, topic=theirs)
+    fed.put(range(880, 900))
+    world.broker.delete_records({(THEIRS.name, 0): 20})
+    fed.proxy.begin()
+    fed.put(range(900, 910))
+    world.broker.delete_records({(THEIRS.name, 0): 27})
+    world.contexts[-1].topic_memory.ends.clear()
+    fed.serve_anew()
+    fed.bring()
+    world.run(fed.proxy, 2)
+    assert fed.readings() == 3
+    assert fed.gaps() == [Gap("room.0", 7)]
+
+
+def test_what_retention_deletes_of_a_topic_made_again_is_in_the_gap(fed: Remade) -> None:
+    """Nobody has seen the second one before; all its messages are the stream's."""
+    fed.make_again("second")
+    fed.put(range(910, 935))
+    fed.world.broker.delete_records({(THEIRS.name, 0): 20})
+    for _ in range(2):
+        fed.serve_anew()
+    fed.bring()
+    fed.world.run(fed.proxy, 2)
+    assert fed.readings() == 15
+    assert fed.gaps() == [Gap("room.0", 1 + 20)], "of the first one it is not known"
 
 
 def test_the_position_remains_when_retention_has_deleted_start(fed: Remade) -> None:

@@ -13,7 +13,7 @@ from tests.simulator.history import History
 from tests.simulator.plans import Plan, draw
 from tests.simulator.run import run
 from tests.simulator.shrink import smaller
-from tests.simulator.topic_mutants import UNREAD, UNSEEN, plan_with_topic
+from tests.simulator.topic_mutants import BEGUN, UNREAD, UNSEEN, plan_with_topic
 
 from slackwater.model.records import Kind
 
@@ -47,6 +47,21 @@ def test_messages_that_retention_deletes_unread_are_counted_one_by_one() -> None
     history = lived("at=2s pause proxy/s1 for 0.4s", "at=2.3s expire s1 by 3")
     reported = sum(gap.lost for _, record in history.source_logs["s1.0"] for gap in record.gap)
     assert reported > 5
+
+
+def test_messages_that_are_deleted_after_the_stream_has_begun_are_counted() -> None:
+    history = lived(*BEGUN)
+    of = history.topics["s1"]
+    assert of.began == {0: ("s1-1", 0)}
+    reported = sum(gap.lost for _, record in history.source_logs["s1.0"] for gap in record.gap)
+    assert reported == len(of.expired) > 0
+
+
+def test_messages_that_were_deleted_before_the_stream_began_are_nobodys() -> None:
+    history = lived("at=0.0001s kill proxy/s1", "at=0.04s expire s1")
+    of = history.topics["s1"]
+    assert len(of.expired) == of.began[0][1] > 0
+    assert not any(record.gap for _, record in history.source_logs["s1.0"])
 
 
 def test_what_an_unclean_election_has_truncated_is_not_read_twice() -> None:

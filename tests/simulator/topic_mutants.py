@@ -54,6 +54,13 @@ def truncated_unseen(folder: Path, patch: pytest.MonkeyPatch) -> None:
     another_one.test_a_truncation_while_no_proxy_runs_is_noticed_by_the_next_one(folder, patch, 9)
 
 
+def begun_unread(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Messages are written and deleted before the first one is read."""
+    another_one.test_the_place_where_a_stream_begins_is_recorded_before_anything_is_read(
+        folder, patch, "beginning"
+    )
+
+
 def expired_at_an_added_one(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Messages of a new partition are deleted before a proxy sees it."""
     added.test_what_retention_deletes_of_a_new_partition_before_it_is_seen_is_a_gap(
@@ -79,6 +86,8 @@ _OBSERVED_FIRST: Final = "".join(
 )
 UNREAD: Final = ("at=2s pause proxy/s1 for 0.4s", "at=2.3s remake s1 for 0.001s by 2")
 """What was written between the two has never been read."""
+BEGUN: Final = ("at=0.0003s pause proxy/s1 for 0.2s", "at=0.15s expire s1 by 3")
+"""Nothing has been read when retention deletes what came after the beginning."""
 UNSEEN: Final = ("at=2s kill proxy/s1", "at=2.002s unclean s1 for 0.001s by 12")
 """The log is longer than the position again when the next proxy begins."""
 
@@ -207,6 +216,29 @@ TOPIC_MUTANTS: Final = (
         (Edit(f"{_partition}:begin_at", "[*positions, *started, *read_ends]", "positions"),),
         "tests.simulator.topic_mutants:on_a_topic",
         (another_one.test_a_topic_made_again_before_a_record_reports_a_gap,),
+    ),
+    Mutant(
+        "where a stream begins is known from its first reading only", "trace-46",
+        (Edit(f"{_partition}:Partition.seek", "if found.is_first:", "if False:"),),
+        "tests.simulator.topic_mutants:on_a_topic", (begun_unread,),
+    ),
+    Mutant(
+        "what retention has deleted of a topic made again is not told", "trace-46",
+        (Edit(f"{_partition}:begin_at", "max(UNKNOWN_READINGS, unread) + beginning",
+              "max(UNKNOWN_READINGS, unread)"),),
+        "tests.simulator.topic_mutants:on_another_topic",
+        (another_one.test_what_retention_deletes_of_a_topic_made_again_is_in_the_gap,),
+    ),
+    Mutant(
+        "simulated: where a stream begins is known from its first reading only", "trace-46",
+        (Edit(f"{_partition}:Partition.seek", "if found.is_first:", "if False:"),),
+        _simulated, (1, *BEGUN),
+    ),
+    Mutant(
+        "simulated: what retention has deleted of a topic made again is not told", "trace-46",
+        (Edit(f"{_partition}:begin_at", "max(UNKNOWN_READINGS, unread) + beginning",
+              "max(UNKNOWN_READINGS, unread)"),),
+        _simulated, (1, *UNREAD, "at=2.35s expire s1"),
     ),
     Mutant(
         "a quarantined reading does not name the topic's id", "trace-46",

@@ -86,6 +86,7 @@ class SimTopicProxy(Process):
         self._context: InputContext | None = None
         self._input: topic_input.TopicInput | None = None
         self._hint_at = 0
+        self._has_begun = False
 
     def start(self) -> None:
         """Take the first turn."""
@@ -161,7 +162,18 @@ class SimTopicProxy(Process):
             source.close()
             raise
         self._input = source
+        if not self._has_begun:
+            self._has_begun = True
+            unread = [n for n, log in enumerate(source.logs) if not self._has_record(log.topic)]
+            self.topic.begin(unread, len(source.logs))
         self.world.served(self)
+
+    def _has_record(self, name: str) -> bool:
+        log = self.world.broker.log(name)
+        return log.beginning > 0 or any(
+            isinstance(record, SourceRecord) and record.kind is not Kind.START
+            for _, record in log.read(0, 99)
+        )
 
     def _close(self) -> None:
         """End the serving of the stream; its writer waits for the records in flight."""

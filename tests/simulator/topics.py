@@ -11,6 +11,7 @@ Readings arrive when somebody looks at the topic, so a topic has no events of it
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from math import isnan
 from random import Random
@@ -50,6 +51,13 @@ class TopicHistory:
     """Deleted by retention."""
     truncated: set[Message] = field(default_factory=set)
     """Lost by Kafka. Other messages may be at their places later."""
+    began: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """Where the stream begins: of each partition that the topic had then, its id and its offset."""
+
+    def is_before_its_beginning(self, message: Message) -> bool:
+        """Whether retention had deleted the message when the stream began."""
+        topic_id, offset = self.began.get(message.partition, ("", 0))
+        return message.topic_id == topic_id and message.offset < offset
 
 
 class InputTopic:
@@ -107,6 +115,15 @@ class InputTopic:
         """Return where the messages of this epoch and of earlier ones end (KIP-320)."""
         later = [begin for other, begin in self._led[partition].items() if other > epoch]
         return min(later, default=self._logs[partition].end)
+
+    def begin(self, unread: Collection[int], count: int) -> None:
+        """Note that a process reads the first ``count`` partitions; ``unread`` have no record yet.
+
+        A stream begins with its first record; a process that died before has changed nothing.
+        """
+        begins = range(count) if len(unread) == count else self.history.began
+        for number in {*unread}.intersection(begins):
+            self.history.began[number] = self.history.last_id, self.log(number).beginning
 
     # Changes.
 

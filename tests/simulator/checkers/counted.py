@@ -80,7 +80,8 @@ def _check_reported(facts: Facts, stream: str, topic: TopicHistory, lost: list[M
     It is known how many messages retention has deleted, unless the topic was deleted after that;
     then, and if it was deleted with its messages, it is known that there may have been some.
     """
-    history, lost = facts.history, [m for m in lost if _is_old(facts, m)]
+    history = facts.history
+    lost = [m for m in lost if _is_old(facts, m) and not topic.is_before_its_beginning(m)]
     for log, mine in _by_log(history, stream, lost).items():
         expired = sum(m.topic_id == topic.last_id for m in mine)
         least = expired + (len(mine) > expired)

@@ -86,6 +86,8 @@ class Partition:
         self.position, self.elements_taken = found.offset, found.element
         self.log.core.position = position_of(found.offset, found.element)
         self.epoch = self.log.core.input_epoch = found.epoch
+        if found.is_first:
+            self.log.append([self.log.core.first_position(self.log.inc)])
         return found.lost if found.change == "deleted" else 0
 
     def advance(self, position: int, epoch: int = NO_EPOCH) -> None:
@@ -122,6 +124,7 @@ class Beginning:
     """Where the input of a partition begins, and what happened to the partition before.
 
     ``lost`` is the number of messages that a gap reports; ``epoch`` that of the offset, if known.
+    ``is_first``: the partition has never been read; what it held before is not the stream's.
     """
 
     offset: int
@@ -129,6 +132,7 @@ class Beginning:
     change: Change = ""
     lost: int = 0
     epoch: int = NO_EPOCH
+    is_first: bool = False
 
     @property
     def remark(self) -> str:
@@ -195,12 +199,13 @@ def begin_at(
         last = next((of for of in reversed(earlier) if of in found), None)
         read = 0 if last is None else split_position(found[last].position)[0]
         unread = 0 if last is None else read_ends.get(last, 0) - read
-        return Beginning(beginning, 0, "made again", max(UNKNOWN_READINGS, unread))
+        # What retention has deleted of the topic that is there now was the stream's as well.
+        return Beginning(beginning, 0, "made again", max(UNKNOWN_READINGS, unread) + beginning)
     known = found.get(nameless) if known is None else known
     if known is None and was_added:
         known = InputPosition(0)
     if known is None:
-        return Beginning(end if from_end else beginning)
+        return Beginning(end if from_end else beginning, is_first=True)
     offset, element = split_position(known.position)
     if truncated_at is not None and truncated_at != UNKNOWN_OFFSET:
         unread = max(0, read_ends.get(identity, 0) - max(offset, truncated_at))

@@ -166,7 +166,7 @@ def test_records_end_within_messages(tmp_path: Path, monkeypatch: pytest.MonkeyP
     fed.restart()
     fed.run()
     places = [split_position(record.input_position) for record in fed.accepted()]
-    assert places == [(0, 0), (0, 3), (0, 6), (0, 9), (1, 4), (3, 2), (4, 0)]
+    assert places == [(0, 0), (0, 0), (0, 3), (0, 6), (0, 9), (1, 4), (3, 2), (4, 0)]
 
 
 def test_a_boundary_that_is_sent_before_the_message_is_read_again_keeps_its_place(
@@ -178,7 +178,7 @@ def test_a_boundary_that_is_sent_before_the_message_is_read_again_keeps_its_plac
     fed.send(messages)
     fed.restart()
     fed.run()
-    fed.lose_behind(2)
+    fed.lose_behind(3)
     fed.proxy = topic_input.TopicInput(fed.world.context(), THEIRS)
     fed.proxy.begin()
     log = fed.proxy._partitions[0].log
@@ -197,7 +197,7 @@ def test_a_message_that_retention_took_while_it_was_half_read_is_a_gap(
     fed.send(SPLIT)
     fed.restart()
     fed.run()
-    fed.lose_behind(3)
+    fed.lose_behind(4)
     fed.world.broker.delete_records({(THEIRS.name, 0): 1})
     fed.restart()
     fed.run()
@@ -214,7 +214,7 @@ def test_what_follows_a_half_read_message_that_compaction_took_is_read_completel
     fed.send(SPLIT)
     fed.restart()
     fed.run()
-    fed.lose_behind(3)
+    fed.lose_behind(4)
     fed.restart()
     (brought,) = fed.client.waiting
     assert isinstance(brought, Fetched)

@@ -378,6 +378,14 @@ class SourceCore:
         gap = (Gap(self.rules.log, 0),) if anew else ()
         return replace(begun, stime_min=affected_until, stime_max=affected_until, gap=gap)
 
+    def first_position(self, inc: int) -> SourceRecord:
+        """The record of where an input begins that can be read again (rule-31).
+
+        Without it, whoever continues before the first reading would begin anew, where the input
+        begins or ends by then.
+        """
+        return self._boundary(Kind.BOUNDARY, inc)
+
     def _boundary(self, kind: Kind, inc: int, spool: str = "") -> SourceRecord:
         return SourceRecord(
             kind=kind,
