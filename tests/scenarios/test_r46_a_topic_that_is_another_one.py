@@ -411,6 +411,34 @@ def test_a_truncation_is_no_failure_unless_it_is_told_again_and_again(
         fed.world.run(fed.proxy, 1)
 
 
+def test_what_a_stopped_proxy_was_told_of_a_truncation_is_not_used_behind_its_successor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stops after the notice; another one reads the new messages; it goes on and begins anew."""
+    fed = Remade(World(tmp_path, spec=replace(DECLARED, expect_every_us=None)), monkeypatch)
+    fed.epoch = 0
+    begun(fed)
+    stopped = fed.world.contexts[-1].topic_memory
+    del fed.world.broker.log((THEIRS.name, 0)).entries[6:]
+    fed.client.waiting = [Notice(0, "gone", -1001, TRUNCATION)]
+    with pytest.raises(TopicChangedError):
+        fed.world.run(fed.proxy, 1)
+    fed.put([1_003] * 3)
+    fed.brought, fed.epoch = 6, 1
+    fed.proxy = TopicInput(fed.world.context(), THEIRS)
+    fed.proxy.begin()
+    fed.client.waiting = [Notice(0, "gone", -1001, TRUNCATION)]
+    with pytest.raises(TopicChangedError):
+        fed.world.run(fed.proxy, 1)
+    fed.serve_anew()
+    fed.bring()
+    fed.world.run(fed.proxy, 2)
+    assert fed.readings() == 13
+    fed.world.contexts[-1].topic_memory = stopped
+    fed.serve_anew()
+    assert fed.proxy._partitions[0].position == 9, "all that is there has been read"
+
+
 def test_a_proxy_that_reads_on_until_it_is_superseded_has_truncated_nothing(fed: Remade) -> None:
     """Its last records have positions beyond the end that the next one has seen at its start."""
     earlier = fed.proxy

@@ -187,6 +187,12 @@ TOPIC_MUTANTS: Final = (
         "tests.simulator.topic_mutants:on_a_topic", (truncation_reported,),
     ),
     Mutant(
+        "a truncation counts for what another writer has read since", "trace-46",
+        (Edit(f"{_partition}:begin_at", "truncated.epoch == known.epoch", "True"),),
+        "tests.simulator.topic_mutants:on_a_topic",
+        (another_one.test_what_a_stopped_proxy_was_told_of_a_truncation_is_not_used_behind_its_successor,),
+    ),
+    Mutant(
         "messages that a truncation may have hidden are not told", "trace-46",
         (Edit(f"{_partition}:begin_at", '"truncated", UNKNOWN_READINGS', '"truncated", 0'),),
         "tests.simulator.topic_mutants:on_a_topic",
@@ -297,7 +303,7 @@ TOPIC_MUTANTS: Final = (
     Mutant(
         "a stream rests after each truncation", "trace-46",
         (Edit("slackwater.proxy.topicmemory:TopicMemory.note_truncation",
-              "known != offset", "False"),),
+              "known != self.truncated[identity]", "False"),),
         "tests.simulator.topic_mutants:on_a_topic",
         (another_one.test_a_truncation_is_no_failure_unless_it_is_told_again_and_again,),
     ),

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 UNKNOWN_OFFSET: Final = -1
+
+
+class LostEnd(NamedTuple):
+    """Where a log was truncated, as the client told of a position with this leader epoch.
+
+    ``offset``: ``UNKNOWN_OFFSET`` if the client cannot tell.
+    """
+
+    offset: int
+    epoch: int
 
 
 @dataclass(slots=True)
 class TopicMemory:
     """``ends``: by the identity of an input, the last end offset that was seen.
 
-    ``truncated_at``: likewise, the offset at which the log was truncated, until the next record has
-    been appended; ``UNKNOWN_OFFSET``: the client cannot tell. ``changes``: how many partitions have
-    been found to be changed, by the kind of change.
+    ``truncated``: likewise, where the log was truncated, until the next record has been appended.
+    ``changes``: how many partitions have been found to be changed, by the kind of change.
     """
 
     ends: dict[str, int] = field(default_factory=dict)
-    truncated_at: dict[str, int] = field(default_factory=dict)
+    truncated: dict[str, LostEnd] = field(default_factory=dict)
     changes: Counter[str] = field(default_factory=Counter)
 
-    def note_truncation(self, identity: str, offset: int) -> bool:
+    def note_truncation(self, identity: str, offset: int, epoch: int) -> bool:
         """Note where a log was truncated; False if no record came since it was noted."""
-        known = self.truncated_at.get(identity)
-        self.truncated_at[identity] = offset
-        return known != offset
+        known, self.truncated[identity] = self.truncated.get(identity), LostEnd(offset, epoch)
+        return known != self.truncated[identity]

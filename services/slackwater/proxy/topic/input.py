@@ -323,7 +323,7 @@ class TopicInput:
         records = log.core.flush(log.inc, clock_us, follow_us)
         log.append(records)
         if records:
-            self._memory.truncated_at.pop(log.identity, None)
+            self._memory.truncated.pop(log.identity, None)
 
     # Reading.
 
@@ -407,7 +407,7 @@ class TopicInput:
                 # Kafka may no longer have the messages that are not in the source log yet.
                 if partition.log.core.waiting and self._context.quarantine.settle():
                     self._flush(partition, None)
-                is_new = self._memory.note_truncation(partition.log.identity, offset)
+                is_new = partition.note_truncation(offset, self._memory)
                 if is_new and offset != UNKNOWN_OFFSET:
                     raise TopicChangedError(f"{where} was truncated to {offset}")
                 raise SlackwaterError(

@@ -21,7 +21,7 @@ from slackwater.model.records import NO_EPOCH
 from slackwater.protocols.dpc.source.scan import InputPosition
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.topic.watched import TopicChangedError
-from slackwater.proxy.topicmemory import UNKNOWN_OFFSET, TopicMemory
+from slackwater.proxy.topicmemory import UNKNOWN_OFFSET, LostEnd, TopicMemory
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Partition:
             from_end=from_end,
             was_added=self.log.was_added,
             read_ends=memory.ends,
-            truncated_at=memory.truncated_at.get(self.log.identity),
+            truncated=memory.truncated.get(self.log.identity),
         )
         if found.change:
             memory.changes[found.change] += 1
@@ -113,10 +113,14 @@ class Partition:
             self._ends_before_since_us = now_us
         if now_us - self._ends_before_since_us < TELLS_US_MAX:
             return False
-        memory.truncated_at[self.log.identity] = UNKNOWN_OFFSET
+        self.note_truncation(UNKNOWN_OFFSET, memory)
         raise TopicChangedError(
             f"{self.log.identity} ends at offset {end}, before {read}, which has been read"
         )
+
+    def note_truncation(self, offset: int, memory: TopicMemory) -> bool:
+        """Note where the log was truncated; False if no record came since it was noted."""
+        return memory.note_truncation(self.log.identity, offset, self.epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +172,7 @@ def begin_at(
     from_end: bool,
     was_added: bool,
     read_ends: Mapping[str, int],
-    truncated_at: int | None = None,
+    truncated: LostEnd | None = None,
 ) -> Beginning:
     """Return where the input of a partition begins.
 
@@ -184,8 +188,8 @@ def begin_at(
         was_added: whether the partition was added to a topic that was being read. All messages that
             it ever had are then the stream's (rule-30).
         read_ends: by identity, the largest end offset that this process has seen.
-        truncated_at: the offset at which the log was truncated since; ``UNKNOWN_OFFSET``: the
-            client has found that the position is not in it, and could not tell more.
+        truncated: where the log was truncated since, as this process was told. It is used only for
+            a position of the same leader epoch: another writer may have continued meanwhile.
     """
     beginning, end = extent
     named = [of for of in dict.fromkeys([*positions, *started, *read_ends]) if of]
@@ -207,6 +211,8 @@ def begin_at(
     if known is None:
         return Beginning(end if from_end else beginning, is_first=True)
     offset, element = split_position(known.position)
+    is_valid = truncated is not None and truncated.epoch == known.epoch
+    truncated_at = truncated.offset if truncated is not None and is_valid else None
     if truncated_at is not None and truncated_at != UNKNOWN_OFFSET:
         unread = max(0, read_ends.get(identity, 0) - max(offset, truncated_at))
         offset, element = min((offset, element), (truncated_at, 0))
