@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from tests.paper.stage import (
     FIELDS,
@@ -26,8 +25,7 @@ from tests.paper.stage import (
 from slackwater.codec.result_batches import ResultStream
 from slackwater.host.results import ResultsWriter
 from slackwater.model.names import ResultKind
-from slackwater.primitives.panes import PaneShare
-from slackwater.protocols.dpc.soutput.answers import Transaction
+from slackwater.protocols.dpc.soutput.config import Commit
 from slackwater.protocols.dpc.sunion.config import OrdererConfig
 
 AGGREGATE = ("count", "sum", "avg")
@@ -59,14 +57,11 @@ class Topics:
         self.root, self.generation, self.aggregate = root, generation, aggregate
         root.on_commit = self.commit
 
-    def commit(self, transaction: Transaction[PaneShare[Any]]) -> None:
+    def commit(self, commit: Commit) -> None:
         """Append the records of a transaction, and its markers."""
-        keys = self.root.core.keys
-        writer = ResultsWriter(
-            self.name, 0, self.settings.fields, self.aggregate, keys, self.generation
-        )
+        writer = ResultsWriter(self.name, 0, self.settings.fields, self.aggregate, self.generation)
         written: set[ResultKind] = set()
-        for kind, lines in writer.lines(transaction, 0):
+        for kind, lines in writer.lines(commit, 0):
             written.add(kind)
             for _, value in lines:
                 self.records[kind].append((self.ends[kind], value))

@@ -39,7 +39,6 @@ from slackwater.protocols.dpc.soutput.answers import (
     RecDone,
     StableWindow,
     TentativeWindow,
-    Transaction,
     Undo,
     rows_of,
 )
@@ -530,7 +529,7 @@ class Root:
         self._windowed = not settings.rows
         self.emitted: list[Emitted] = []
         self.transactions = 0
-        self.on_commit: Callable[[Transaction[PaneShare[Any]]], None] = lambda _: None
+        self.on_commit: Callable[[Commit], None] = lambda _: None
         self.state: RootState | None = None
         self.others = dict(others or {})
         self.crash()
@@ -621,7 +620,7 @@ class Root:
                         Emitted(now_ms, self.transactions, e) for e in transaction.effects
                     ]
                     self.transactions += 1
-                    self.on_commit(transaction)
+                    self.on_commit(effect)
                     self.state = state
                     self.session.committed(now)
                 case FetchEnds(logs):

@@ -52,7 +52,7 @@ from slackwater.protocols.dpc.soutput.answers import (
     Transaction,
     Undo,
 )
-from slackwater.protocols.dpc.soutput.config import DeltaLog
+from slackwater.protocols.dpc.soutput.config import Commit, DeltaLog
 from slackwater.proxy.sensors import hand_over
 from slackwater.proxy.sourcelog import SourceLog
 
@@ -146,13 +146,16 @@ def test_2_2_a_source_logs_every_tuple_before_it_is_read_and_every_reader_can_re
 def sent_to_client(stage: Stage) -> Iterator[tuple[BestAnswers, Change | None, Emitted]]:
     """Return the library's output for the lines of the three topics, line by line."""
     client = BestAnswers()
-    writer = ResultsWriter("q", 0, FIELDS, ("count", "sum"), stage.root.core.keys)
+    writer = ResultsWriter("q", 0, FIELDS, ("count", "sum"))
+    core, state = stage.root.core, stage.root.state
+    assert state is not None
     for _, group in groupby(stage.emitted, key=lambda one: one.transaction):
         for one in group:
             at_us = round(one.at_ms * MS)
-            transaction = Transaction((one.effect,), stage.root.core.answers.state,
-                                      stage.root.core.answers.state, more=False)  # fmt: skip
-            for _, lines in writer.lines(transaction, at_us):
+            answered = core.answers.state
+            transaction = Transaction((one.effect,), answered, answered, more=False)
+            commit = Commit(transaction, state, core.keys)
+            for _, lines in writer.lines(commit, at_us):
                 for _, line in lines:
                     yield client, client.apply(parse_result(line), at_us), one
 

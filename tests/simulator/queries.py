@@ -36,7 +36,6 @@ from slackwater.primitives.figures import LOW
 from slackwater.primitives.rows import RowContents, Rows
 from slackwater.protocols.common.line import LineName, Schedule
 from slackwater.protocols.dpc.reconcile.staggering import LEASE_US_DEFAULT
-from slackwater.protocols.dpc.soutput.answers import Transaction
 from slackwater.protocols.dpc.soutput.config import Commit, DeltaLog, RootConfig
 from slackwater.protocols.dpc.sunion.config import OrdererConfig
 from slackwater.sessions.requests import State, fits_any
@@ -180,15 +179,13 @@ class SimQuery:
             yield Input(stream.name, self.name, (stable, part), stream, watermark)
             yield Input(f"{stream.name}/tentative", self.name, (tentative, part), stream)
 
-    def result_lines(
-        self, part: int, transaction: Transaction[Any], keys: KeyTable
-    ) -> Iterator[tuple[Log[object], object]]:
+    def result_lines(self, part: int, commit: Commit) -> Iterator[tuple[Log[object], object]]:
         """Return the lines that a transaction writes for the readers of this query."""
         if self.config.chain is None:
             return
         query, generation = base_of(self.name), generation_of(self.name)
-        writer = ResultsWriter(query, part, self.config.fields, AGGREGATE, keys, generation)
-        for kind, lines in writer.lines(transaction, self.world.scheduler.now):
+        writer = ResultsWriter(query, part, self.config.fields, AGGREGATE, generation)
+        for kind, lines in writer.lines(commit, self.world.scheduler.now):
             for _, value in lines:
                 yield self.result_topic(kind, part), value
 
@@ -319,7 +316,7 @@ class SimQuery:
 
     # The history.
 
-    def committed(self, part: int, placement: int, commit: Commit, table: KeyTable) -> None:
+    def committed(self, part: int, placement: int, commit: Commit) -> None:
         """Record a committed transaction."""
         keys: dict[int, ReportedRows] = {}
         width = 5 * len(self.config.fields)
@@ -327,7 +324,7 @@ class SimQuery:
             content = getattr(effect, "content", None)
             seq = effect.seq
             if content is not None:
-                names, rows = _listed(content.slice, table, width)
+                names, rows = _listed(content.slice, commit.keys, width)
                 keys[seq] = [(k, tuple(row)) for k, row in zip(names, rows, strict=True)]
         now = self.world.scheduler.now
         self._history.committed.append(

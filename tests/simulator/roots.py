@@ -189,10 +189,9 @@ class SimRoot(Fragment):
         if not world.broker.up:
             self.later(10_000, lambda: self._write(commit))
             return
-        keys = self.session.core.keys
         records: list[tuple[Log[object], object]] = [
             (query.results_log(self.part), commit.transaction),
-            *query.result_lines(self.part, commit.transaction, keys),
+            *query.result_lines(self.part, commit),
             (query.state_log(self.part), commit.state),
         ]
         try:
@@ -213,7 +212,7 @@ class SimRoot(Fragment):
         except FencedError:
             self._refused()  # an older copy may have started last: then this one returns
             return
-        self.query.committed(self.part, self.placement, commit, self.session.core.keys)
+        self.query.committed(self.part, self.placement, commit)
         # The acknowledgement may never arrive: then the restart finds the commit in the log.
         self.session.committed(self.now)
         self.turn_in(0)

@@ -20,12 +20,11 @@ from slackwater.host.results import ResultsWriter
 from slackwater.host.transactions import Transactions, shorten_marker_wait
 from slackwater.model.names import Names, base_of, generation_of
 from slackwater.model.records import RootState
-from slackwater.protocols.dpc.soutput.config import Commit
+from slackwater.protocols.dpc.soutput.config import Commit, RootConfig
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.connecting import probe_before_connect
 from slackwater.runtime.logs.topics import aiokafka_producer
 from slackwater.runtime.logs.transport import LogError, NoAnswerError
-from slackwater.sessions.root import RootSession
 
 BROKER_S_MAX: Final = 30.0
 """Time limit for a batch of a transaction, and for a producer's start. A killed broker responds
@@ -43,12 +42,13 @@ class PartCommitter:
     """Commits the transactions of one copy of a part; ``aggregate`` names the figures of a row."""
 
     def __init__(
-        self, cluster: Cluster, names: Names, session: RootSession, aggregate: tuple[str, ...]
+        self, cluster: Cluster, names: Names, config: RootConfig, aggregate: tuple[str, ...]
     ) -> None:
         self._cluster = cluster
         self._names = names
-        self._session = session
-        self._aggregate = aggregate
+        self._config = config
+        query, generation = base_of(config.query), generation_of(config.query)
+        self._results = ResultsWriter(query, config.part, config.fields, aggregate, generation)
         self._transactions: Transactions | None = None
         self._started: list[AIOKafkaProducer] = []
         """Producers that may have open connections and tasks."""
@@ -68,16 +68,9 @@ class PartCommitter:
         producer = self._producer()
         async with self._within_bound("a producer does not start"):
             await producer.start()
-        config = self._session.config
-        results = ResultsWriter(
-            base_of(config.query),
-            config.part,
-            config.fields,
-            self._aggregate,
-            self._session.core.keys,
-            generation_of(config.query),
+        self._transactions = Transactions(
+            producer, self._results, self._config.fragment, self._names
         )
-        self._transactions = Transactions(producer, results, config.fragment, self._names)
 
     async def commit(self, commit: Commit, emitted_at: int) -> None:
         """Commit one transaction; each of its batches has the time limit ``BROKER_S_MAX``.
@@ -118,7 +111,7 @@ class PartCommitter:
         self._started.clear()
 
     def _producer(self) -> AIOKafkaProducer:
-        config = self._session.config
+        config = self._config
         settings: dict[str, Any] = {
             "transactional_id": self._names.transactional_id(config.query, config.part),
             "max_batch_size": BATCH_BYTES_MAX,
@@ -130,7 +123,7 @@ class PartCommitter:
 
     @contextlib.asynccontextmanager
     async def _within_bound(self, what: str) -> AsyncIterator[asyncio.Timeout]:
-        fragment = self._session.fragment
+        fragment = self._config.fragment
         try:
             async with asyncio.timeout(BROKER_S_MAX) as bound:
                 yield bound

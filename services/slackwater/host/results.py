@@ -35,9 +35,9 @@ from slackwater.protocols.dpc.soutput.answers import (
     RecDone,
     StableWindow,
     TentativeWindow,
-    Transaction,
     Undo,
 )
+from slackwater.protocols.dpc.soutput.config import Commit
 
 ROWS_PER_PORTION = 2_000
 
@@ -52,24 +52,21 @@ class ResultsWriter:
     part: int
     fields: tuple[str, ...]
     aggregate: tuple[str, ...]
-    keys: KeyTable
     generation: int = 0
 
-    def lines(
-        self, transaction: Transaction[PaneShare[Any]], emitted_at: int
-    ) -> Iterator[tuple[ResultKind, Lines]]:
+    def lines(self, commit: Commit, emitted_at: int) -> Iterator[tuple[ResultKind, Lines]]:
         """Yield topic and records, in order, at most ``ROWS_PER_PORTION`` rows at a time."""
-        for effect in transaction.effects:
-            yield from self._lines_of(effect, emitted_at)
+        for effect in commit.transaction.effects:
+            yield from self._lines_of(effect, commit.keys, emitted_at)
 
     def _lines_of(
-        self, effect: Effect[PaneShare[Any]], emitted_at: int
+        self, effect: Effect[PaneShare[Any]], keys: KeyTable, emitted_at: int
     ) -> Iterator[tuple[ResultKind, Lines]]:
         match effect:
             case StableWindow():
-                yield from self._window("stable", effect, emitted_at)
+                yield from self._window("stable", effect, keys, emitted_at)
             case TentativeWindow():
-                yield from self._window("tentative", effect, emitted_at)
+                yield from self._window("tentative", effect, keys, emitted_at)
             case EmptyRun():
                 yield self._empty_run(effect, emitted_at)
             case _:
@@ -79,12 +76,13 @@ class ResultsWriter:
         self,
         label: Label,
         window: StableWindow[PaneShare[Any]] | TentativeWindow[PaneShare[Any]],
+        keys: KeyTable,
         emitted_at: int,
     ) -> Iterator[tuple[ResultKind, Lines]]:
         missing = window.missing if isinstance(window, TentativeWindow) else ()
         if window.rows:
             assert window.content is not None
-            names, figures = self._content(window.content.slice)
+            names, figures = _content(window.content.slice, keys)
             answer = ResultRows(
                 query=self.query,
                 generation=self.generation,
@@ -121,15 +119,6 @@ class ResultsWriter:
             emitted_at=emitted_at,
         )
         yield label, [(None, boundary)]
-
-    def _content(
-        self, content: Slice | Rows
-    ) -> tuple[list[str], AggregateColumns | ReadingColumns]:
-        """Return keys and numbers of the rows: aggregates in key order, readings as ordered."""
-        if isinstance(content, Rows):
-            return self.keys.names(content.index), ReadingColumns(content.stimes, content.values)
-        names, figures = content.sorted(self.keys)
-        return names, AggregateColumns(*figures)
 
     def _empty_run(self, run: EmptyRun, emitted_at: int) -> tuple[ResultKind, Lines]:
         label: Label = "stable" if run.stable else "tentative"
@@ -186,6 +175,16 @@ class ResultsWriter:
                     gap_to=end,
                     emitted_at=emitted_at,
                 )
+
+
+def _content(
+    content: Slice | Rows, keys: KeyTable
+) -> tuple[list[str], AggregateColumns | ReadingColumns]:
+    """Return keys and numbers of the rows: aggregates in key order, readings as ordered."""
+    if isinstance(content, Rows):
+        return keys.names(content.index), ReadingColumns(content.stimes, content.values)
+    names, figures = content.sorted(keys)
+    return names, AggregateColumns(*figures)
 
 
 def _by_stream(gaps: Iterable[Gap]) -> dict[str, int]:

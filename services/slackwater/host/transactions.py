@@ -69,7 +69,7 @@ class Transactions:
         worked_from_s = loop.time()
         open_batches: dict[ResultKind, Any] = {}
         deliveries: list[Delivery] = []
-        for kind, lines in self.results.lines(commit.transaction, emitted_at):
+        for kind, lines in self.results.lines(commit, emitted_at):
             full = await self._add(open_batches, kind, lines)
             if full:
                 progress()

@@ -45,17 +45,14 @@ class Hanging:
 
 
 def committer(monkeypatch: pytest.MonkeyPatch, producer: Hanging) -> Any:
-    """Return a committer of a session that has only the attributes it needs."""
+    """Return a committer with only the settings it needs."""
     monkeypatch.setattr(committing, "AIOKafkaProducer", producer)
     monkeypatch.setattr(committing, "probe_before_connect", lambda: None)
     monkeypatch.setattr(committing, "aiokafka_producer", lambda _, **settings: settings)
     monkeypatch.setattr(committing, "BROKER_S_MAX", 0.05)
-    config = SimpleNamespace(fragment="root/q.0", query="q", part=0, fields=())
-    session: Any = SimpleNamespace(
-        fragment="root/q.0", config=config, core=SimpleNamespace(keys=KeyTable())
-    )
+    config: Any = SimpleNamespace(fragment="root/q.0", query="q", part=0, fields=())
     cluster: Any = SimpleNamespace()
-    return PartCommitter(cluster, Names(), session, ())
+    return PartCommitter(cluster, Names(), config, ())
 
 
 def without_hanging(work: Any) -> None:
@@ -100,7 +97,7 @@ def commit_through(producer: Slow, copy: Any) -> None:
     """Commit three hundred corrected windows, in thirty batches and more."""
     transactions: Any = Transactions(producer, WRITER, STATE.fragment, Names())
     copy._transactions = transactions
-    without_hanging(copy.commit(Commit(many_windows(300), STATE), 0))
+    without_hanging(copy.commit(Commit(many_windows(300), STATE, KeyTable()), 0))
 
 
 def many_windows(count: int) -> Transaction[Any]:

@@ -29,7 +29,8 @@ from slackwater.protocols.dpc.soutput.config import Commit
 
 SLIDE = 1_000_000
 STATE = RootState("root/climate.1", 1, 5, 0, 10, 20, (Position(10),), ())
-WRITER = ResultsWriter("climate", 1, ("t",), ("count",), KeyTable())
+KEYS = KeyTable()
+WRITER = ResultsWriter("climate", 1, ("t",), ("count",))
 
 
 class Batch:
@@ -108,7 +109,7 @@ def corrections(windows: int) -> Transaction[Any]:
 def written(transaction: Transaction[Any], batch_records_max: int = 100_000) -> Producer:
     producer = Producer(batch_records_max)
     transactions = Transactions(producer, WRITER, STATE.fragment, Names())
-    asyncio.run(transactions.write(Commit(transaction, STATE), emitted_at=0))
+    asyncio.run(transactions.write(Commit(transaction, STATE, KEYS), emitted_at=0))
     return producer
 
 
@@ -127,7 +128,7 @@ def test_every_result_of_a_changed_query_names_its_generation() -> None:
     producer = Producer(100_000)
     writer = replace(WRITER, generation=3)
     transactions = Transactions(cast(Any, producer), writer, STATE.fragment, Names())
-    asyncio.run(transactions.write(Commit(corrections(10), STATE), emitted_at=0))
+    asyncio.run(transactions.write(Commit(corrections(10), STATE, KEYS), emitted_at=0))
     lines = [line for _, lines in producer.sent for line in lines]
     assert {line["kind"] for line in lines} == {"boundary", "undo", "rec_done"}
     assert {(line["query"], line["generation"]) for line in lines} == {("climate", 3)}
@@ -153,7 +154,7 @@ def test_a_long_transaction_lets_others_run_and_not_after_each_window(
         monkeypatch.setattr(loop, "time", (i / 1_000 for i in itertools.count()).__next__)
         beside = loop.create_task(others())
         transactions = Transactions(cast(Any, Producer(100_000)), WRITER, STATE.fragment, Names())
-        await transactions.write(Commit(corrections(100), STATE), emitted_at=0)
+        await transactions.write(Commit(corrections(100), STATE, KEYS), emitted_at=0)
         beside.cancel()
 
     asyncio.run(write())
@@ -187,7 +188,7 @@ def test_nothing_is_committed_of_what_the_broker_refused_in_part(topic: str) -> 
     transactions = Transactions(producer, WRITER, STATE.fragment, Names())
 
     with pytest.raises(InvalidTimestampError):
-        asyncio.run(transactions.write(Commit(corrections(100), STATE), emitted_at=0))
+        asyncio.run(transactions.write(Commit(corrections(100), STATE, KEYS), emitted_at=0))
 
     assert "commit" not in producer.asked
 

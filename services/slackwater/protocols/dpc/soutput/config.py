@@ -35,10 +35,15 @@ class DeltaLog(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Write this transaction, with ``state`` as its last record; then call ``committed``."""
+    """Write this transaction, with ``state`` as its last record; then call ``committed``.
+
+    ``keys`` has the keys of its rows. Later input may add keys, which changes no number and no
+    order of these, so the transaction may be encoded at any time until ``committed``.
+    """
 
     transaction: Transaction[PaneShare[Any]]
     state: RootState
+    keys: KeyTable
 
 
 @dataclass(frozen=True, slots=True)

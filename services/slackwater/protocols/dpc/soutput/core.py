@@ -252,7 +252,7 @@ class RootCore:
             effects += self._switches(self._now, transaction.after.answered_to)
         self._in_flight = transaction
         self.overload.begins(self._now, units_of(transaction), rows_of(transaction))
-        effects.append(Commit(transaction, self._state_after(transaction.after)))
+        effects.append(Commit(transaction, self._state_after(transaction.after), self.keys))
 
     def _normal_time_of(self, start: int, windows: int) -> int | None:
         """Normal time of the window ``windows`` after the window that begins at ``start``."""
