@@ -262,8 +262,10 @@ def test_what_retention_deletes_of_a_topic_made_again_is_in_the_gap(fed: Remade)
     assert fed.gaps() == [Gap("room.0", 1 + 20)], "of the first one it is not known"
 
 
-def test_the_position_remains_when_retention_has_deleted_start(fed: Remade) -> None:
-    """A proxy that begins elsewhere has no hint, and the log no START: nothing is read again."""
+def without_start(fed: Remade, *, is_named: bool = True) -> None:
+    """Let retention delete START; records of earlier versions do not name their input."""
+    if not is_named:
+        fed.proxy.logs[0].core.input_identity = ""
     fed.put(range(910, 920))
     fed.bring()
     fed.world.run(fed.proxy, 2)
@@ -271,6 +273,35 @@ def test_the_position_remains_when_retention_has_deleted_start(fed: Remade) -> N
     raw = read_to_end(fed.world.broker, log)
     later = next(r.offset for r in raw if decode_source(r.value).first_id == 10)
     fed.world.broker.delete_records({log: later})
+
+
+def test_a_topic_made_again_is_noticed_also_if_retention_has_deleted_start(fed: Remade) -> None:
+    """No proxy ran meanwhile, and the next one has no hint: each record names its input."""
+    without_start(fed)
+    fed.make_again("second")
+    fed.put(range(920, 945))
+    fed.proxy = TopicInput(fed.world.context("elsewhere"), THEIRS)
+    fed.proxy.begin()
+    assert fed.proxy._partitions[0].position == 0
+    fed.bring()
+    fed.world.run(fed.proxy, 2)
+    ids = [(r.first_id, r.last_id) for r in fed.log() if r.readings]
+    assert ids == [(10, 19), (20, 44)]
+    assert fed.gaps() == [Gap("room.0", 1)]
+
+
+def test_the_position_remains_when_retention_has_deleted_start(fed: Remade) -> None:
+    """A proxy that begins elsewhere has no hint, and the log no START: nothing is read again."""
+    without_start(fed)
+    _is_read_on(fed)
+
+
+def test_the_position_of_an_earlier_version_remains_without_start(fed: Remade) -> None:
+    without_start(fed, is_named=False)
+    _is_read_on(fed)
+
+
+def _is_read_on(fed: Remade) -> None:
     fed.proxy = TopicInput(fed.world.context(), THEIRS)
     fed.proxy.begin()
     fed.put(range(920, 925))
@@ -282,6 +313,14 @@ def test_the_position_remains_when_retention_has_deleted_start(fed: Remade) -> N
 
 
 def test_an_old_hint_neither_drops_nor_repeats_readings(fed: Remade) -> None:
+    _has_an_old_hint(fed)
+
+
+def test_an_old_hint_does_not_count_for_records_that_do_not_name_their_input(fed: Remade) -> None:
+    _has_an_old_hint(fed, is_named=False)
+
+
+def _has_an_old_hint(fed: Remade, *, is_named: bool = True) -> None:
     """A proxy returns to a node where it ran weeks ago, with the hint of that time.
 
     Retention has deleted what was written since, START too, except for the last records.
@@ -291,6 +330,8 @@ def test_an_old_hint_neither_drops_nor_repeats_readings(fed: Remade) -> None:
     fed.world.contexts[-1].spool.keep_hints({"room.0": hint})
     fed.proxy = TopicInput(fed.world.context("elsewhere"), THEIRS)
     fed.proxy.begin()
+    if not is_named:
+        fed.proxy.logs[0].core.input_identity = ""
     for first in (910, 920):
         fed.put(range(first, first + 10))
         fed.bring()

@@ -22,7 +22,8 @@ from tests.simulator.readings import Sensor, SensorReading
 from slackwater.model.deployment import AHEAD_DEFAULT_US
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
 from slackwater.primitives.lateness import Step
-from slackwater.protocols.dpc.source.core import Arrived, SourceCore, SourceRules
+from slackwater.protocols.dpc.source.arrived import Arrived
+from slackwater.protocols.dpc.source.core import SourceCore, SourceRules
 from slackwater.protocols.dpc.source.scan import LogScan, Resume
 from slackwater.proxy.expecting import AHEAD_US, Expecting
 

@@ -167,7 +167,7 @@ TOPIC_MUTANTS: Final = (
         (Edit("slackwater.protocols.dpc.source.scan:LogScan._go_on_behind_cut",
               "self.positions.pop(self.spool, None)", "pass"),),
         "tests.simulator.topic_mutants:on_another_topic",
-        (another_one.test_an_old_hint_neither_drops_nor_repeats_readings,),
+        (another_one.test_an_old_hint_does_not_count_for_records_that_do_not_name_their_input,),
     ),
     Mutant(
         "the loss between two ids is not told", "trace-46",
@@ -212,10 +212,17 @@ TOPIC_MUTANTS: Final = (
         (another_one.test_a_topic_with_fewer_partitions_leaves_their_logs_behind,),
     ),
     Mutant(
+        "a position belongs to the topic that START names", "trace-46",
+        (Edit("slackwater.protocols.dpc.source.scan:LogScan.see",
+              "if record.spool != self.spool and record.spool:", "if False:"),),
+        "tests.simulator.topic_mutants:on_another_topic",
+        (another_one.test_a_topic_made_again_is_noticed_also_if_retention_has_deleted_start,),
+    ),
+    Mutant(
         "a position whose START retention has deleted is not used", "trace-46",
         (Edit(f"{_partition}:begin_at", 'found.setdefault(owner, found.pop(""))', "pass"),),
         "tests.simulator.topic_mutants:on_another_topic",
-        (another_one.test_the_position_remains_when_retention_has_deleted_start,),
+        (another_one.test_the_position_of_an_earlier_version_remains_without_start,),
     ),
     Mutant(
         "a topic that was made again unread is the same", "trace-46",

@@ -47,7 +47,8 @@ from slackwater.formats.repeated import repeated_column
 from slackwater.model.deployment import CsvSpec, StreamSpec
 from slackwater.model.meanings import field_meanings
 from slackwater.model.records import type_i64
-from slackwater.protocols.dpc.source.core import Arrived, Reason
+from slackwater.protocols.dpc.source.arrived import Arrived
+from slackwater.protocols.dpc.source.core import Reason
 
 PIECE_BYTES_DEFAULT: Final = 4 * 1024 * 1024
 

@@ -22,7 +22,7 @@ import numpy as np
 from slackwater.formats.json_text import Unreadable, load_value
 from slackwater.model.deployment import FieldSpec, StreamSpec
 from slackwater.model.message_paths import Step, path_text
-from slackwater.protocols.dpc.source.core import Arrived
+from slackwater.protocols.dpc.source.arrived import Arrived
 from slackwater.runtime.service.parts import HAS, OFFERED, OFFSET_MS, READINGS_MIN, THERE
 
 _log = logging.getLogger(__name__)

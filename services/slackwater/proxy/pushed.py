@@ -27,7 +27,8 @@ import numpy as np
 from slackwater.formats.carried import times_of_arrival
 from slackwater.formats.isolated import CRASH, tried
 from slackwater.formats.messages import Bad, Parsed
-from slackwater.protocols.dpc.source.core import Arrived, Reason, SourceCore
+from slackwater.protocols.dpc.source.arrived import Arrived
+from slackwater.protocols.dpc.source.core import Reason, SourceCore
 from slackwater.proxy.quarantine import NOT_FINITE, QuarantineEntry, to_json, why
 from slackwater.proxy.remembered import Brought, RequestKey
 from slackwater.proxy.requests import (

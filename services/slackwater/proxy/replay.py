@@ -28,7 +28,8 @@ from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.limits import FOREVER, NEVER
 from slackwater.model.records import type_i64
-from slackwater.protocols.dpc.source.core import Arrived, Refused
+from slackwater.protocols.dpc.source.arrived import Arrived
+from slackwater.protocols.dpc.source.core import Refused
 from slackwater.proxy.quarantine import QuarantineEntry, why
 
 DAY_US: Final = 86_400_000_000

@@ -22,7 +22,8 @@ from slackwater.model.names import ProxyName
 from slackwater.primitives.eventclock import AnchoredClock, DataClock, EventClock, WallClock
 from slackwater.primitives.lateness import LEARNING, Learning, Step
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.source.core import Arrived, Refused, SourceCore
+from slackwater.protocols.dpc.source.arrived import Arrived
+from slackwater.protocols.dpc.source.core import Refused, SourceCore
 from slackwater.proxy.expecting import AHEAD_US, Expecting
 from slackwater.proxy.histories import end_of_history
 from slackwater.proxy.observed import Observed

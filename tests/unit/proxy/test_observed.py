@@ -14,7 +14,7 @@ from tests.support.proxy_world import SPEC, S, World, replace
 
 from slackwater.model.deployment import FieldSpec
 from slackwater.model.records import type_i64
-from slackwater.protocols.dpc.source.core import Arrived
+from slackwater.protocols.dpc.source.arrived import Arrived
 from slackwater.proxy.observed import DEVICES_MAX, OFFSET_KEPT_US, Observed
 from slackwater.proxy.sensors import inbox_of
 from slackwater.status.observed import counters, phrases

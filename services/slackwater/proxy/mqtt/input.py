@@ -31,7 +31,7 @@ import numpy as np
 from slackwater.formats.carried import times_of_arrival
 from slackwater.model.limits import NEVER
 from slackwater.model.records import type_i64
-from slackwater.protocols.dpc.source.core import Arrived
+from slackwater.protocols.dpc.source.arrived import Arrived
 from slackwater.proxy.mqtt.link import Link, Message
 from slackwater.proxy.mqtt.messages import CountedReadings, MqttReader
 from slackwater.proxy.mqtt.sequences import TABLES, Sequences, device_of

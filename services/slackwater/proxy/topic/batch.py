@@ -11,7 +11,8 @@ import numpy as np
 from slackwater.formats.messages import MESSAGE, Parsed
 from slackwater.formats.positions import next_positions
 from slackwater.model.records import type_i64
-from slackwater.protocols.dpc.source.core import Arrived, Refused
+from slackwater.protocols.dpc.source.arrived import Arrived
+from slackwater.protocols.dpc.source.core import Refused
 from slackwater.proxy.quarantine import PAYLOAD_CHARS_MAX, QuarantineEntry, why
 
 

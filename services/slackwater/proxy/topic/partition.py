@@ -86,6 +86,7 @@ class Partition:
         self.position, self.elements_taken = found.offset, found.element
         self.log.core.position = position_of(found.offset, found.element)
         self.epoch = self.log.core.input_epoch = found.epoch
+        self.log.core.input_identity = self.log.identity
         if found.is_first:
             self.log.append([self.log.core.first_position(self.log.inc)])
         return found.lost if found.change == "deleted" else 0
@@ -180,7 +181,7 @@ def begin_at(
         identity: identity of the input now.
         nameless: the same without the topic's id, as earlier versions wrote it.
         positions: position by identity, as recovered from the source log; by ``""`` that of records
-            whose START retention has deleted.
+            of earlier versions whose START retention has deleted.
         started: the identities that the log's START records name, in order. A topic that was made
             again before it had a message read has no position.
         extent: the offsets [beginning, end) that the partition holds now.
@@ -232,7 +233,7 @@ def begin_at(
 def _owner_of_unnamed(
     identity: str, nameless: str, earlier: Sequence[str], read_ends: Mapping[str, int]
 ) -> str:
-    """Return the identity of a position whose START retention has deleted.
+    """Return the identity of a position of an earlier version whose START retention has deleted.
 
     It is the one that this process has read last. A new process takes it for the present one,
     unless the log names another: a proxy that finds a topic made again writes START.

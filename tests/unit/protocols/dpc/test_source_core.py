@@ -12,7 +12,8 @@ from slackwater.model.limits import NEVER
 from slackwater.model.records import Gap, Kind, SourceColumns, SourcePosition, SourceRecord
 from slackwater.primitives.ids import ANY, Contiguous
 from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.source.core import Arrived, SourceCore, SourceRules
+from slackwater.protocols.dpc.source.arrived import Arrived
+from slackwater.protocols.dpc.source.core import SourceCore, SourceRules
 from slackwater.protocols.dpc.source.scan import LogScan, Resume
 from slackwater.protocols.dpc.sunion.cursor import SourceCursor
 

@@ -44,49 +44,17 @@ from slackwater.model.records import (
     Kind,
     SourceColumns,
     SourceRecord,
-    type_f64,
-    type_i32,
     type_i64,
 )
 from slackwater.primitives.lateness import Gaps, Learning
 from slackwater.primitives.windows import Grid
+from slackwater.protocols.dpc.source.arrived import Arrived, cut, join
 from slackwater.protocols.dpc.source.scan import Resume
 
 Reason = Literal["malformed", "crash", "late", "before_start", "ahead", "superseded", "duplicate"]
 LateRule = Literal["input", "promise"]
 READINGS_DEFAULT_MAX: Final = 10_000
 BYTES_DEFAULT_MAX: Final = 256 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Arrived:
-    """Readings in input order, as columns of one length; times are us of event time.
-
-    ``keys[key_index[i]]`` is the key of reading i, and ``values`` has one column for each field.
-    ``positions[i]`` is the input position after reading i; ``position`` is the input position
-    after everything that was read, readings or not.
-    """
-
-    stimes: type_i64
-    key_index: type_i32
-    keys: Sequence[str]
-    values: tuple[type_f64, ...]
-    positions: type_i64
-    position: int
-
-    def __len__(self) -> int:
-        return len(self.stimes)
-
-    def take(self, which: npt.NDArray[np.bool_] | slice) -> Arrived:
-        """The selected readings."""
-        return Arrived(
-            self.stimes[which],
-            self.key_index[which],
-            self.keys,
-            tuple(column[which] for column in self.values),
-            self.positions[which],
-            self.position,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +125,8 @@ class SourceCore:
         self.position = resume.position
         self.input_epoch = resume.input_epoch
         """Leader epoch of the message before ``position`` or of a later one, if it is known."""
+        self.input_identity = ""
+        """Of an input that can be read again: the identity that ``position`` belongs to."""
         self.waiting = 0
         self._chunks: list[Arrived] = []
         self._grids: tuple[Grid, ...] = ()
@@ -341,7 +311,7 @@ class SourceCore:
                 return ()
             self.watermark = claim
             return (self._boundary(Kind.BOUNDARY, inc),)
-        pieces = self._pieces()
+        pieces = cut(join(self._chunks), self.rules.rows_max, self.rules.bytes_max)
         self._chunks, self.waiting = [], 0
         # The watermark of a record is bounded by the readings of later records.
         lowest, boundaries = claim, [0] * len(pieces)
@@ -397,7 +367,7 @@ class SourceCore:
             stime_min=self.watermark,
             stime_max=self.watermark,
             input_position=self.position,
-            spool=spool,
+            spool=spool or self.input_identity,
             gap=() if kind is Kind.START else self._take_gap(),
             partitions=self.rules.partitions,
             input_epoch=self.input_epoch,
@@ -421,29 +391,13 @@ class SourceCore:
             stime_min=int(piece.stimes.min()),
             stime_max=int(piece.stimes.max()),
             input_position=position,
+            spool=self.input_identity,
             gap=self._take_gap(),
             columns=SourceColumns(
                 piece.stimes, piece.key_index, piece.keys, self.rules.fields, piece.values
             ),
             input_epoch=self.input_epoch,
         )
-
-    def _pieces(self) -> list[Arrived]:
-        joined = _join(self._chunks)
-        rows_max = self.rules.rows_max
-        pieces: list[Arrived] = []
-        for start in range(0, len(joined), rows_max):
-            pieces += self._fit(_compact(joined.take(slice(start, start + rows_max))))
-        return pieces
-
-    def _fit(self, piece: Arrived) -> list[Arrived]:
-        """Halve the piece until it fits ``bytes_max`` with its keys, which may be long."""
-        size = sum(map(len, piece.keys)) + len(piece) * (12 + 8 * len(piece.values))
-        if size <= self.rules.bytes_max or len(piece) == 1:
-            return [piece]
-        half = len(piece) // 2
-        left, right = piece.take(slice(0, half)), piece.take(slice(half, len(piece)))
-        return self._fit(_compact(left)) + self._fit(_compact(right))
 
 
 def _note(
@@ -454,46 +408,3 @@ def _note(
 ) -> None:
     if mask.any():
         refused.append(Refused(reason, np.flatnonzero(mask), clock_us))
-
-
-def _join(chunks: Sequence[Arrived]) -> Arrived:
-    """Concatenate chunks over one list of keys."""
-    first, last = chunks[0], chunks[-1]
-    if len(chunks) == 1:
-        return first
-    keys: Sequence[str] = first.keys
-    indices = [chunk.key_index for chunk in chunks]
-    if any(chunk.keys is not keys for chunk in chunks):
-        places: dict[str, int] = {}
-        indices = [_place(chunk, places) for chunk in map(_compact, chunks)]
-        keys = list(places)
-    return Arrived(
-        np.concatenate([chunk.stimes for chunk in chunks]),
-        np.concatenate(indices),
-        keys,
-        tuple(np.concatenate(columns) for columns in zip(*(c.values for c in chunks), strict=True)),
-        np.concatenate([chunk.positions for chunk in chunks]),
-        last.position,
-    )
-
-
-def _place(chunk: Arrived, places: dict[str, int]) -> type_i32:
-    to = [places.setdefault(key, len(places)) for key in chunk.keys]
-    return np.asarray(to, np.int32)[chunk.key_index]
-
-
-def _compact(chunk: Arrived) -> Arrived:
-    """The same readings, with only the keys that occur in them."""
-    used = np.zeros(len(chunk.keys), np.bool_)
-    used[chunk.key_index] = True
-    if used.all():
-        return chunk
-    to = (np.cumsum(used) - 1).astype(np.int32)
-    return Arrived(
-        chunk.stimes,
-        to[chunk.key_index],
-        [chunk.keys[i] for i in np.flatnonzero(used).tolist()],
-        chunk.values,
-        chunk.positions,
-        chunk.position,
-    )

@@ -52,7 +52,8 @@ class LogScan:
     positions: dict[str, InputPosition] = field(default_factory=dict)
     """Per spool, the input position of its last accepted record.
 
-    The spool of records whose START retention has deleted is not known: ``""``."""
+    Records of a spool do not name it. If retention has deleted their START it is not known: ``""``.
+    """
     started: dict[str, None] = field(default_factory=dict)
     """The spools that START named, in order; one may not have a record yet."""
     has_hole: bool = False
@@ -92,6 +93,9 @@ class LogScan:
         self.watermark = max(self.watermark, record.boundary)
         if record.kind is Kind.START:
             return
+        if record.spool != self.spool and record.spool:
+            self.spool = record.spool  # retention has deleted START
+            self.started.setdefault(record.spool, None)
         self.positions[self.spool] = InputPosition(record.input_position, record.input_epoch)
         if record.readings:
             self.largest = max(self.largest, record.stime_max)
