@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from slackwater import codec
-from slackwater.codec.results import ResultRows, encode_rows
+from slackwater.codec.results import ResultHead, ResultRows, encode_rows
 from slackwater.model.records import DeltaRecord, Kind, OrderedRecord, SourceColumns, SourceRecord
 from slackwater.primitives.aggregates import AggregateColumns
+from slackwater.protocols.dpc.soutput.answers import StableWindow
 
 READINGS = 10_000
 KEYS = tuple(f"sensor-{i:05d}" for i in range(1_000))
@@ -59,12 +61,14 @@ def delta_record() -> DeltaRecord:
 def answer(keys: int) -> ResultRows:
     """Return a window of one field with six aggregates."""
     figure = np.random.default_rng(4).normal(size=(1, keys))
+    window: StableWindow[Any] = StableWindow(
+        1, 1 + keys, 0, START_US, START_US + 1_000_000, START_US, keys, None, ()
+    )
     return ResultRows(
-        query="climate", part=0, first_seq=1, label="stable", epoch=0, window_start=START_US,
-        window_end=START_US + 1_000_000, keys=tuple(f"sensor-{i:05d}" for i in range(keys)),
+        head=ResultHead("climate", 0), window=window,
+        keys=tuple(f"sensor-{i:05d}" for i in range(keys)),
         fields=("temperature",), figures=AggregateColumns(np.abs(figure) * 10, *[figure] * 4),
-        aggregate=("count", "sum", "avg", "min", "max", "range"), due_at=START_US,
-        emitted_at=START_US,
+        aggregate=("count", "sum", "avg", "min", "max", "range"), emitted_at=START_US,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from tests.support.waiting import WAIT_S_MAX
 
 from slackwater.codec import encode_source
-from slackwater.codec.results import encode_boundary, format_time
+from slackwater.codec.results import ResultHead, encode_boundary, format_time
 from slackwater.model.deployment import (
     Deployment,
     FieldSpec,
@@ -32,6 +32,7 @@ from slackwater.model.deployment import (
 )
 from slackwater.model.names import Names
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
+from slackwater.protocols.dpc.soutput.answers import StableWindow
 from slackwater.runtime.logs.incarnation import append_and_wait
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import QueryTopics, ensure_topics, topics_for
@@ -113,18 +114,8 @@ class Setup:
         self.writer.append(Names().results(self.name, "stable"), part, value, key.encode())
 
     def boundary(self, part: int, window: int, keys: int, emitted_at: int = 0) -> None:
-        value = encode_boundary(
-            query=self.name,
-            part=part,
-            seq=0,
-            epoch=0,
-            label="stable",
-            window_start=window,
-            window_end=window + SIZE,
-            keys=keys,
-            due_at=0,
-            emitted_at=emitted_at,
-        )
+        answer: StableWindow[Any] = StableWindow(0, 0, 0, window, window + SIZE, 0, keys, None, ())
+        value = encode_boundary(ResultHead(self.name, part), answer, emitted_at)
         append_and_wait(self.writer, (Names().results(self.name, "stable"), part), value)
 
 

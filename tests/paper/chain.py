@@ -23,6 +23,7 @@ from tests.paper.stage import (
 )
 
 from slackwater.codec.result_batches import ResultStream
+from slackwater.codec.results import ResultHead
 from slackwater.host.results import ResultsWriter
 from slackwater.model.names import ResultKind
 from slackwater.protocols.dpc.soutput.config import Commit
@@ -59,7 +60,8 @@ class Topics:
 
     def commit(self, commit: Commit) -> None:
         """Append the records of a transaction, and its markers."""
-        writer = ResultsWriter(self.name, 0, self.settings.fields, self.aggregate, self.generation)
+        head = ResultHead(self.name, 0, self.generation)
+        writer = ResultsWriter(head, self.settings.fields, self.aggregate)
         written: set[ResultKind] = set()
         for kind, lines in writer.lines(commit, 0):
             written.add(kind)

@@ -39,7 +39,7 @@ from tests.support.answer_history import History
 from tests.support.proxy_world import World
 
 from slackwater.client.answers import BestAnswers, Change, Undone, WindowAnswer
-from slackwater.codec.results import parse_result
+from slackwater.codec.results import ResultHead, parse_result
 from slackwater.host.results import ResultsWriter
 from slackwater.model.deployment import FailurePolicy, StabilizationPolicy
 from slackwater.model.records import Kind, OrderedRecord, SourceRecord
@@ -146,7 +146,7 @@ def test_2_2_a_source_logs_every_tuple_before_it_is_read_and_every_reader_can_re
 def sent_to_client(stage: Stage) -> Iterator[tuple[BestAnswers, Change | None, Emitted]]:
     """Return the library's output for the lines of the three topics, line by line."""
     client = BestAnswers()
-    writer = ResultsWriter("q", 0, FIELDS, ("count", "sum"))
+    writer = ResultsWriter(ResultHead("q", 0), FIELDS, ("count", "sum"))
     core, state = stage.root.core, stage.root.state
     assert state is not None
     for _, group in groupby(stage.emitted, key=lambda one: one.transaction):

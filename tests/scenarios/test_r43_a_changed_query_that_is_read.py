@@ -26,13 +26,14 @@ from tests.paper.stage import (
 )
 
 from slackwater.codec.result_batches import Assembler, ResultStream
-from slackwater.codec.results import encode_boundary
+from slackwater.codec.results import ResultHead, encode_boundary
 from slackwater.control.control_state import ControlState
 from slackwater.control.generations import as_generation
 from slackwater.deployment.parse import parse_deployment
 from slackwater.model.deployment import Deployment
 from slackwater.model.records import Kind, OrderedRecord, SourcePosition
 from slackwater.protocols.common.line import LineName, Schedule
+from slackwater.protocols.dpc.soutput.answers import EmptyRun
 from slackwater.protocols.dpc.soutput.config import start_of_generation
 from slackwater.protocols.dpc.sunion.chain import ResultCursor
 
@@ -204,10 +205,8 @@ def test_a_shorter_window_would_be_below_what_a_reader_takes_for_complete() -> N
     cursor = ResultCursor(SourcePosition(0, 0, -1, 16 * second - 1), "q", strict=True)
     taken = []
     for offset, (start, end) in enumerate([(12, 16), (16, 20), (20, 21)]):
-        answer = encode_boundary(
-            query="q", part=0, seq=offset, epoch=0, label="stable", keys=0, missing=(), lost={},
-            window_start=start * second, window_end=end * second, due_at=0, emitted_at=0,
-        )  # fmt: skip
+        run = EmptyRun(offset, 0, True, start * second, end * second, 1, 0, ())
+        answer = encode_boundary(ResultHead("q", 0), run, 0)
         size = end - start
         stream = ResultStream("q", 0, ("v",), ("sum",), size * second)
         batch = Assembler(stream).take(offset, answer)

@@ -19,6 +19,7 @@ from tests.simulator.peer_statuses import PeerStatuses
 from tests.simulator.read_positions import ReadPositions
 
 from slackwater.codec.result_batches import ResultStream
+from slackwater.codec.results import ResultHead
 from slackwater.host.results import ResultsWriter
 from slackwater.model.deployment import BOUND_TOLERANCE_US
 from slackwater.model.names import (
@@ -183,8 +184,8 @@ class SimQuery:
         """Return the lines that a transaction writes for the readers of this query."""
         if self.config.chain is None:
             return
-        query, generation = base_of(self.name), generation_of(self.name)
-        writer = ResultsWriter(query, part, self.config.fields, AGGREGATE, generation)
+        head = ResultHead(base_of(self.name), part, generation_of(self.name))
+        writer = ResultsWriter(head, self.config.fields, AGGREGATE)
         for kind, lines in writer.lines(commit, self.world.scheduler.now):
             for _, value in lines:
                 yield self.result_topic(kind, part), value

@@ -25,8 +25,9 @@ each row would cost about twice as much, most of it for the dict.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import repeat
@@ -36,8 +37,17 @@ import numpy as np
 import orjson
 
 from slackwater.model.errors import MalformedRecordError
-from slackwater.model.records import type_f64, type_i64
+from slackwater.model.records import Gap, type_f64, type_i64
 from slackwater.primitives.aggregates import AggregateColumns, columns_of, overflowed
+from slackwater.protocols.dpc.soutput.answers import (
+    Effect,
+    EmptyRun,
+    GapNote,
+    RecDone,
+    StableWindow,
+    TentativeWindow,
+    Undo,
+)
 
 Label = Literal["stable", "tentative"]
 
@@ -77,30 +87,35 @@ class ReadingColumns:
     values: type_f64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultRows:
-    """One window's rows of one part, before encoding: one row for each of ``keys``.
-
-    ``figures`` has the figures of each key or, without a window, the readings in order. Times are
-    us since the epoch; ``due_at`` and ``emitted_at`` are wall time. ``lost`` is, by stream, the
-    number of readings that retention deleted.
-    """
+@dataclass(frozen=True, slots=True)
+class ResultHead:
+    """What each result of a part begins with; ``generation`` is in it if it is 1 or more."""
 
     query: str
-    generation: int = 0
     part: int
-    first_seq: int
-    label: Label
-    epoch: int
-    window_start: int
-    window_end: int
+    generation: int = 0
+
+    def of(self, result: Effect[Any], kind: str, seq: int) -> dict[str, Any]:
+        """Return the first members of a result."""
+        generation = {"generation": self.generation} if self.generation else {}
+        of = {"query": self.query, **generation, "part": self.part}
+        return {**of, "seq": seq, "kind": kind, "epoch": result.epoch}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultRows:
+    """The rows of ``window``, before encoding: one for each of ``keys``.
+
+    ``figures`` has the figures of each key or, without a window, the readings in order.
+    ``emitted_at`` is wall time in us.
+    """
+
+    head: ResultHead
+    window: StableWindow[Any] | TentativeWindow[Any]
     keys: Sequence[str]
     fields: Sequence[str]
     figures: AggregateColumns | ReadingColumns
     aggregate: Sequence[str] = ()
-    missing: Sequence[str] = ()
-    lost: Mapping[str, int] = field(default_factory=dict)
-    due_at: int
     emitted_at: int
 
 
@@ -110,7 +125,7 @@ def encode_rows(
     """Return (Kafka key, value) of the rows ``start`` to ``stop``, exclusive (default: all).
 
     A caller may encode many rows in several calls, to bound the time of each. Row i has the seq
-    ``first_seq + i`` in any case.
+    ``window.first_seq + i`` in any case.
     """
     stop = len(answer.keys) if stop is None else min(stop, len(answer.keys))
     if start >= stop:
@@ -120,7 +135,8 @@ def encode_rows(
     columns = [key_texts, *numbers, *overflow]
     if isinstance(answer.figures, ReadingColumns):
         columns.insert(0, _time_texts(answer.figures.stimes[start:stop]))
-    seqs = range(answer.first_seq + start, answer.first_seq + stop)
+    first = answer.window.first_seq
+    seqs = range(first + start, first + stop)
     template = _row_template(answer, overflow=bool(overflow))
     values = map(template.__mod__, zip(seqs, *columns, strict=True))
     return list(zip(kafka_keys, values, strict=True))
@@ -185,27 +201,22 @@ def _overflow_text(fields: Sequence[str], found: Iterable[bool]) -> bytes:
 def _row_template(answer: ResultRows, *, overflow: bool) -> bytes:
     """Return a row template with placeholders for seq, key, each figure and ``overflow``."""
     blank = "\0"
+    window, label = answer.window, label_of(answer.window)
     rows = isinstance(answer.figures, ReadingColumns)
     numbers = blank if rows else dict(zip(answer.aggregate, repeat(blank)))
     row: dict[str, Any] = {
-        "query": answer.query,
-        **_generation(answer.generation),
-        "part": answer.part,
-        "seq": 1,
-        "kind": answer.label,
-        "epoch": answer.epoch,
-        "window_start": format_time(answer.window_start),
-        "window_end": format_time(answer.window_end),
+        **answer.head.of(window, label, 1),
+        "window_start": format_time(window.window_start),
+        "window_end": format_time(window.window_end),
         **({"stime": blank} if rows else {}),
         "key": blank,
         "fields": dict.fromkeys(answer.fields, numbers),
-        "missing": sorted(answer.missing),
+        "missing": sorted(window.missing),
+        **_lost(window.gap),
     }
-    if answer.lost:
-        row["lost"] = dict(answer.lost)
     if overflow:
         row["overflow"] = blank
-    row["due_at"] = format_time(answer.due_at)
+    row["due_at"] = _due_at(window, answer.emitted_at)
     row["emitted_at"] = format_time(answer.emitted_at)
     text = orjson.dumps(row).replace(b"%", b"%%")
     for name in (b"stime", b"key"):
@@ -218,113 +229,77 @@ def _row_template(answer: ResultRows, *, overflow: bool) -> bytes:
     return text.replace(b'"seq":1,', b'"seq":%d,', 1)
 
 
+def label_of(answer: StableWindow[Any] | TentativeWindow[Any] | EmptyRun) -> Label:
+    """Return whether an answer is stable or tentative; its topic has the same name."""
+    return "stable" if answer.stable else "tentative"
+
+
 def encode_boundary(
-    *,
-    query: str,
-    generation: int = 0,
-    part: int,
-    seq: int,
-    epoch: int,
-    label: Label,
-    window_start: int,
-    window_end: int,
-    windows: int = 1,
-    keys: int,
-    missing: Sequence[str] = (),
-    lost: Mapping[str, int] | None = None,
-    skipped: bool = False,
-    due_at: int,
+    head: ResultHead,
+    answer: StableWindow[Any] | TentativeWindow[Any] | EmptyRun,
     emitted_at: int,
 ) -> bytes:
-    """Encode the boundary of a window's rows, or of a run of ``windows`` empty or skipped windows.
+    """Encode the boundary of a window's rows, or of a run of empty or skipped windows.
 
-    ``window_end`` is that of the last window. ``lost`` is in the rows too, but a window that lost
-    all its readings has no rows.
+    ``lost`` is in the rows too, but a window that lost all its readings has no rows.
     """
-    assert windows >= 1
-    return orjson.dumps(
-        {
-            **_head(query, generation, part, seq, "boundary", epoch),
-            "label": label,
-            "window_start": format_time(window_start),
-            "window_end": format_time(window_end),
-            "windows": windows,
-            "keys": keys,
-            "missing": sorted(missing),
-            **({"lost": dict(lost)} if lost else {}),
-            **({"skipped": True} if skipped else {}),
-            "due_at": format_time(due_at),
-            "emitted_at": format_time(emitted_at),
-        }
+    return _encode(
+        head.of(answer, "boundary", answer.seq),
+        emitted_at,
+        label=label_of(answer),
+        window_start=format_time(answer.window_start),
+        window_end=format_time(answer.window_end),
+        windows=answer.windows,
+        keys=answer.rows,
+        missing=sorted(answer.missing),
+        **_lost(answer.gap),
+        **({"skipped": True} if answer.skipped else {}),
+        due_at=_due_at(answer, emitted_at),
     )
 
 
-def encode_undo(
-    *,
-    query: str,
-    generation: int = 0,
-    part: int,
-    seq: int,
-    epoch: int,
-    undo_from: int,
-    undo_to: int,
-    emitted_at: int,
-) -> bytes:
-    """Encode an UNDO of the tentative answers to the windows that start in [undo_from, undo_to]."""
-    return orjson.dumps(
-        {
-            **_head(query, generation, part, seq, "undo", epoch),
-            "undo_from": format_time(undo_from),
-            "undo_to": format_time(undo_to),
-            "emitted_at": format_time(emitted_at),
-        }
+def encode_undo(head: ResultHead, undo: Undo, emitted_at: int) -> bytes:
+    """Encode an UNDO of the tentative answers to the windows from ``undo_from`` to ``undo_to``."""
+    return _encode(
+        head.of(undo, "undo", undo.seq),
+        emitted_at,
+        undo_from=format_time(undo.undo_from),
+        undo_to=format_time(undo.undo_to),
     )
 
 
-def encode_rec_done(
-    *, query: str, generation: int = 0, part: int, seq: int, epoch: int, emitted_at: int
-) -> bytes:
-    """Encode REC_DONE: all tentative answers up to ``epoch`` have been replaced."""
-    head = _head(query, generation, part, seq, "rec_done", epoch)
-    return orjson.dumps({**head, "emitted_at": format_time(emitted_at)})
+def encode_rec_done(head: ResultHead, done: RecDone, emitted_at: int) -> bytes:
+    """Encode REC_DONE: all tentative answers up to its epoch have been replaced."""
+    return _encode(head.of(done, "rec_done", done.seq), emitted_at)
 
 
-def encode_gap(
-    *,
-    query: str,
-    generation: int = 0,
-    part: int,
-    seq: int,
-    epoch: int,
-    stream: str,
-    lost: int,
-    gap_from: int,
-    gap_to: int,
-    emitted_at: int,
-) -> bytes:
-    """Encode a gap: retention deleted ``lost`` readings of a stream in event times [from, to)."""
-    return orjson.dumps(
-        {
-            **_head(query, generation, part, seq, "gap", epoch),
-            "stream": stream,
-            "lost": lost,
-            "gap_from": format_time(gap_from),
-            "gap_to": format_time(gap_to),
-            "emitted_at": format_time(emitted_at),
-        }
+def encode_gap(head: ResultHead, note: GapNote, emitted_at: int) -> bytes:
+    """Encode a gap: retention deleted readings of these event times."""
+    return _encode(
+        head.of(note, "gap", note.seq),
+        emitted_at,
+        stream=",".join(gap.stream for gap in note.gap),
+        lost=sum(gap.lost for gap in note.gap),
+        gap_from=format_time(note.window_start),
+        gap_to=format_time(note.window_end),
     )
 
 
-def _head(
-    query: str, generation: int, part: int, seq: int, kind: str, epoch: int
-) -> dict[str, Any]:
-    of = {"query": query, **_generation(generation), "part": part}
-    return {**of, "seq": seq, "kind": kind, "epoch": epoch}
+def _encode(head: dict[str, Any], emitted_at: int, **members: object) -> bytes:
+    return orjson.dumps({**head, **members, "emitted_at": format_time(emitted_at)})
 
 
-def _generation(generation: int) -> dict[str, int]:
-    """The field ``generation``, which results of generation 0 do not have."""
-    return {"generation": generation} if generation else {}
+def _lost(gaps: Iterable[Gap]) -> dict[str, dict[str, int]]:
+    """Return the member ``lost``: by stream, how many readings retention deleted; none if none."""
+    lost: Counter[str] = Counter()
+    for stream, readings in gaps:
+        lost[stream] += readings
+    return {"lost": dict(lost)} if lost else {}
+
+
+def _due_at(answer: StableWindow[Any] | TentativeWindow[Any] | EmptyRun, emitted_at: int) -> str:
+    """Return the normal time; with ``clock: data`` it may be unknown, and the answer is in time."""
+    return format_time(emitted_at if answer.due_at is None else answer.due_at)
 
 
 _HEAD: Final[Mapping[str, type]] = {

@@ -16,6 +16,7 @@ from typing import Any, Final
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from slackwater.codec.results import ResultHead
 from slackwater.host.results import ResultsWriter
 from slackwater.host.transactions import Transactions, shorten_marker_wait
 from slackwater.model.names import Names, base_of, generation_of
@@ -47,8 +48,8 @@ class PartCommitter:
         self._cluster = cluster
         self._names = names
         self._config = config
-        query, generation = base_of(config.query), generation_of(config.query)
-        self._results = ResultsWriter(query, config.part, config.fields, aggregate, generation)
+        head = ResultHead(base_of(config.query), config.part, generation_of(config.query))
+        self._results = ResultsWriter(head, config.fields, aggregate)
         self._transactions: Transactions | None = None
         self._started: list[AIOKafkaProducer] = []
         """Producers that may have open connections and tasks."""

@@ -90,10 +90,10 @@ class Transactions:
     async def _end(self, state: RootState, deliveries: Sequence[Delivery]) -> None:
         """Add the state record to the open transaction and commit it."""
         sent = await self.producer.send(
-            self.names.state(self.results.query),
+            self.names.state(self.results.head.query),
             encode_root_state(state),
             key=self.fragment.encode(),
-            partition=self.results.part,
+            partition=self.results.head.part,
         )
         await asyncio.gather(*deliveries, sent)
         await self.producer.commit_transaction()
@@ -113,6 +113,7 @@ class Transactions:
         return full
 
     async def _send(self, kind: ResultKind, batch: Any) -> Delivery:
-        topic = self.names.results(self.results.query, kind)
-        sent: Delivery = await self.producer.send_batch(batch, topic, partition=self.results.part)
+        head = self.results.head
+        topic = self.names.results(head.query, kind)
+        sent: Delivery = await self.producer.send_batch(batch, topic, partition=head.part)
         return sent

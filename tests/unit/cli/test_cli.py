@@ -29,10 +29,11 @@ from slackwater.cli.doctor import Finding, Trouble, disk, examine
 from slackwater.cli.help_sections import SECTIONS
 from slackwater.cli.screen import Board, PlainLines, render
 from slackwater.cli.tables import PrintedQuery
-from slackwater.codec.results import Label, encode_boundary, encode_undo, parse_result
+from slackwater.codec.results import Label, ResultHead, encode_boundary, encode_undo, parse_result
 from slackwater.deployment.parse import load_deployment
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, SlackwaterError, UsageError
 from slackwater.model.names import RESULT_KINDS, UNPREFIXED, Names
+from slackwater.protocols.dpc.soutput.answers import EmptyRun, Undo
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.security.private import write_atomically
 from slackwater.runtime.service import settings as settings_module
@@ -435,10 +436,8 @@ def test_a_query_without_results_is_reported_on_stderr(
 def test_answers_without_a_row_are_explained(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], registered: MemoryBroker
 ) -> None:
-    line = encode_boundary(
-        query="climate", part=0, seq=0, epoch=0, label="stable", windows=1, keys=0,
-        window_start=0, window_end=1_000_000, due_at=0, emitted_at=0,
-    )  # fmt: skip
+    empty = EmptyRun(0, 0, True, 0, 1_000_000, 1, 0, ())
+    line = encode_boundary(ResultHead("climate", 0), empty, 0)
     writer = registered.writer(pytest.fail)
     writer.append("sw.results.climate.stable", 0, line)
     writer.await_delivered()
@@ -677,21 +676,16 @@ def test_the_board_shows_tentative_undone_and_exact() -> None:
 def test_the_board_has_each_window_that_a_run_of_empty_ones_replaces() -> None:
     """They contained a reading whose place is elsewhere, or none."""
     board = Board("climate", 1_000_000, ("x", "avg"), windows_max=3)
+    head = ResultHead("climate", 0)
 
     def window(start: int, label: Label, windows: int = 1) -> None:
-        line = encode_boundary(
-            query="climate", part=0, seq=0, epoch=0, label=label, windows=windows, keys=0,
-            window_start=start * 1_000_000, window_end=(start + windows) * 1_000_000,
-            due_at=0, emitted_at=0,
-        )  # fmt: skip
-        board.apply(parse_result(line), 0)
+        end = (start + windows) * 1_000_000
+        run = EmptyRun(0, 0, label == "stable", start * 1_000_000, end, windows, 0, ())
+        board.apply(parse_result(encode_boundary(head, run, 0)), 0)
 
     for start in (1, 2, 3):
         window(start, "tentative")
-    undo = encode_undo(
-        query="climate", part=0, seq=0, epoch=1,
-        undo_from=1_000_000, undo_to=3_000_000, emitted_at=0,
-    )  # fmt: skip
+    undo = encode_undo(head, Undo(0, 1, 1_000_000, 3_000_000), 0)
     board.apply(parse_result(undo), 0)
     window(0, "stable", windows=5)
     assert board.counts == {"exact": 2, "tentative": 3, "undone": 3, "corrected": 3}

@@ -22,8 +22,10 @@ from slackwater.client.answers import (
 )
 from slackwater.client.follow import KINDS, POLL_RECORDS_MAX, Follow, Follower, Seen
 from slackwater.client.merge import HELD_RECORDS_MAX
-from slackwater.codec.results import encode_gap, format_time
+from slackwater.codec.results import ResultHead, encode_gap, format_time
 from slackwater.model.names import RESULT_KINDS, Names
+from slackwater.model.records import Gap
+from slackwater.protocols.dpc.soutput.answers import GapNote
 from slackwater.runtime.logs.transport import Log
 from slackwater.runtime.service.owntopics import TopicLostError
 from slackwater.runtime.service.registry import Registry
@@ -486,10 +488,8 @@ def test_a_gap_can_be_asked_for() -> None:
     log, (_, first, _) = broker(), root()
     write(log, first)
     seq = len(first)
-    gap = encode_gap(
-        query="climate", part=0, seq=seq, epoch=0, stream="room-1", lost=7,
-        gap_from=1_000_000_000, gap_to=1_001_000_000, emitted_at=0,
-    )  # fmt: skip
+    note = GapNote(seq, 0, 1_000_000_000, 1_001_000_000, (Gap("room-1", 7),))
+    gap = encode_gap(ResultHead("climate", 0), note, 0)
     write(log, [orjson.loads(gap)])
 
     (record,) = Follow(Follower(log, "climate", 1), frozenset({"gap"}), True, BestAnswers(), {})

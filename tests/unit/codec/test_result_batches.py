@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -16,15 +15,18 @@ from slackwater.codec.result_batches import Assembler, LazyRows, ResultStream
 from slackwater.codec.results import (
     Label,
     ReadingColumns,
+    ResultHead,
     ResultRows,
     encode_boundary,
     encode_rows,
 )
-from slackwater.model.records import Kind, ResultBatch, SourcePosition
+from slackwater.model.records import Gap, Kind, ResultBatch, SourcePosition
 from slackwater.primitives.aggregates import AggregateColumns
+from slackwater.protocols.dpc.soutput.answers import EmptyRun, StableWindow, TentativeWindow
 from slackwater.protocols.dpc.sunion.chain import ResultCursor
 
 SLIDE = 1_000_000
+HEAD = ResultHead("climate", 0)
 STREAM = ResultStream("climate", 0, ("t", "h"), ("count", "avg"), SLIDE)
 
 
@@ -33,39 +35,26 @@ def window(
 ) -> list[bytes]:
     n = len(keys)
     columns = (np.arange(1.0, 2 * n + 1).reshape(2, n),) * 5
-    answer = ResultRows(
-        query="climate",
-        part=0,
-        first_seq=seq,
-        label=label,
-        epoch=0,
-        window_start=start,
-        window_end=start + SLIDE,
+    gap, end = (Gap("s1", lost),) if lost else (), start + windows * SLIDE
+    if windows > 1:
+        missing = ("s1",) if label == "tentative" else ()
+        run = EmptyRun(seq, 0, label == "stable", start, end, windows, 0, missing)
+        return [encode_boundary(HEAD, run, 0)]
+    answer: StableWindow[Any] | TentativeWindow[Any] = (
+        StableWindow(seq, seq + n, 0, start, end, 0, n, None, gap)
+        if label == "stable"
+        else TentativeWindow(seq, seq + n, 0, start, end, 0, n, None, ("s1",), gap)
+    )
+    rows = ResultRows(
+        head=HEAD,
+        window=answer,
         keys=sorted(keys),
         fields=STREAM.fields,
         figures=AggregateColumns(*columns),
         aggregate=STREAM.aggregate,
-        missing=("s1",) if label == "tentative" else (),
-        lost={"s1": lost} if lost else {},
-        due_at=0,
         emitted_at=0,
     )
-    boundary = encode_boundary(
-        query="climate",
-        part=0,
-        seq=seq + n,
-        epoch=0,
-        label=label,
-        window_start=start,
-        window_end=start + windows * SLIDE,
-        windows=windows,
-        keys=n,
-        missing=answer.missing,
-        lost={"s1": lost} if lost else {},
-        due_at=0,
-        emitted_at=0,
-    )
-    return [value for _, value in encode_rows(answer)] + [boundary]
+    return [value for _, value in encode_rows(rows)] + [encode_boundary(HEAD, answer, 0)]
 
 
 def assembled(lines: list[tuple[int, bytes]]) -> list[ResultBatch]:
@@ -143,11 +132,8 @@ def test_the_content_of_a_boundary_is_in_the_batch() -> None:
 
 
 def test_r38_windows_that_were_skipped_are_missing_and_not_empty() -> None:
-    run = encode_boundary(
-        query="climate", part=0, seq=9, epoch=1, label="tentative", window_start=0,
-        window_end=3 * SLIDE, windows=3, keys=0, missing=("s1",), skipped=True,
-        due_at=0, emitted_at=0,
-    )  # fmt: skip
+    skipped = EmptyRun(9, 1, False, 0, 3 * SLIDE, 3, 0, ("s1",), skipped=True)
+    run = encode_boundary(HEAD, skipped, 0)
     (batch,) = assembled([(0, run)])
     assert (batch.kind, batch.readings) == (Kind.TENTATIVE, 0)
     assert (batch.prev_watermark, batch.boundary) == (SLIDE - 1, 4 * SLIDE - 1)
@@ -373,26 +359,14 @@ def test_rows_without_a_window_bring_their_own_times() -> None:
     """A bucket is answered like a window, and has only its own losses."""
     stream = ResultStream("plain", 0, ("t",), (), None)
     readings = ReadingColumns(np.array([1_000, 7_000]), np.array([[1.5, np.nan]]))
-    answer = ResultRows(
-        query="plain",
-        part=0,
-        first_seq=0,
-        label="stable",
-        epoch=0,
-        window_start=0,
-        window_end=10_000,
-        keys=["b", "a"],
-        fields=("t",),
-        figures=readings,
-        due_at=0,
-        emitted_at=0,
+    head = ResultHead("plain", 0)
+    answer: StableWindow[Any] = StableWindow(0, 2, 0, 0, 10_000, 0, 2, None, ())
+    rows = ResultRows(
+        head=head, window=answer, keys=["b", "a"], fields=("t",), figures=readings, emitted_at=0
     )
-    boundary = partial(
-        encode_boundary, query="plain", part=0, epoch=0, label="stable", due_at=0, emitted_at=0
-    )
-    lines = [value for _, value in encode_rows(answer)]
-    lines.append(boundary(seq=2, window_start=0, window_end=10_000, keys=2))
-    lines.append(boundary(seq=3, window_start=10_000, window_end=50_000, windows=4, keys=0))
+    run = EmptyRun(3, 0, True, 10_000, 50_000, 4, 0, ())
+    lines = [value for _, value in encode_rows(rows)]
+    lines += [encode_boundary(head, of, 0) for of in (answer, run)]
     assembler = Assembler(stream)
     full, empty = (b for at, v in enumerate(lines) if (b := assembler.take(at, v)) is not None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from slackwater.codec.results import (
     ReadingColumns,
+    ResultHead,
     ResultRows,
     encode_boundary,
     encode_gap,
@@ -27,9 +29,18 @@ from slackwater.codec.results import (
     parse_time,
 )
 from slackwater.model.errors import MalformedRecordError
+from slackwater.model.records import Gap
 from slackwater.primitives.aggregates import AGGREGATES, AggregateColumns
 from slackwater.primitives.aggregates import figures_of as needed_figures
 from slackwater.primitives.figures import FIGURE_NAMES
+from slackwater.protocols.dpc.soutput.answers import (
+    EmptyRun,
+    GapNote,
+    RecDone,
+    StableWindow,
+    TentativeWindow,
+    Undo,
+)
 
 START = 1_458_031_648_545_000
 ALL = tuple(AGGREGATES)
@@ -71,21 +82,23 @@ def naive(run: list[float]) -> dict[str, float | None]:
 
 def answer(**changes: Any) -> ResultRows:
     given_ = {
-        "query": "climate",
-        "part": 1,
-        "first_seq": 40,
-        "label": "stable",
-        "epoch": 2,
-        "window_start": START,
-        "window_end": START + 1_000_000,
+        "head": ResultHead("climate", 1),
+        "window": stable(),
         "keys": ("a", "b"),
         "fields": ("t",),
         "figures": figures_of([[[1.0, 2.0], []]]),
         "aggregate": ALL,
-        "due_at": START + 5,
         "emitted_at": START + 6,
     }
     return ResultRows(**{**given_, **changes})
+
+
+def stable(gap: tuple[Gap, ...] = ()) -> StableWindow[Any]:
+    return StableWindow(40, 42, 2, START, START + 1_000_000, START + 5, 2, None, gap)
+
+
+def tentative(missing: tuple[str, ...], gap: tuple[Gap, ...] = ()) -> TentativeWindow[Any]:
+    return TentativeWindow(40, 42, 2, START, START + 1_000_000, START + 5, 2, None, missing, gap)
 
 
 @pytest.mark.parametrize("aggregate", ALL)
@@ -116,11 +129,11 @@ def test_rows_against_the_naive_way(data: st.DataObject, keys: list[str], fields
     readings = [[data.draw(runs) for _ in keys] for _ in range(fields)]
     names = [f"f{i}" for i in range(fields)]
     aggregate = data.draw(st.lists(st.sampled_from(ALL), unique=True, min_size=1))
-    missing = ["room-2", "lab"]
     lost = data.draw(st.sampled_from([{}, {"lab": 7, "room": 2}]))
+    gaps = tuple(Gap(*of) for of in lost.items())
     complete = answer(
         keys=keys, fields=names, figures=figures_of(readings), aggregate=aggregate,
-        label="tentative", missing=missing, lost=lost,
+        window=tentative(("room-2", "lab"), gaps),
     )  # fmt: skip
     cut = data.draw(st.integers(0, len(keys)))
     rows = encode_rows(complete, 0, cut) + encode_rows(complete, cut, len(keys) + 5)
@@ -195,16 +208,14 @@ def test_no_keys_no_rows() -> None:
     assert encode_rows(answer(keys=(), figures=figures_of([[]]))) == []
 
 
-HEAD: dict[str, Any] = {"query": "climate", "part": 0, "seq": 9, "epoch": 3, "emitted_at": START}
+HEAD = ResultHead("climate", 0)
+RUN = EmptyRun(9, 3, False, START, START + 1, 2, START, ("b", "a"))
 CONTROLS = {
-    "boundary": encode_boundary(
-        **HEAD, label="tentative", window_start=START, window_end=START + 1, windows=2, keys=0,
-        missing=("b", "a"), due_at=START,
-    ),
-    "undo": encode_undo(**HEAD, undo_from=START, undo_to=START + 1),
-    "rec_done": encode_rec_done(**HEAD),
-    "gap": encode_gap(**HEAD, stream="lab", lost=4, gap_from=START, gap_to=START + 1),
-}  # fmt: skip
+    "boundary": encode_boundary(HEAD, RUN, START),
+    "undo": encode_undo(HEAD, Undo(9, 3, START, START + 1), START),
+    "rec_done": encode_rec_done(HEAD, RecDone(9, 3), START),
+    "gap": encode_gap(HEAD, GapNote(9, 3, START, START + 1, (Gap("lab", 4),)), START),
+}
 NAMES = {
     "boundary": "label window_start window_end windows keys missing due_at emitted_at",
     "undo": "undo_from undo_to emitted_at",
@@ -223,11 +234,7 @@ def test_controls(kind: str) -> None:
 
 
 def test_only_a_boundary_of_skipped_windows_is_marked() -> None:
-    reported: dict[str, Any] = {"window_start": START, "window_end": START + 1, "due_at": START}
-    lines = [
-        encode_boundary(**HEAD, **reported, label="tentative", keys=0, skipped=of)
-        for of in (True, False)
-    ]
+    lines = [encode_boundary(HEAD, replace(RUN, skipped=of), START) for of in (True, False)]
     skipped, other = map(parse_result, lines)
     assert skipped == {**other, "skipped": True}
     assert "skipped" not in other
@@ -285,36 +292,30 @@ def test_a_time_without_a_zone_is_refused() -> None:
 def test_rows_of_a_query_without_a_window() -> None:
     stimes = np.array([1_458_031_648_545_000, 1_458_031_648_545_001], np.int64)
     values = np.array([[21.5, np.nan], [np.inf, -0.25]])
-    answer = ResultRows(
-        query="plain", part=1, first_seq=7, label="tentative", epoch=2,
-        window_start=1_458_031_648_540_000, window_end=1_458_031_648_550_000,
-        keys=['a"b', "stime"], fields=("temperature", "stime"),
-        figures=ReadingColumns(stimes, values), missing=("room-2",), due_at=5, emitted_at=6,
+    readings = answer(
+        window=tentative(("room-2",)), keys=['a"b', "stime"], fields=("temperature", "stime"),
+        figures=ReadingColumns(stimes, values), aggregate=(),
     )  # fmt: skip
-    rows = [parse_result(value) for _, value in encode_rows(answer)]
-    assert [key for key, _ in encode_rows(answer)] == [b'a"b', b"stime"]
+    rows = [parse_result(value) for _, value in encode_rows(readings)]
+    assert [key for key, _ in encode_rows(readings)] == [b'a"b', b"stime"]
     assert list(rows[0]) == [
         "query", "part", "seq", "kind", "epoch", "window_start", "window_end", "stime", "key",
         "fields", "missing", "due_at", "emitted_at",
     ]  # fmt: skip
-    assert [row["seq"] for row in rows] == [7, 8]
+    assert [row["seq"] for row in rows] == [40, 41]
     assert [row["stime"] for row in rows] == [format_time(us) for us in stimes.tolist()]
     assert [row["key"] for row in rows] == ['a"b', "stime"]
     assert [row["fields"] for row in rows] == [
         {"temperature": 21.5, "stime": None},
         {"temperature": None, "stime": -0.25},
     ]
-    assert encode_rows(answer, 1) == encode_rows(answer)[1:]
+    assert encode_rows(readings, 1) == encode_rows(readings)[1:]
 
 
 @pytest.mark.parametrize("year_us", [-(2**60), 2**60])
 def test_stimes_outside_the_calendar_are_written_like_all_times(year_us: int) -> None:
-    answer = ResultRows(
-        query="q", part=0, first_seq=0, label="stable", epoch=0, window_start=0, window_end=1,
-        keys=["k"], fields=("v",), figures=ReadingColumns(np.array([year_us]), np.array([[1.0]])),
-        due_at=0, emitted_at=0,
-    )  # fmt: skip
-    ((_, value),) = encode_rows(answer)
+    figures = ReadingColumns(np.array([year_us]), np.array([[1.0]]))
+    ((_, value),) = encode_rows(answer(keys=["k"], figures=figures, aggregate=()))
     assert parse_result(value)["stime"] == format_time(year_us)
 
 
@@ -332,8 +333,9 @@ def test_a_row_names_the_fields_that_overflowed_and_only_such_rows_do() -> None:
         [[1e308, nan, 2.0], [2.0, 5.0, 2e200]],
     )
     complete = answer(
-        keys=("a", "b", "c"), fields=("overflow", '"t%'), figures=figures, lost={"lab": 1}
-    )
+        keys=("a", "b", "c"), fields=("overflow", '"t%'), figures=figures,
+        window=stable((Gap("lab", 1),)),
+    )  # fmt: skip
     rows = [json.loads(value) for _, value in encode_rows(complete)]
     assert [row.get("overflow") for row in rows] == [["overflow"], None, ['"t%']]
     assert list(rows[0])[-5:] == ["missing", "lost", "overflow", "due_at", "emitted_at"]

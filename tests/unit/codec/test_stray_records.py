@@ -27,7 +27,7 @@ from slackwater.codec import (
     encode_root_state,
     encode_source,
 )
-from slackwater.codec.results import encode_boundary, encode_rec_done
+from slackwater.codec.results import ResultHead, encode_boundary, encode_rec_done
 from slackwater.host.decoding import decode, decode_ordered_record
 from slackwater.model.deployment import QuerySpec, WindowSpec
 from slackwater.model.names import RESULT_KINDS, Names
@@ -48,6 +48,7 @@ from slackwater.model.records import (
 from slackwater.protocols.common.line import LineName
 from slackwater.protocols.common.states import LineState
 from slackwater.protocols.dpc.reconcile.staggering import PeerStatus
+from slackwater.protocols.dpc.soutput.answers import EmptyRun, RecDone
 from slackwater.protocols.dpc.soutput.config import DeltaLog
 from slackwater.protocols.dpc.sunion.recovery import is_within
 from slackwater.registration.truncation import Truncation, not_needed
@@ -352,18 +353,8 @@ def test_a_root_reads_what_the_log_s_orderer_can_have_written(
 
 
 def boundary(seq: int, /, **changed: Any) -> bytes:
-    value = encode_boundary(
-        query="climate",
-        part=0,
-        seq=seq,
-        epoch=0,
-        label="stable",
-        window_start=seq * 1_000_000,
-        window_end=(seq + 1) * 1_000_000,
-        keys=0,
-        due_at=0,
-        emitted_at=0,
-    )
+    run = EmptyRun(seq, 0, True, seq * 1_000_000, (seq + 1) * 1_000_000, 1, 0, ())
+    value = encode_boundary(ResultHead("climate", 0), run, 0)
     return orjson.dumps(orjson.loads(value) | changed)
 
 
@@ -377,7 +368,7 @@ FOREIGN_RESULTS: dict[str, bytes] = {
     "with no time": boundary(1, window_start="soon"),
     "with another label": boundary(1, label="surprise"),
     "with no window": boundary(1, windows=0),
-    "rec_done of another": encode_rec_done(query="other", part=0, seq=2, epoch=0, emitted_at=0),
+    "rec_done of another": encode_rec_done(ResultHead("other", 0), RecDone(2, 0), 0),
 }
 
 

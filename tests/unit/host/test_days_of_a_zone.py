@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from slackwater.codec.result_batches import Assembler, ResultStream
-from slackwater.codec.results import encode_boundary
+from slackwater.codec.results import ResultHead, encode_boundary
 from slackwater.judge.batch import BatchSource, compute_from, end_boundary, windows_source
 from slackwater.model.deployment import QuerySpec, WindowSpec
 from slackwater.primitives.calendars import Calendar
@@ -69,11 +69,8 @@ def test_empty_days_are_counted_over_a_change_of_the_clock() -> None:
 
 def test_a_chain_reads_a_run_of_days_up_to_the_end_of_the_next() -> None:
     stream = ResultStream("q", 0, ("v",), ("sum",), DAY, 0, Calendar(BERLIN))
-    boundary = encode_boundary(
-        query="q", part=0, seq=0, epoch=0, label="stable", window_start=SATURDAY,
-        window_end=MONDAY, windows=2, keys=0, due_at=0, emitted_at=0,
-    )  # fmt: skip
-    batch = Assembler(stream).take(0, boundary)
+    run = EmptyRun(0, 0, True, SATURDAY, MONDAY, 2, 0, ())
+    batch = Assembler(stream).take(0, encode_boundary(ResultHead("q", 0), run, 0))
     assert batch is not None
     assert (batch.prev_watermark, batch.boundary) == (SUNDAY - 1, TUESDAY - 1)
 

@@ -22,7 +22,7 @@ from tests.support.waiting import WAIT_S_MAX, eventually
 from slackwater.codec import encode_source
 from slackwater.codec.ordered_records import decode_ordered
 from slackwater.codec.result_batches import ResultStream
-from slackwater.codec.results import ResultRows, encode_boundary, encode_rows
+from slackwater.codec.results import ResultHead, ResultRows, encode_boundary, encode_rows
 from slackwater.host.app import commands_of
 from slackwater.host.decoding import decode
 from slackwater.host.faust_worker import Receive
@@ -34,6 +34,7 @@ from slackwater.model.errors import EnvironmentProblem, HeldTooMuchError
 from slackwater.model.records import Kind, OrderedRecord
 from slackwater.primitives.aggregates import AggregateColumns
 from slackwater.primitives.windows import Grid
+from slackwater.protocols.dpc.soutput.answers import StableWindow
 from slackwater.protocols.dpc.sunion.config import OrdererConfig
 from slackwater.runtime.logs.transport import (
     Isolation,
@@ -254,15 +255,13 @@ class World:
     def _window(self, start: int) -> list[tuple[bytes | None, bytes]]:
         figures, end = AggregateColumns(*(np.ones((1, 1)),) * 5), start + TICK_MS * MS
         seq = 2 * start // (TICK_MS * MS)
-        common: dict[str, Any] = {"query": "up", "part": 0, "epoch": 0, "label": "stable"}
-        common |= {"window_start": start, "window_end": end, "missing": (), "lost": {}}
-        common |= {"due_at": 0, "emitted_at": 0}
-        answer = ResultRows(
-            **common, first_seq=seq, keys=["k"], fields=("v",), figures=figures,
-            aggregate=("count",),
+        head = ResultHead("up", 0)
+        answer: StableWindow[Any] = StableWindow(seq, seq + 1, 0, start, end, 0, 1, None, ())
+        rows = ResultRows(
+            head=head, window=answer, keys=["k"], fields=("v",), figures=figures,
+            aggregate=("count",), emitted_at=0,
         )  # fmt: skip
-        rows: list[tuple[bytes | None, bytes]] = list(encode_rows(answer))
-        return [*rows, (None, encode_boundary(**common, seq=seq + 1, windows=1, keys=1))]
+        return [*encode_rows(rows), (None, encode_boundary(head, answer, 0))]
 
     def take_on(self, *queries: str) -> None:
         for query in queries:

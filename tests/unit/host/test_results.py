@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tests.unit.sessions.test_root_session import STABLE, Host, boundary
 
+from slackwater.codec.results import ResultHead
 from slackwater.host.results import ResultsWriter
 from slackwater.model.records import Gap, Kind, Position, RootState
 from slackwater.primitives.deltas import KeyTable, Slice
@@ -122,7 +123,7 @@ LINES: list[tuple[str, str | None, str, int, int, dict[str, Any]]] = [
 def test_every_kind_of_result_as_it_stands(generation: int) -> None:
     answered = Answered(5, 3, 0, 0)
     commit = Commit(Transaction(EFFECTS, answered, answered, more=False), STATE, KEYS)
-    writer = ResultsWriter("climate", 1, ("t",), ("count", "avg"), generation)
+    writer = ResultsWriter(ResultHead("climate", 1, generation), ("t",), ("count", "avg"))
     for more in ("", "Z"):
         KEYS.numbers([f"{more}{generation}"])  # later input: these keys are the first in order
         written = [
@@ -151,7 +152,7 @@ def test_a_commit_is_encoded_after_its_session_has_taken_more_input_and_is_gone(
     host = Host().started().begun()
     read(1, "m", "k")
     (commit,) = host.commits(200 * MS)
-    writer = ResultsWriter("q", 0, ("v",), ())
+    writer = ResultsWriter(ResultHead("q", 0), ("v",), ())
     at_once = list(writer.lines(commit, 0))
     assert [key for _, lines in at_once for key, _ in lines] == [b"m", b"k", None]
     read(2, "a", "m", "b")

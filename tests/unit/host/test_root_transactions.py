@@ -16,6 +16,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import ConcurrentTransactions, InvalidTimestampError
 from aiokafka.producer.sender import AddPartitionsToTxnHandler
 
+from slackwater.codec.results import ResultHead
 from slackwater.codec.state_records import decode_root_state
 from slackwater.host.results import ResultsWriter
 from slackwater.host.transactions import MARKERS_S, Transactions, shorten_marker_wait
@@ -30,7 +31,7 @@ from slackwater.protocols.dpc.soutput.config import Commit
 SLIDE = 1_000_000
 STATE = RootState("root/climate.1", 1, 5, 0, 10, 20, (Position(10),), ())
 KEYS = KeyTable()
-WRITER = ResultsWriter("climate", 1, ("t",), ("count",))
+WRITER = ResultsWriter(ResultHead("climate", 1), ("t",), ("count",))
 
 
 class Batch:
@@ -126,7 +127,7 @@ def test_a_hundred_corrected_windows_are_one_batch_a_topic() -> None:
 
 def test_every_result_of_a_changed_query_names_its_generation() -> None:
     producer = Producer(100_000)
-    writer = replace(WRITER, generation=3)
+    writer = replace(WRITER, head=ResultHead("climate", 1, 3))
     transactions = Transactions(cast(Any, producer), writer, STATE.fragment, Names())
     asyncio.run(transactions.write(Commit(corrections(10), STATE, KEYS), emitted_at=0))
     lines = [line for _, lines in producer.sent for line in lines]

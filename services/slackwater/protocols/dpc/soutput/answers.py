@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 from slackwater.model.records import Gap
 from slackwater.primitives.windows import Grid
@@ -128,6 +128,10 @@ class StableWindow(Generic[C]):
     rows: int
     content: C | None
     gap: tuple[Gap, ...]
+    stable: ClassVar[bool] = True
+    windows: ClassVar[int] = 1
+    missing: ClassVar[tuple[str, ...]] = ()
+    skipped: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +148,9 @@ class TentativeWindow(Generic[C]):
     content: C | None
     missing: tuple[str, ...]
     gap: tuple[Gap, ...]
+    stable: ClassVar[bool] = False
+    windows: ClassVar[int] = 1
+    skipped: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +169,8 @@ class EmptyRun:
     due_at: int | None
     missing: tuple[str, ...]
     skipped: bool = False
+    rows: ClassVar[int] = 0
+    gap: ClassVar[tuple[Gap, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)
