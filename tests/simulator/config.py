@@ -142,6 +142,8 @@ class WorldConfig:
     """The reader of the children; a run has at most one of the two."""
     added: Added | None = None
     """With machines: a query that is applied at run time."""
+    history_speed: int = 0
+    """With ``clock: data``: how fast event time passes, in the readings; 0: wall time."""
     topics: dict[str, int] = field(default_factory=dict)
     """By stream that reads a topic: the number of its partitions at first."""
     name: str = "q"
@@ -299,8 +301,14 @@ class WorldConfig:
         """
         if stream in self.expect_every_us:
             return self.habits
+        speed = max(self.history_speed, 1)
         more = self.disorder_more_us.get(stream, 0)
-        return replace(self.habits, jitter_us=self.habits.jitter_us + more)
+        return replace(self.habits, jitter_us=self.habits.jitter_us + more, speed=speed)
+
+    def event_us(self, wall_us: int) -> int:
+        """Return the event time of a reading that comes in at this time."""
+        passed_us = (wall_us - START_TIME_US) * max(self.history_speed, 1)
+        return START_TIME_US + passed_us
 
     @property
     def begin_us(self) -> int | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.simulator.kafka import PositionGoneError
 from tests.simulator.procedures import perform
-from tests.simulator.process import Fragment
+from tests.simulator.process import Fragment, observe
 
 from slackwater.host.wake_signal import UNSETTLED_S_MAX
 from slackwater.model.records import SourceRecord
@@ -55,12 +55,13 @@ class SimOrderer(Fragment):
         super().__init__(query.world, query.orderer_name(child, replica))
         self.query, self.child, self.replica = query, child, replica
         self.placement = placement
+        self._history_clock = query.history_clock()
         inputs = list(query.inputs(child))
         self.logs = {of.at: self.world.log_at(of.at) for of in inputs}
         self._streams = {of.at: of.name if of.results else of.source for of in inputs}
         self.session = OrdererSession(
             query.name,
-            query.orderer_config(child, replica, placement),
+            query.orderer_config(child, replica, placement, self._history_clock),
             Operators(
                 query.config.fields,
                 None,
@@ -165,7 +166,9 @@ class SimOrderer(Fragment):
             for offset, value in rows:
                 if self.session.needs(at, offset):
                     count += 1
-                    self.session.receive(at, offset, read_as(value))
+                    record = read_as(value)
+                    observe(self._history_clock, record, self.now)
+                    self.session.receive(at, offset, record)
         return count
 
     def _read_parked(self) -> int:
@@ -183,7 +186,9 @@ class SimOrderer(Fragment):
                 self.session.position_gone(line, at, log.beginning)
                 continue
             for offset, value in rows:
-                self.session.catch_up(line, at, offset, read_as(value))
+                record = read_as(value)
+                observe(self._history_clock, record, self.now)
+                self.session.catch_up(line, at, offset, record)
                 count += 1
             self.session.caught_up_to(line, at, position)
         return count

@@ -16,6 +16,7 @@ from typing import Any
 from tests.simulator.clock import MS, SECOND
 from tests.simulator.config import ROW_BYTES, Added, Chain, Machines, Sharing, WorldConfig, spread
 from tests.simulator.faults import (
+    OF_TOPICS,
     Fault,
     plan,
     plan_chain,
@@ -125,6 +126,7 @@ def draw(seed: int) -> Plan:
         draw_changed,
         draw_devices,
         draw_topics,
+        draw_history,
     )
     for more in draws:
         complete = more(complete)
@@ -419,6 +421,27 @@ def draw_topics(plan: Plan) -> Plan:
     config = replace(config, ahead_bytes_max=config.ahead_bytes_max * (1 + more))
     faults = [*kept, *changes]
     return replace(plan, config=config, faults=tuple(sorted(faults, key=lambda f: f.at)))
+
+
+def draw_history(plan: Plan) -> Plan:
+    """In some runs event time follows the data (``clock: data``), and passes faster than time.
+
+    Between two readings are then up to fifty empty windows. Sources that are silent are behind by
+    as much, so H holds more buckets (decision 36). Drawn last, from a separate generator.
+    """
+    rng, config = Random(f"history/{plan.seed}"), plan.config
+    is_plain = config.chain is None and config.sharing is None and config.added is None
+    if not is_plain or config.expect_every_us or config.begins_after_us or rng.randrange(4):
+        return plan
+    speed = rng.choice([2, 10, 50])
+    # A stream whose readings, or whose watermarks, come more rarely than X allows would fail.
+    habits = replace(config.habits, every_us=min(config.habits.every_us, config.bound_us // 6))
+    config = replace(
+        config, history_speed=speed, habits=habits, disorder_more_us={}, topics={}, aggregate_us=0,
+        ahead_buckets_max=config.ahead_buckets_max * speed, ahead_bytes_max=256 << 20,
+    )  # fmt: skip
+    faults = tuple(f for f in plan.faults if f.what not in {*OF_TOPICS, "change", "device"})
+    return replace(plan, config=config, faults=faults)
 
 
 def skew_of_more(rng: Random, config: WorldConfig) -> dict[str, int]:

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 from tests.simulator.clock import Act
 from tests.simulator.kafka import Log, Producer
 
+from slackwater.host.decoding import watermark_of
 from slackwater.model.errors import SlackwaterError, SupersededError
 from slackwater.model.records import RootState
+from slackwater.primitives.eventclock import DataClock
 from slackwater.runtime.service.clock import OBSERVE_EVERY_US, SlewedClock
 from slackwater.sessions.effects import Effect
 from slackwater.sessions.requests import Log as At
-from slackwater.sessions.session import Session
+from slackwater.sessions.session import Record, Session
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
@@ -264,3 +266,9 @@ class Fragment(Process):
     @abstractmethod
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         """Execute the session's effects."""
+
+
+def observe(clock: DataClock | None, record: Record, now: int) -> None:
+    """Advance the clock of a process in a history by a record that it reads, as its host does."""
+    if clock is not None and (reached := watermark_of(record)) is not None:
+        clock.observe(reached, now)

@@ -32,7 +32,7 @@ from slackwater.model.names import (
 )
 from slackwater.model.records import OrderedRecord, OrdererState, RootState
 from slackwater.primitives.deltas import KeyTable, Slice
-from slackwater.primitives.eventclock import WallClock, normal_time_us
+from slackwater.primitives.eventclock import DataClock, WallClock, normal_time_us
 from slackwater.primitives.figures import LOW
 from slackwater.primitives.rows import RowContents, Rows
 from slackwater.protocols.common.line import LineName, Schedule
@@ -244,22 +244,32 @@ class SimQuery:
 
     # The configuration of the cores.
 
-    def schedule(self, stage: int) -> Schedule:
-        """Return the deadlines of a stage."""
-        return Schedule(self.normal_time, self.config.answer_within_us(stage))
+    def schedule(self, stage: int, clock: DataClock | None = None) -> Schedule:
+        """Return the deadlines of a stage, in a process with this clock of a history."""
+        normal_time = partial(self.normal_time, clock=clock)
+        return Schedule(normal_time, self.config.answer_within_us(stage))
+
+    def history_clock(self) -> DataClock | None:
+        """Return a clock of one process, if event time follows the data."""
+        return DataClock() if self.config.history_speed else None
 
     def lateness_us(self, e: int) -> int:
         """The lateness, with learned steps; all processes have them at once."""
         return self.lateness.at(e)
 
-    def normal_time(self, e: int) -> int | None:
-        """Return the normal time; event time is wall time here. None before a begin is recorded."""
+    def normal_time(self, e: int, clock: DataClock | None = None) -> int | None:
+        """Return the normal time; event time is wall time, except in a history.
+
+        None before a begin is recorded, and while a history has not come so far.
+        """
         begin_us = self.config.begin_us
         if begin_us is not None and self.world.scheduler.now < begin_us:
             return None
-        return normal_time_us(WallClock(), e, self.lateness_us(e), begin_us)
+        return normal_time_us(clock or WallClock(), e, self.lateness_us(e), begin_us)
 
-    def orderer_config(self, child: int, replica: int, placement: int = -1) -> OrdererConfig:
+    def orderer_config(
+        self, child: int, replica: int, placement: int = -1, clock: DataClock | None = None
+    ) -> OrdererConfig:
         """Return the configuration of a replica."""
         config, inputs = self.config, list(self.inputs(child))
         return OrdererConfig(
@@ -269,7 +279,7 @@ class SimQuery:
             logs=tuple(i.name for i in inputs),
             names=tuple(i.source for i in inputs),
             grid=config.grid,
-            schedule=self.schedule(1),
+            schedule=self.schedule(1, clock),
             ahead_buckets_max=config.ahead_buckets_max,
             ahead_bytes_max=config.ahead_bytes_max,
             backlog_records_max=config.backlog_records_max,
@@ -285,7 +295,14 @@ class SimQuery:
             placement=placement,
         )
 
-    def root_config(self, part: int, placement: int, *, is_recorded: bool = False) -> RootConfig:
+    def root_config(
+        self,
+        part: int,
+        placement: int,
+        clock: DataClock | None = None,
+        *,
+        is_recorded: bool = False,
+    ) -> RootConfig:
         """Return the configuration of a copy."""
         return RootConfig(
             fragment=RootName(self.name, part).process,
@@ -297,7 +314,7 @@ class SimQuery:
             replicas=self.config.replicas,
             fields=self.config.fields,
             grid=self.config.grid,
-            schedule=self.schedule(2),
+            schedule=self.schedule(2, clock),
             start_time=self.start_time_us,
             bound_us=self.config.bound_us,
             tolerance_us=self.config.paced(BOUND_TOLERANCE_US),
@@ -306,6 +323,7 @@ class SimQuery:
             ahead_bytes_max=self.config.ahead_bytes_max,
             policy=self.config.policy,
             children_of=self.config.children_of,
+            is_history=clock is not None,
             **(self._of_rows(part) if self.config.rows else {}),
         )
 

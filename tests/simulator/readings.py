@@ -35,6 +35,8 @@ class Habits:
     late_every: int = 0
     """One in this many readings is later than its stream's watermark allows; 0: none."""
     late_us: int = 0
+    speed: int = 1
+    """How fast event time passes from one reading to the next (a history)."""
 
 
 class Sensor:
@@ -43,6 +45,7 @@ class Sensor:
     def __init__(self, stream: str, seed: int, habits: Habits, start_us: int) -> None:
         self._rng = Random(f"{stream}/{seed}")
         self._habits = habits
+        self._start_us = start_us
         self._at = start_us + self._rng.randrange(max(habits.every_us, 1))
         self.extra: list[tuple[int, SensorReading]] = []
         """Readings added by a scenario, and their times of arrival."""
@@ -65,7 +68,8 @@ class Sensor:
             self.extra = [(at, reading) for at, reading in self.extra if at >= now_us]
         chance, habits, keys = self._rng.random, self._habits, self._keys
         while self._at < now_us:
-            stime = self._at - int(chance() * habits.jitter_us)
+            stime = self._start_us + (self._at - self._start_us) * habits.speed
+            stime -= int(chance() * habits.jitter_us)
             if habits.late_every and chance() * habits.late_every < 1:
                 stime -= int(chance() * habits.late_us)
             value = nan if chance() * habits.nan_every < 1 else int(chance() * 160 - 80) / 8

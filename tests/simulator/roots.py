@@ -9,7 +9,7 @@ from tests.simulator.clock import Act
 from tests.simulator.heartbeats import beat_of_state
 from tests.simulator.kafka import FencedError, Log, Open, PositionGoneError
 from tests.simulator.procedures import perform
-from tests.simulator.process import Fragment
+from tests.simulator.process import Fragment, observe
 
 from slackwater.model.names import RootName, base_of
 from slackwater.model.records import DeltaRecord, OrderedRecord, RootState
@@ -46,8 +46,9 @@ class SimRoot(Fragment):
         super().__init__(query.world, RootName(query.name, part).process)
         self.query, self.part = query, part
         self.placement = self.world.next_placement() if placement is None else placement
+        self._history_clock = query.history_clock()
         self.session = RootSession(
-            query.root_config(part, self.placement, is_recorded=is_recorded),
+            query.root_config(part, self.placement, self._history_clock, is_recorded=is_recorded),
             windowed=not query.config.rows,
         )
         self._id = f"root-{base_of(query.name)}-{part}"
@@ -143,7 +144,9 @@ class SimRoot(Fragment):
             begin = max(self._positions[at], log.beginning)
             for offset, value in log.read(begin, LIVE_RECORDS_MAX):
                 self._positions[at] = offset + 1
-                self.session.receive(at, offset, _read_as(value))
+                record = _read_as(value)
+                observe(self._history_clock, record, self.now)
+                self.session.receive(at, offset, record)
                 count += 1
         return count
 
@@ -159,7 +162,9 @@ class SimRoot(Fragment):
                 self.session.position_gone(line, at, log.beginning)
                 continue
             for offset, value in records:
-                self.session.catch_up(line, at, offset, _read_as(value))
+                record = _read_as(value)
+                observe(self._history_clock, record, self.now)
+                self.session.catch_up(line, at, offset, record)
                 count += 1
         return count
 

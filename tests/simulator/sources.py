@@ -77,6 +77,8 @@ class SimProxy(Process):
         )
         if stream in world.config.expect_every_us:
             rules = replace(rules, late="input")
+        if world.config.history_speed:
+            rules = replace(rules, late="input", clock_boundaries=False, ahead_us=None)
         self._rules = rules
         self.core: SourceCore | None = None
         self.inc = -1

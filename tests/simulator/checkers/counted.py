@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Any, Final
 
 import orjson
@@ -47,12 +47,13 @@ def _of_topic(facts: Facts, stream: str, topic: TopicHistory) -> None:
     kept = _count(facts, [*facts.accepted[stream], *refused])
     unread = [m for m in sent if _known(m.reading) not in kept]
     read = {m.place for m in sent if _known(m.reading) in kept}
-    lost = [m for m in unread if m.place in topic.expired | topic.deleted and m.place not in read]
     excused = [m for m in unread if m in topic.truncated]
-    gone = {_known(m.reading) for m in (*lost, *excused)}
-    rest = [m.reading for m in sent if _known(m.reading) not in gone]
+    gone = topic.expired | topic.deleted
+    lost = [m for m in unread if m.place in gone and m not in topic.truncated]
+    without = {_known(m.reading) for m in (*lost, *excused)}
+    rest = [m.reading for m in sent if _known(m.reading) not in without]
     _compare(facts, stream, _count(facts, rest), refused)
-    _check_reported(facts, stream, topic, lost)
+    _check_reported(facts, stream, topic, lost, read)
 
 
 def _valid(history: History, stream: str) -> list[dict[str, Any]]:
@@ -74,16 +75,23 @@ def _valid(history: History, stream: str) -> list[dict[str, Any]]:
     return found
 
 
-def _check_reported(facts: Facts, stream: str, topic: TopicHistory, lost: list[Message]) -> None:
+def _check_reported(
+    facts: Facts,
+    stream: str,
+    topic: TopicHistory,
+    lost: list[Message],
+    read: Set[tuple[str, int, int]],
+) -> None:
     """Check that source logs report what was lost, and that results name it.
 
     It is known how many messages retention has deleted, unless the topic was deleted after that;
-    then, and if it was deleted with its messages, it is known that there may have been some.
+    then, and if it was deleted with its messages, it is known that there may have been some. So it
+    is of messages at places that were ``read`` before Kafka truncated them.
     """
     history = facts.history
     lost = [m for m in lost if _is_old(facts, m) and not topic.is_before_its_beginning(m)]
     for log, mine in _by_log(history, stream, lost).items():
-        expired = sum(m.topic_id == topic.last_id for m in mine)
+        expired = sum(m.topic_id == topic.last_id and m.place not in read for m in mine)
         least = expired + (len(mine) > expired)
         reported = gaps(history.source_logs[log])
         if reported < least:

@@ -200,13 +200,10 @@ class Facts:
         config = self.config
         if self.is_deleted:
             return 0
-        return (
-            self.history.ended_at
-            - config.bound_us
-            - config.lateness_us
-            - config.window_us
-            - config.paced(SECOND)
-        )
+        ended_at = self.history.ended_at - config.bound_us - config.paced(SECOND)
+        if config.history_speed:  # a watermark follows the last reading
+            ended_at = config.event_us(ended_at - 2 * config.habits.every_us)
+        return ended_at - config.lateness_us - config.window_us
 
     @property
     def slack_us(self) -> int:
