@@ -34,8 +34,7 @@ from slackwater.model.deployment import Deployment
 from slackwater.model.errors import SlackwaterError, UsageError
 from slackwater.model.names import Names, OrdererName, RootName
 from slackwater.model.records import RootState
-from slackwater.primitives.aggregates import figures_of
-from slackwater.primitives.figures import FIGURE_NAMES
+from slackwater.primitives.aggregates import figures_of, others_of
 from slackwater.runtime.logs import topics
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.transport import Log, LogError, TopicMissingError, Transport
@@ -153,11 +152,11 @@ def fragment_of(
     # Also for queries that are not in the file: if one returns to the file, its root reads the
     # deltas written meanwhile. If all have been deleted there is none; the fragment ends soon.
     registered = registry.registered_readers(spec.name) or (spec,)
-    needed = {figure for reader in registered for figure in figures_of(reader.aggregate)}
-    figures = tuple(figure for figure in FIGURE_NAMES if figure in needed)
+    aggregates = [aggregate for reader in registered for aggregate in reader.aggregate]
     deltas = tuple(names.deltas(name.query, part) for part in range(spec.parts))
     ordered = names.ordered(name.query, name.child)
-    route = Route(ordered, deltas, name.child, spec.replicas, figures)
+    figures, others = figures_of(aggregates), others_of(aggregates)
+    route = Route(ordered, deltas, name.child, spec.replicas, figures, others)
     return SparkFragment(name, route, tuple(reader.name for reader in readers))
 
 

@@ -27,7 +27,8 @@ One DataFrame serves the ordered topics of many queries. Their differences (targ
 deltas, required figures) are a table of literals, looked up once per record by topic.
 
 A figure that no aggregate of the query needs is not computed: its place in the record is empty, and
-readers of the delta treat it as absent.
+readers of the delta treat it as absent. Figures that only some aggregates bring along make a record
+of a wider schema (``codec/delta_records.py``); they are in the plan only if a route has them.
 
 The listings of Fargo's thesis compute several figures wrongly: a maximum starts from 0, sums
 skip zeros, and merges mix positive with negative parts. Here minimum and maximum start without a
@@ -44,7 +45,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.avro.functions import from_avro, to_avro
 
 from slackwater.codec import fingerprint, older_versions, schema_json
-from slackwater.primitives.figures import FIGURE_NAMES
+from slackwater.primitives.figures import ALWAYS, BASIC, FIGURE_NAMES, Figure
 
 _HEADER_BYTES = 10
 _INT_MAX = 2**31 - 1
@@ -67,7 +68,7 @@ _PASSED = (
     "gap",
     "fields",
 )
-_OPTIONAL = tuple(name for name in FIGURE_NAMES if name not in {"count", "sum"})
+_OPTIONAL = tuple(name for name in FIGURE_NAMES if name not in ALWAYS)
 # Values of these fields in a VOID record. frontier_piece -1: no frontier.
 _VOID = {
     "kind": "'VOID'",
@@ -92,8 +93,9 @@ _VOID = {
 class Route:
     """Targets and figures of one child's ordered topic.
 
-    ``delta_topics``: one for each part. ``figures`` are those that the query's aggregates need,
-    ``aggregates.figures_of``.
+    ``delta_topics``: one for each part. ``figures`` are the basic ones that the query's aggregates
+    need, ``aggregates.figures_of``, and ``others`` those that they bring along,
+    ``aggregates.others_of``.
     """
 
     ordered_topic: str
@@ -101,12 +103,13 @@ class Route:
     child: int
     replicas: int
     figures: tuple[str, ...] = FIGURE_NAMES
+    others: tuple[Figure, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.replicas >= 1
         assert self.child >= 0
         assert self.delta_topics
-        assert {"count", "sum"} <= set(self.figures) <= set(FIGURE_NAMES)
+        assert set(ALWAYS) <= set(self.figures) <= set(FIGURE_NAMES)
 
 
 def deltas(records: DataFrame, routes: Collection[Route]) -> DataFrame:
@@ -115,6 +118,7 @@ def deltas(records: DataFrame, routes: Collection[Route]) -> DataFrame:
     ``records`` has ``topic``, ``partition``, ``offset`` and ``value`` as from Spark's Kafka source,
     for the topics of ``routes`` only. The result has ``topic``, ``partition``, ``value``.
     """
+    others = tuple(dict.fromkeys(figure for route in routes for figure in route.others))
     decoded = _decode(records, routes)
     guarded = decoded.select("*", _ok().alias("ok"), _ints("r.offsets").alias("o"))
     figured = guarded.select(
@@ -123,20 +127,27 @@ def deltas(records: DataFrame, routes: Collection[Route]) -> DataFrame:
         "to",
         *(_passed(name).alias(name) for name in _PASSED),
         sf.expr("if(ok, r.keys, cast(array() as array<string>))").alias("keys"),
-        _figures().alias("figures"),
+        _figures(others).alias("figures"),
     )
-    return _parted(figured).select(
-        "topic",
-        "partition",
-        sf.concat(sf.lit(_header("delta")), to_avro(_delta(), schema_json("delta"))).alias("value"),
-    )
+    value = _encoded("delta", _delta())
+    if others:
+        wide = _encoded("wide_delta", _delta(_columns_of(others)))
+        value = sf.when(sf.expr("size(to.others) > 0"), wide).otherwise(value)
+    return _parted(figured).select("topic", "partition", value.alias("value"))
+
+
+def _encoded(schema: str, record: Column) -> Column:
+    return sf.concat(sf.lit(_header(schema)), to_avro(record, schema_json(schema)))
 
 
 def _table(routes: Collection[Route]) -> Column:
     """Return the values that depend on a record's topic."""
     entries: list[Column] = []
     for route in routes:
-        wanted = (sf.lit(name in route.figures).alias(name) for name in _OPTIONAL)
+        wanted = [sf.lit(name in route.figures).alias(name) for name in _OPTIONAL]
+        if any(each.others for each in routes):
+            others = sf.array(*(sf.lit(figure.name) for figure in route.others))
+            wanted.append(others.cast("array<string>").alias("others"))
         entries += [
             sf.lit(route.ordered_topic),
             sf.struct(
@@ -207,15 +218,16 @@ def _passed(name: str) -> Column:
     return sf.expr(f"if(ok, r.{name}, {_VOID[name]})")
 
 
-def _figures() -> Column:
-    """Return per field and key a struct of the needed figures; the others are 0."""
+def _figures(others: Collection[Figure]) -> Column:
+    """Return per field and key a struct of the needed figures; the rest are 0."""
     no_values = "cast(array() as array<double>)"
     # An empty range must be excluded: the sequence from a to a - 1 counts downwards.
     of_key = f"if(o[i + 1] > a, transform(sequence(a, o[i + 1] - 1), j -> c[j]), {no_values})"
     of_keys = f"transform(slice(o, 1, size(r.keys)), (a, i) -> {of_key})"
-    without_nan = _summed("y", "u", _of_values("y", "u"))
+    without_nan = _summed("y", "u", _of_values("y", "u", others))
     without_nan = f"transform(array(filter(x, v -> not isnan(v))), y -> {without_nan})[0]"
-    figures = _summed("x", "t", f"if(isnan(t), {without_nan}, {_of_values('x', 't')})")
+    of_values = _of_values("x", "t", others)
+    figures = _summed("x", "t", f"if(isnan(t), {without_nan}, {of_values})")
     columns = "if(ok, r.columns, cast(array() as array<array<double>>))"
     return sf.expr(f"transform({columns}, c -> transform({of_keys}, x -> {figures}))")
 
@@ -225,22 +237,20 @@ def _summed(values: str, total: str, then: str) -> str:
     return f"aggregate({values}, 0D, (s, v) -> s + v, {total} -> {then})"
 
 
-def _of_values(values: str, total: str) -> str:
-    # A lambda over an array of one element is the only way to name a value in an expression.
-    # Without values the mean is NULL and unused.
-    m2 = f"aggregate({values}, 0D, (s, v) -> s + (v - m) * (v - m))"
-    nan = "double('NaN')"
-    figures = {
-        "count": f"cast(size({values}) as double)",
-        "sum": total,
-        "m2": f"transform(array({total} / size({values})), m -> {m2})[0]",
-        "min": f"coalesce(array_min({values}), {nan})",
-        "max": f"coalesce(array_max({values}), {nan})",
-    }
-    for name in _OPTIONAL:
-        figures[name] = f"if(to.{name}, {figures[name]}, 0D)"
-    members = (f"'{name}', {figures[name]}" for name in FIGURE_NAMES)
+def _of_values(values: str, total: str, others: Collection[Figure]) -> str:
+    members = []
+    for figure in (*BASIC, *others):
+        number = figure.of_values.format(values=values, total=total)
+        if figure.name not in ALWAYS:
+            number = f"if({_is_needed(figure)}, {number}, 0D)"
+        members.append(f"'{figure.name}', {number}")
     return f"named_struct({', '.join(members)})"
+
+
+def _is_needed(figure: Figure) -> str:
+    if figure in BASIC:
+        return f"to.{figure.name}"
+    return f"array_contains(to.others, '{figure.name}')"
 
 
 def _parted(figured: DataFrame) -> DataFrame:
@@ -270,7 +280,7 @@ def _parted(figured: DataFrame) -> DataFrame:
     )
 
 
-def _delta() -> Column:
+def _delta(*others: Column) -> Column:
     absent = "cast(array() as array<array<double>>)"
     figures = {name: f"transform(figures, f -> f.{name})" for name in FIGURE_NAMES}
     for name in _OPTIONAL:
@@ -281,7 +291,19 @@ def _delta() -> Column:
         "keys",
         sf.xxhash64("keys").alias("keys_hash"),
         *(sf.expr(figures[name]).alias(name) for name in FIGURE_NAMES),
+        *others,
     )
+
+
+def _columns_of(others: Collection[Figure]) -> Column:
+    """Return the names and columns of those of these figures that a record's route has."""
+    entries = (
+        f"named_struct('name', '{figure.name}', "
+        f"'columns', transform(figures, f -> f.{figure.name}))"
+        for figure in others
+    )
+    needed = "e -> array_contains(to.others, e.name)"
+    return sf.expr(f"filter(array({', '.join(entries)}), {needed})").alias("others")
 
 
 def _header(schema: str) -> bytes:

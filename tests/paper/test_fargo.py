@@ -30,7 +30,7 @@ from slackwater.model.records import (
     SourcePosition,
     SourceRecord,
 )
-from slackwater.primitives.aggregates import AGGREGATES, AggregateColumns
+from slackwater.primitives.aggregates import AggregateColumns, columns_of
 from slackwater.primitives.deltas import Aggregates, KeyTable, Slice, fold
 from slackwater.primitives.panes import PaneStore, window_of
 from slackwater.primitives.windows import Grid
@@ -92,7 +92,7 @@ def aggregate(name: str, parts: list[Readings]) -> list[float]:
     table = KeyTable()
     total = fold([slice_of(part, table) for part in parts], table, 1)
     with np.errstate(invalid="ignore"):  # as in the encoder: 0 / 0 of an empty group is null
-        return [float(v) for v in AGGREGATES[name](figures(total, table))[0]]
+        return [float(v) for v in columns_of(figures(total, table), (name,))[0][0]]
 
 
 def joined(parts: list[DeltaRecord], table: KeyTable) -> DeltaMap:

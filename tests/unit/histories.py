@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from slackwater.codec.results import format_time
-from slackwater.judge.batch import BatchResult, ExactAggregates
+from slackwater.judge.batch import BatchResult, ExactAggregates, exact_aggregates
 from slackwater.judge.check import Expectations
 from slackwater.model.deployment import WindowSpec
+from slackwater.primitives.aggregates import AGGREGATES
 
 
 class Root:
@@ -120,7 +121,9 @@ class Root:
         self._boundary(start, label, epoch, lacking, rows, 1)
 
     def _given(self, figures: ExactAggregates, lacking: Sequence[str]) -> dict[str, Any]:
-        given: dict[str, Any] = {name: figures.get(name) for name in self.expectations.aggregate}
+        given: dict[str, Any] = {
+            name: figures.numbers[name] for name in self.expectations.aggregate
+        }
         if "count" in given:
             given["count"] -= sum(figures.by_stream.get(s, 0) for s in lacking)
         return given
@@ -190,8 +193,10 @@ def batch(cells: Mapping[tuple[int, str], Mapping[str, int]]) -> BatchResult:
     """Return (window second, key) -> stream -> number of readings of the value 2."""
     return {
         (start * 1_000_000, key): {
-            "x": ExactAggregates(
-                n := sum(counts.values()), 2.0 * n, 2.0, 2.0, 0.0, 2.0, dict(counts)
+            "x": exact_aggregates(
+                [((stream,), 2.0) for stream, n in counts.items() for _ in range(n)],
+                0.0,
+                AGGREGATES,
             )
         }
         for (start, key), counts in cells.items()

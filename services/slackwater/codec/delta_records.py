@@ -1,11 +1,12 @@
 """Codec of delta records: the partial aggregates of one piece of a bucket.
 
-Each of the five figures is an array of shape (fields, keys).
+Each of the five basic figures is an array of shape (fields, keys). A record with figures beside
+these, which only some aggregates bring along, has a schema of its own: it is that of the others
+with one more field. Nothing is paid for that field by records without it.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -22,10 +23,14 @@ from slackwater.codec.record_fields import (
 )
 from slackwater.codec.schemas import codec
 from slackwater.model.records import DeltaRecord, Gap, type_f64
-from slackwater.primitives.figures import FIGURE_NAMES
+from slackwater.primitives.figures import ALWAYS, BASIC, FIGURE_NAMES
 
-_ABSENT: Final = {"m2": 0.0, "min": math.nan, "max": math.nan}
+_ABSENT: Final = {figure.name: figure.nothing for figure in BASIC if figure.name not in ALWAYS}
 """Values of figures that were not computed because no aggregate of the query needs them."""
+_HEADER_BYTES: Final = 10
+_WIDE: Final = "wide_delta"
+_OTHERS: Final = 18 + len(BASIC)
+"""The place of the other figures among the fields of a wide delta."""
 
 
 def encode_delta(record: DeltaRecord) -> bytes:
@@ -39,8 +44,12 @@ def encode_delta(record: DeltaRecord) -> bytes:
     for name, figure in zip(FIGURE_NAMES, figures, strict=True):
         if figure.shape != shape:
             raise ValueError(f"{name} has shape {figure.shape}, not {shape}")
+    for name, figure in record.others.items():
+        if figure.shape != shape:
+            raise ValueError(f"{name} has shape {figure.shape}, not {shape}")
     frontier = record.frontier or NO_FRONTIER
-    return codec("delta").encode(
+    others = (list(record.others.items()),) if record.others else ()
+    return codec(_WIDE if others else "delta").encode(
         record.kind,
         record.child,
         record.replica,
@@ -60,6 +69,7 @@ def encode_delta(record: DeltaRecord) -> bytes:
         record.keys_hash,
         record.fields,
         *figures,
+        *others,
     )
 
 
@@ -72,7 +82,8 @@ def decode_delta(
     ``keys_hash``) has an equal list, ``record.keys`` is that object, which the caller can compare
     by ``is``. Raises ``MalformedRecordError``.
     """
-    return decode("delta", buf, where, lambda values: _make_delta(values, known))
+    name = _WIDE if buf[:_HEADER_BYTES] == codec(_WIDE).header else "delta"
+    return decode(name, buf, where, lambda values: _make_delta(values, known))
 
 
 def _make_delta(values: list[Any], known: Mapping[int, Sequence[str]] | None) -> DeltaRecord:
@@ -85,8 +96,11 @@ def _make_delta(values: list[Any], known: Mapping[int, Sequence[str]] | None) ->
     shape = (len(fields), len(keys))
     figures = [
         _matrix(name, columns, shape)
-        for name, columns in zip(FIGURE_NAMES, values[18:], strict=True)
+        for name, columns in zip(FIGURE_NAMES, values[18:_OTHERS], strict=True)
     ]
+    others = {}
+    if len(values) > _OTHERS:
+        others = {name: _matrix(name, columns, shape) for name, columns in values[_OTHERS]}
     return DeltaRecord(
         KINDS[kind],
         child,
@@ -106,6 +120,7 @@ def _make_delta(values: list[Any], known: Mapping[int, Sequence[str]] | None) ->
         keys_hash,
         fields,
         *figures,
+        others=others,
     )
 
 

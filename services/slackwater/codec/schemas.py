@@ -13,12 +13,18 @@ SCHEMAS: Final = (
     "source",
     "ordered",
     "delta",
+    "wide_delta",
     "orderer_state",
     "root_state",
     "heartbeat",
     "registry",
 )
-_KEY_FIELDS: Final = {"source": ("keys", "fields"), "ordered": ("keys",), "delta": ("keys",)}
+_KEY_FIELDS: Final = {
+    "source": ("keys", "fields"),
+    "ordered": ("keys",),
+    "delta": ("keys",),
+    "wide_delta": ("keys",),
+}
 
 
 @cache

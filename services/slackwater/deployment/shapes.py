@@ -27,6 +27,7 @@ from slackwater.model.deployment import (
 from slackwater.model.durations import parse_duration_us
 from slackwater.model.mqtt import IN_FLIGHT_DEFAULT, SESSION_DEFAULT_US, MqttFormat, MqttVersion
 from slackwater.model.names import why_no_prefix
+from slackwater.primitives.aggregates import AGGREGATES
 from slackwater.primitives.expression_text import KEY
 
 AUTO: Final = "auto"
@@ -140,8 +141,16 @@ def _prefix(text: Any) -> Any:
     return text
 
 
+def _aggregate(text: Any) -> Any:
+    if isinstance(text, str) and text in AGGREGATES:
+        return text
+    *others, last = map(repr, AGGREGATES)
+    shown = "null" if text is None else repr(text)
+    raise ValueError(f"must be {', '.join(others)} or {last}, not {shown}")
+
+
 Prefix = Annotated[str, BeforeValidator(_prefix)]
-Aggregate = Literal["count", "sum", "avg", "min", "max", "range", "var", "stddev"]
+Aggregate = Annotated[str, BeforeValidator(_aggregate)]
 Duration = Annotated[int, BeforeValidator(_duration)]
 PositiveDuration = Annotated[int, BeforeValidator(lambda text: _positive(_duration(text)))]
 Every = Annotated[int | Literal["auto"], BeforeValidator(_every)]

@@ -8,10 +8,11 @@ windows (Li et al., "No pane, no gain", SIGMOD Record 2005; Traub et al., "Scott
 Fargo's children. The children treat a root of another query like a root of another part.
 
 Queries share if everything is equal that determines the content, the time or the place of a delta:
-the sources, ``where``, ``select``, ``join``, the first deadline, margin and policies, and the
-numbers of replicas, children and parts. Windows may differ, since the edges of all are cut points;
-windows that would add cut points within a bucket of the usual width do not share. Queries without a
-window do not share, because their roots read the readings themselves.
+the sources, ``where``, ``select``, ``join``, the first deadline, margin and policies, the numbers
+of replicas, children and parts, and the figures that only some aggregates bring along. Windows may
+differ, since the edges of all are cut points; windows that would add cut points within a bucket of
+the usual width do not share. Queries without a window do not share, because their roots read the
+readings themselves.
 
 Sharing is fixed when a query is registered. A query that is registered later, or was registered by
 an earlier version, keeps the children that its definition names.
@@ -25,6 +26,7 @@ from typing import Final
 
 from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec
 from slackwater.model.names import base_of
+from slackwater.primitives.aggregates import others_of
 from slackwater.primitives.windows import Grid, window_edges
 
 EDGES_MAX: Final = 3
@@ -123,6 +125,7 @@ def _key(deployment: Deployment, query: QuerySpec, window: WindowSpec) -> Hashab
         query.margin_us,
         (query.failure_policy, query.stabilization_policy),
         (query.replicas, query.children, query.parts),
+        others_of(query.aggregate),
     )
 
 

@@ -12,6 +12,7 @@ from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import UsageError
 from slackwater.model.names import Names, OrdererName, ResultKind, base_of, generation_of
 from slackwater.model.text_codes import text_fields
+from slackwater.primitives.aggregates import others_of
 from slackwater.primitives.calendars import Calendar
 from slackwater.primitives.deltas import KeyTable
 from slackwater.primitives.expressions import compile_predicate, compile_projection
@@ -79,6 +80,7 @@ def bucket_contents_key(
         spec.select,
         spec.join,
         spec.window is None,
+        others_of(spec.aggregate),
     )
 
 
@@ -185,6 +187,7 @@ def operators_of(
         KeyTable(),
         join=sjoin(deployment, spec, names),
         piece_bytes_max=piece_bytes_max(),
+        others=len(others_of(spec.aggregate)),
         rows=spec.window is None,
         shared=shared,
     )

@@ -90,7 +90,7 @@ class ResultsWriter:
             figures = ReadingColumns(content.stimes, content.values)
         else:
             keys, columns = content.sorted(table)
-            figures = AggregateColumns(*columns)
+            figures = AggregateColumns.of(columns, self.aggregate)
         return ResultRows(
             head=self.head,
             window=window,

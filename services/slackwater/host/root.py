@@ -15,6 +15,8 @@ from slackwater.host.known import RegistryView
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import UsageError
 from slackwater.model.names import RESULT_KINDS, RootName
+from slackwater.primitives.aggregates import others_of
+from slackwater.primitives.deltas import Aggregates
 from slackwater.primitives.rows import RowContents
 from slackwater.protocols.common.line import Policy, Schedule
 from slackwater.protocols.dpc.soutput.config import RootConfig
@@ -68,7 +70,11 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         children_of=spec.children_of,
         is_history=known.follows_data,
         is_recorded=known.has_recorded_placements,
-        **({} if spec.window is not None else _of_rows(deployment, spec, of.part)),
+        **(
+            contents_of_windows(spec)
+            if spec.window is not None
+            else _of_rows(deployment, spec, of.part)
+        ),
     )
     session = RootSession(config, windowed=spec.window is not None)
     names = transport.names
@@ -84,6 +90,11 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         committer=PartCommitter(transport.cluster, names, config, spec.aggregate),
         close=partial(known.leave_time, of.query, time),
     )
+
+
+def contents_of_windows(spec: QuerySpec) -> dict[str, Any]:
+    """Settings of a root with windows: contents are the figures that its aggregates need."""
+    return {"contents": partial(Aggregates, others=others_of(spec.aggregate))}
 
 
 def _of_rows(deployment: Deployment, spec: QuerySpec, part: int) -> dict[str, Any]:

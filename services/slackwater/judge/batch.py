@@ -2,8 +2,9 @@
 
 A rehearsal claims that no failure changed a stable result. The claim depends on the reference, so
 the reference shares no code with the pipeline: files are read row by row with the standard library
-(``readings``), ``where`` and ``select`` are computed by SQLite, windows are dictionaries and sums
-are ``math.fsum``, without vectors. Shared are only the deployment's values and the meaning of
+(``readings``), ``where`` and ``select`` are computed by SQLite, windows are dictionaries and
+aggregates are computed from all readings of a window at once (``primitives.exact``), without
+vectors. Shared are only the deployment's values and the meaning of
 expressions: one parser (``primitives.expressions``) makes the tree that SQLite computes here and
 numpy computes in the pipeline.
 
@@ -22,63 +23,31 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 from slackwater.judge.calendars import JudgedWindows, judged_windows
 from slackwater.judge.oracle import evaluate
 from slackwater.judge.readings import StreamInput
-from slackwater.judge.rounding import may_overflow
 from slackwater.model.deployment import QuerySpec
+from slackwater.primitives.aggregates import AGGREGATES
+from slackwater.primitives.exact import WindowReadings
 
 
 @dataclass(frozen=True, slots=True)
 class ExactAggregates:
-    """The aggregate of one field in one window for one key.
+    """The aggregates of one field in one window for one key.
 
-    ``sum`` is infinite, and ``var`` None, if the exact sum is beyond the range of doubles.
-    ``scale`` is the largest magnitude, to which rounding is relative. ``by_stream`` has for each
-    stream the number of values that depend on it (a joined row depends on two streams, a row of
-    another query on all its streams); ``missing`` of tentative answers is checked against it.
+    ``numbers`` has them by name; one is None if there are too few values, or if it is no finite
+    double. ``scale`` is the largest magnitude, to which rounding is relative, and ``spread`` the
+    standard deviation. ``by_stream`` has for each stream the number of values that depend on it (a
+    joined row depends on two streams, a row of another query on all its streams); ``missing`` of
+    tentative answers is checked against it.
     """
 
     count: int
-    sum: float
-    min: float | None
-    max: float | None
-    var: float | None
+    numbers: Mapping[str, float | None]
     scale: float
+    spread: float
     by_stream: Mapping[str, int]
-
-    def get(self, name: str) -> float | None:
-        """Return the figure ``name`` of ``aggregate``; None if it is no finite double."""
-        if name == "count":
-            return self.count
-        if self.min is None or self.max is None:
-            return None
-        match name:
-            case "sum":
-                value = self.sum
-            case "avg":
-                value = _average(self.sum, self.count, self.min, self.max)
-            case "min":
-                value = self.min
-            case "max":
-                value = self.max
-            case "range":
-                value = self.max - self.min
-            case "var" | "stddev":
-                value = math.nan if self.var is None else self.var
-                value = value if name == "var" else math.sqrt(value)
-            case _:
-                raise AssertionError(f"unknown aggregate {name}")
-        return value if math.isfinite(value) else None
-
-    def may_overflow(self, name: str) -> bool:
-        """Whether a term or a partial sum of the figure can have been beyond the range of doubles.
-
-        Its order of additions decides, which is not known here. The figure may then be null.
-        """
-        return may_overflow(name, self.count, self.scale)
 
 
 Row = tuple[int, tuple[str, ...], str, tuple[float | None, ...]]
@@ -156,7 +125,7 @@ def windows_source(query: QuerySpec, result: BatchResult, fields: Sequence[str])
     windows = judged_windows(query.window)
     for (window, key), figures in sorted(result.items()):
         streams = dict.fromkeys(s for of in figures.values() for s in of.by_stream)
-        values = tuple(figures[n].get(figure) for n in fields for figure in query.aggregate)
+        values = tuple(figures[n].numbers[name] for n in fields for name in query.aggregate)
         rows.append((windows.end(window) - 1, (*streams, query.name), key, values))
     of_all = [of for figures in result.values() for of in figures.values()]
     # A sum is the largest figure derived from them, and has the largest error.
@@ -317,14 +286,15 @@ def _windows(
                 column.append((streams, value))
     return {
         cell: {
-            name: exact_aggregates(column, scale) for name, column in zip(names, lists, strict=True)
+            name: exact_aggregates(column, scale, query.aggregate)
+            for name, column in zip(names, lists, strict=True)
         }
         for cell, lists in cells.items()
     }
 
 
 def exact_aggregates(
-    column: Sequence[tuple[tuple[str, ...], float | None]], scale: float
+    column: Sequence[tuple[tuple[str, ...], float | None]], scale: float, aggregate: Iterable[str]
 ) -> ExactAggregates:
     """Compute the aggregates of (streams, value) of one field in one window for one key.
 
@@ -337,30 +307,17 @@ def exact_aggregates(
         for stream in streams:
             by_stream[stream] += value is not None
     if not values:
-        return ExactAggregates(0, 0.0, None, None, None, 0.0, by_stream)
-    low, high = min(values), max(values)
-    total, var = _sum(values), None
-    if len(values) > 1 and math.isfinite(total):
-        mean = _average(total, len(values), low, high)
-        var = _sum([(v - mean) * (v - mean) for v in values]) / (len(values) - 1)
-    scale = max(abs(low), abs(high), scale)
-    return ExactAggregates(len(values), total, low, high, var, scale, by_stream)
+        nothing = {name: None if AGGREGATES[name].count_min else 0 for name in aggregate}
+        return ExactAggregates(0, nothing, 0.0, 0.0, by_stream)
+    readings = WindowReadings(values)
+    numbers = {name: _number(name, readings) for name in aggregate}
+    scale = max(abs(readings.low), abs(readings.high), scale)
+    spread = 0.0 if math.isnan(readings.variance) else readings.deviation
+    return ExactAggregates(len(values), numbers, scale, spread, by_stream)
 
 
-def _sum(values: Sequence[float]) -> float:
-    """Return the exact sum, rounded once; infinite if it is beyond the range of doubles."""
-    try:
-        return math.fsum(values)
-    except OverflowError:  # a partial sum is beyond the range, or a value is infinite
-        if not all(map(math.isfinite, values)):
-            return math.inf
-    exact = sum(map(Fraction, values))
-    try:
-        return float(exact)
-    except OverflowError:
-        return math.inf if exact > 0 else -math.inf
-
-
-def _average(total: float, count: int, low: float, high: float) -> float:
-    """Return the average; rounding does not take it beyond the extremes."""
-    return min(max(total / count, low), high) if math.isfinite(total) else total
+def _number(name: str, readings: WindowReadings) -> float | None:
+    if readings.count < AGGREGATES[name].count_min:
+        return None
+    number = AGGREGATES[name].batch(readings)
+    return number if math.isfinite(number) else None

@@ -2,7 +2,8 @@
 
 The input is the committed sequence of a query's records as plain JSON objects (the lines of
 ``results.jsonl``), the deployment's parameters (window, bound, lateness) and the batch result. The
-checker uses nothing of the pipeline, since shared code would repeat the pipeline's errors. The
+checker uses nothing of the pipeline, since shared code would repeat the pipeline's errors (of an
+aggregate it takes what may differ by rounding, and its least number of values). The
 rules are stated in terms of observable records:
 
 * every window of the grid has exactly one stable answer per part, in window order, and at most one
@@ -35,8 +36,9 @@ import numpy.typing as npt
 
 from slackwater.judge.batch import BatchResult, ExactAggregates
 from slackwater.judge.calendars import JudgedWindows, judged_windows
-from slackwater.judge.rounding import average_outside
+from slackwater.judge.rounding import outside
 from slackwater.model.deployment import WindowSpec
+from slackwater.primitives.aggregates import AGGREGATES
 
 Record = Mapping[str, Any]
 FINDINGS_MAX: Final = 50
@@ -441,10 +443,6 @@ class Checker:
         part.rec_done_due = False
 
 
-_OF_TWO = frozenset({"var", "stddev"})
-"""Figures that need two values."""
-
-
 def compare(
     expected: Mapping[str, ExactAggregates],
     fields: Mapping[str, Any],
@@ -462,32 +460,33 @@ def compare(
     for name, figures in expected.items():
         given = fields[name]
         for figure in aggregate:
-            want, got = figures.get(figure), given.get(figure)
+            want, got = figures.numbers[figure], given.get(figure)
             if want is None or got is None:
-                if want is not got and not (got is None and figures.may_overflow(figure)):
+                if want is not got and not (got is None and _may_overflow(figure, figures)):
                     return f"{name}.{figure} is {got}, not {want}"
             elif not _close(figure, figures, got, want):
                 return f"{name}.{figure} is {got!r}, not {want!r}"
-        nulls = [f for f in aggregate if given.get(f) is None and figures.count > (f in _OF_TWO)]
+        nulls = [f for f in aggregate if given.get(f) is None and _has_values(f, figures)]
         if bool(nulls) != (name in overflow):
             return f"{name} has nulls for values in {nulls}, overflow names {sorted(overflow)}"
-        if outside := average_outside(given):
-            return f"{name}.avg {outside}"
+        if found := outside(given):
+            return f"{name}.{found}"
     return None
 
 
-def _close(figure: str, figures: ExactAggregates, got: float, want: float) -> bool:
+def _has_values(name: str, figures: ExactAggregates) -> bool:
+    return figures.count >= max(1, AGGREGATES[name].count_min)
+
+
+def _may_overflow(name: str, figures: ExactAggregates) -> bool:
+    return AGGREGATES[name].rounding.may_overflow(figures.count, figures.scale)
+
+
+def _close(name: str, figures: ExactAggregates, got: float, want: float) -> bool:
     """Whether two doubles differ by no more than summation order can cause at this scale."""
-    if figure == "count":
-        return got == want
-    eps = 1e-12 * figures.scale
-    if figure in {"var", "stddev"}:
-        # m2 is merged from deviations, each with the rounding error of its mean.
-        spread = math.sqrt(figures.var or 0.0)
-        slack = eps * spread + eps * eps if figure == "var" else eps
-        return math.isclose(got, want, rel_tol=1e-9, abs_tol=slack)
-    slack = eps * figures.count if figure == "sum" else eps
-    return math.isclose(got, want, rel_tol=1e-9, abs_tol=slack)
+    rounding = AGGREGATES[name].rounding
+    slack = rounding.slack(1e-12 * figures.scale, figures.count, figures.spread)
+    return math.isclose(got, want, rel_tol=rounding.relative, abs_tol=slack)
 
 
 def kinds(records: Iterable[Record]) -> Counter[str]:

@@ -12,7 +12,7 @@ Times are int microseconds since the Unix epoch (event time), offsets and ids pl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple, Protocol
@@ -220,6 +220,7 @@ class DeltaRecord:
     is Spark's ``xxhash64`` of the key list: a reader need not decode a known list again. The five
     figures are float64 of shape (fields, keys): number of values (without NaN), their sum, the sum
     of squared deviations from the slice's own mean, smallest and largest (NaN where count is 0).
+    ``others`` has those that an aggregate brings along, by name.
     """
 
     kind: Kind
@@ -244,11 +245,12 @@ class DeltaRecord:
     m2: type_f64 = field(default_factory=lambda: np.zeros((0, 0)))
     min: type_f64 = field(default_factory=lambda: np.zeros((0, 0)))
     max: type_f64 = field(default_factory=lambda: np.zeros((0, 0)))
+    others: Mapping[str, type_f64] = field(default_factory=dict, kw_only=True)
 
     @property
     def nbytes(self) -> int:
         """Approximate size in memory, without the text of the keys, which is shared."""
-        return 8 * len(self.keys) + 5 * self.count.nbytes
+        return 8 * len(self.keys) + (5 + len(self.others)) * self.count.nbytes
 
 
 BucketRecord = OrderedRecord | DeltaRecord

@@ -1,4 +1,8 @@
-"""Aggregates: the numbers of a row, computed from figures in columns.
+"""Aggregates: the numbers of a row. One table has all that is known of each.
+
+A row's number is computed at a root from *figures* in columns, which the aggregator computes from
+readings and the root merges. Codec, orderer, aggregator, root, the checks of a deployment file, the
+judge and the audit take what they need from ``AGGREGATES``; nothing else names an aggregate.
 
 An average is the sum divided by the count, rounded once, so it lies between the smallest and the
 largest value by itself. Only the aggregator's sum of one record is rounded at each addition; where
@@ -8,21 +12,23 @@ the query has the extremes, the average is kept within them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from slackwater.model.records import type_f64
-from slackwater.primitives.figures import FIGURE_NAMES
+from slackwater.primitives import exact
+from slackwater.primitives.figures import ALWAYS, FIGURE_NAMES, FIGURES, Figure
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateColumns:
     """Figures of each field (first axis) and key (second axis); float64, as in a delta.
 
-    ``low`` is what rounding took from the sum (None: nothing).
+    ``low`` is what rounding took from the sum (None: nothing). ``others`` are the figures that
+    aggregates bring along, by name.
     """
 
     count: type_f64
@@ -31,23 +37,60 @@ class AggregateColumns:
     min: type_f64
     max: type_f64
     low: type_f64 | None = None
+    others: Mapping[str, type_f64] = field(default_factory=dict, kw_only=True)
+
+    @classmethod
+    def of(cls, figures: type_f64, aggregates: Iterable[str]) -> AggregateColumns:
+        """Return the columns of a slice whose query has these aggregates."""
+        names = (figure.name for figure in others_of(aggregates))
+        others = dict(zip(names, figures[FIGURES:], strict=True))
+        return cls(*figures[:FIGURES], others=others)
 
     def cut(self, start: int, stop: int) -> AggregateColumns:
         """Return the keys ``start`` to ``stop`` (exclusive)."""
         columns = [self.count, self.sum, self.m2, self.min, self.max]
         if self.low is not None:
             columns.append(self.low)
-        return AggregateColumns(*(column[:, start:stop] for column in columns))
+        others = {name: column[:, start:stop] for name, column in self.others.items()}
+        return AggregateColumns(*(column[:, start:stop] for column in columns), others=others)
+
+
+_Column = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregate:
+    """One aggregate.
+
+    ``text`` describes it in the page of the deployment file. ``figures`` are those of the basic
+    figures that it needs beside count and sum; the aggregator computes only these. ``others`` are
+    figures of its own. ``finish`` computes the number from the merged figures, whatever they are
+    where there are fewer than ``count_min`` values; the number is null there, as it is where it is
+    no finite double. ``is_between``: it lies between the smallest and the largest value.
+
+    The rest is for those that check results, and must not use what ``finish`` uses: ``batch``
+    computes the number from all readings of a window, ``audit`` is an aggregate of Spark SQL over
+    the column ``{v}``, and ``rounding`` is what may differ.
+    """
+
+    text: str
+    figures: tuple[str, ...] = ()
+    others: tuple[Figure, ...] = ()
+    finish: Callable[[AggregateColumns], _Column]
+    count_min: int = 1
+    is_between: bool = False
+    batch: Callable[[exact.WindowReadings], float]
+    audit: str
+    rounding: exact.Rounding
+
+    def __post_init__(self) -> None:
+        assert set(self.figures) <= set(FIGURE_NAMES)
+        for figure in self.others:
+            assert figure.name not in FIGURE_NAMES, f"{figure.name} is a basic figure"
+            assert figure.merge is not None, f"{figure.name} has no merge of its own"
 
 
 _UPPER_BITS: Final = -(1 << 27)
-
-_Column = np.ndarray[Any, Any]
-_Aggregate = Callable[[AggregateColumns], _Column]
-
-
-def _null_below(count_min: int, aggregate: _Aggregate) -> _Aggregate:
-    return lambda figures: np.where(figures.count >= count_min, aggregate(figures), np.nan)
 
 
 def _average(figures: AggregateColumns) -> type_f64:
@@ -74,45 +117,89 @@ def _variance(figures: AggregateColumns) -> type_f64:
     return variance
 
 
-AGGREGATES: Final[Mapping[str, _Aggregate]] = {
-    "count": lambda figures: figures.count.astype(np.int64),
-    "sum": _null_below(1, lambda figures: figures.sum),
-    "avg": _null_below(1, _average),
-    "min": _null_below(1, lambda figures: figures.min),
-    "max": _null_below(1, lambda figures: figures.max),
-    "range": _null_below(1, lambda figures: figures.max - figures.min),
-    "var": _null_below(2, _variance),
-    "stddev": _null_below(2, lambda figures: np.sqrt(_variance(figures))),
+AGGREGATES: Final[dict[str, Aggregate]] = {
+    "count": Aggregate(
+        text="number of readings that have a value",
+        finish=lambda figures: figures.count.astype(np.int64),
+        count_min=0,
+        batch=lambda readings: readings.count,
+        audit="cast(count({v}) as double)",
+        rounding=exact.COUNTED,
+    ),
+    "sum": Aggregate(
+        text="their sum",
+        finish=lambda figures: figures.sum,
+        batch=lambda readings: readings.total,
+        audit="sum({v})",
+        rounding=exact.SUMMED,
+    ),
+    "avg": Aggregate(
+        text="their average",
+        finish=_average,
+        is_between=True,
+        batch=lambda readings: readings.average,
+        audit="avg({v})",
+        rounding=exact.AVERAGED,
+    ),
+    "min": Aggregate(
+        text="the smallest",
+        figures=("min",),
+        finish=lambda figures: figures.min,
+        batch=lambda readings: readings.low,
+        audit="min({v})",
+        rounding=exact.SELECTED,
+    ),
+    "max": Aggregate(
+        text="the largest",
+        figures=("max",),
+        finish=lambda figures: figures.max,
+        batch=lambda readings: readings.high,
+        audit="max({v})",
+        rounding=exact.SELECTED,
+    ),
+    "range": Aggregate(
+        text="the largest less the smallest",
+        figures=("min", "max"),
+        finish=lambda figures: figures.max - figures.min,
+        batch=lambda readings: readings.high - readings.low,
+        audit="max({v}) - min({v})",
+        rounding=exact.SELECTED,
+    ),
+    "var": Aggregate(
+        text="variance of the sample (n - 1)",
+        figures=("m2",),
+        finish=_variance,
+        count_min=2,
+        batch=lambda readings: readings.variance,
+        audit="var_samp({v})",
+        rounding=exact.SQUARED,
+    ),
+    "stddev": Aggregate(
+        text="standard deviation of the sample, the root of `var`",
+        figures=("m2",),
+        finish=lambda figures: np.sqrt(_variance(figures)),
+        count_min=2,
+        batch=lambda readings: readings.deviation,
+        audit="stddev_samp({v})",
+        rounding=exact.ROOTED,
+    ),
 }
-"""Aggregates computed from the figures; ``var`` and ``stddev`` are the sample's (n - 1)."""
-
-_COUNT_MIN: Final[Mapping[str, int]] = {"var": 2, "stddev": 2}
-"""The fewest values that an aggregate needs, where one does not suffice."""
-
-_MADE_OF: Final[Mapping[str, frozenset[str]]] = {
-    "count": frozenset(),
-    "sum": frozenset(),
-    "avg": frozenset(),
-    "min": frozenset({"min"}),
-    "max": frozenset({"max"}),
-    "range": frozenset({"min", "max"}),
-    "var": frozenset({"m2"}),
-    "stddev": frozenset({"m2"}),
-}
-"""The figures that each aggregate needs in addition to count and sum."""
+"""All aggregates, by their names in deployment files and results."""
 
 
 def columns_of(figures: AggregateColumns, aggregates: Sequence[str]) -> list[_Column]:
     """Return the column of each aggregate, shape (fields, keys); null is NaN or infinite.
 
-    An average is kept within those extremes that ``aggregates`` need. Others may be in the figures,
-    since queries share deltas, but only of some records.
+    A number between the extremes is kept within those that ``aggregates`` need. Others may be in
+    the figures, since queries share deltas, but only of some records.
     """
     needed = figures_of(aggregates)
     columns = []
-    for name in aggregates:
-        column = AGGREGATES[name](figures)
-        if name == "avg":
+    for aggregate in map(AGGREGATES.__getitem__, aggregates):
+        column = aggregate.finish(figures)
+        if aggregate.count_min:
+            column = np.where(figures.count >= aggregate.count_min, column, np.nan)
+        if aggregate.is_between:
             # Both keep NaN, which an average is where the sum has overflowed.
             if "min" in needed:
                 column = np.maximum(column, figures.min)
@@ -128,15 +215,17 @@ def overflowed(
     """Return whether one of the columns is null although there are values, shape (fields, keys)."""
     found = np.zeros(count.shape, np.bool_)
     for name, column in zip(aggregates, columns, strict=True):
-        found |= (count >= _COUNT_MIN.get(name, 1)) & ~np.isfinite(column)
+        found |= (count >= AGGREGATES[name].count_min) & ~np.isfinite(column)
     return found
 
 
 def figures_of(aggregates: Iterable[str]) -> tuple[str, ...]:
-    """Return the figures that these aggregates are computed from, in order.
-
-    Count and sum are always included: a null is derived from the count, and missing values are
-    detected by the sum.
-    """
-    needed = {"count", "sum"}.union(*(_MADE_OF[aggregate] for aggregate in aggregates))
+    """Return the basic figures that these aggregates are computed from, in order."""
+    needed = set(ALWAYS).union(*(AGGREGATES[aggregate].figures for aggregate in aggregates))
     return tuple(figure for figure in FIGURE_NAMES if figure in needed)
+
+
+def others_of(aggregates: Iterable[str]) -> tuple[Figure, ...]:
+    """Return the figures that these aggregates bring along, in order of their names."""
+    others = {each.name: each for name in aggregates for each in AGGREGATES[name].others}
+    return tuple(others[name] for name in sorted(others))

@@ -11,8 +11,8 @@ thus compute the same bits, whereas the bits of sums added on arrival would depe
 A root keeps the entries that it still needs, folded into panes (``panes.py``). This module defines
 the values and their fold.
 
-A ``Slice`` has six figures per key and field: count, sum, m2, min, max and low
-(``slackwater.primitives.figures``).
+A ``Slice`` has six figures per key and field: count, sum, m2, min, max and low, and after them
+those that the query's aggregates bring along (``slackwater.primitives.figures``).
 
 Keys are interned once in a ``KeyTable``, and a slice refers to them by number, so a fold is numpy
 arithmetic over columns without a loop over keys. It works element by element, without numpy's
@@ -35,7 +35,18 @@ import numpy.typing as npt
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.records import BucketRecord, DeltaRecord
 from slackwater.primitives.caches import evict
-from slackwater.primitives.figures import COUNT, FIGURES, LOW, M2, MAX, MIN, SUM, merge_into
+from slackwater.primitives.figures import (
+    COUNT,
+    FIGURES,
+    LOW,
+    M2,
+    MAX,
+    MIN,
+    SUM,
+    Figure,
+    merge_into,
+    nothing,
+)
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
@@ -228,45 +239,56 @@ class KeyTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slice:
-    """Six figures for each key and field; an immutable value.
+    """Figures for each key and field; an immutable value.
 
     ``index``, shape (n,), has the keys' numbers in a ``KeyTable``, distinct and in any order.
-    ``figures``, shape (6, fields, n), has count, sum, m2, min, max and low. Both arrays are
-    read-only. A key whose values are all missing has a row with min and max NaN, and the rest 0.
-    Sum and low are NaN where a sum of several slices was beyond the range of doubles.
+    ``figures``, shape (6 or more, fields, n), has count, sum, m2, min, max and low, then those that
+    aggregates bring along. Both arrays are read-only. A key whose values are all missing has a row
+    with min and max NaN, and the rest 0. Sum and low are NaN where a sum of several slices was
+    beyond the range of doubles.
     """
 
     index: I64
     figures: F64
 
     def __post_init__(self) -> None:
-        assert self.figures.shape[0] == FIGURES
+        assert self.figures.shape[0] >= FIGURES
         assert self.figures.shape[2] == len(self.index)
         assert not self.index.flags.writeable
         assert not self.figures.flags.writeable
 
     @classmethod
-    def empty(cls, fields: int) -> Slice:
+    def empty(cls, fields: int, figures: int = FIGURES) -> Slice:
         """Return the slice without keys: the neutral element of a fold."""
-        return cls(_NO_INDEX, _frozen(np.zeros((FIGURES, fields, 0))))
+        return cls(_NO_INDEX, _frozen(np.zeros((figures, fields, 0))))
 
     @classmethod
-    def of(cls, record: DeltaRecord, table: KeyTable, fields: tuple[str, ...]) -> Slice:
+    def of(
+        cls,
+        record: DeltaRecord,
+        table: KeyTable,
+        fields: tuple[str, ...],
+        others: Sequence[Figure] = (),
+    ) -> Slice:
         """Return the slice of a record; interns its keys.
 
         ``fields`` are the query's, in order. Raises ``ValueError`` if the record has others.
+        ``others`` are the query's figures beside the six; one that the record lacks has no value.
         """
         if not len(record.keys):
-            return cls.empty(len(fields))
+            return cls.empty(len(fields), FIGURES + len(others))
         if record.fields != fields:
             raise ValueError(f"fields {record.fields} where the query has {fields}")
-        columns = (record.count, record.sum, record.m2, record.min, record.max)
+        columns = [record.count, record.sum, record.m2, record.min, record.max]
+        for figure in others:
+            column = record.others.get(figure.name)
+            columns.append(np.full_like(record.sum, figure.nothing) if column is None else column)
         return cls.build(table.indices(record.keys, record.keys_hash), columns)
 
     @classmethod
     def build(cls, index: I64, columns: Sequence[F64]) -> Slice:
-        """Build a slice from count, sum, m2, min and max, each of shape (fields, n)."""
-        figures = np.stack([*columns, np.zeros_like(columns[SUM])])
+        """Build a slice from count, sum, m2, min, max and others, each of shape (fields, n)."""
+        figures = np.stack([*columns[:LOW], np.zeros_like(columns[SUM]), *columns[LOW:]])
         figures += 0.0  # removes negative zeros: see the module's docstring
         return cls(index, _frozen(figures))
 
@@ -333,10 +355,15 @@ class Fold:
     ways apply the same arithmetic to each element, so they return the same bits.
     """
 
-    __slots__ = ("_dense", "_figures", "_index", "_last", "_owned", "_seen", "_table", "fields")
+    __slots__ = (
+        "_dense", "_figures", "_index", "_last", "_others", "_owned", "_seen", "_shape", "_table",
+        "fields",
+    )  # fmt: skip
 
-    def __init__(self, table: KeyTable, fields: int) -> None:
+    def __init__(self, table: KeyTable, fields: int, others: Sequence[Figure] = ()) -> None:
         self.fields = fields
+        self._others = others
+        self._shape = (FIGURES + len(others), fields)
         self._table = table
         self._index: I64 = _NO_INDEX
         self._figures: F64 | None = None
@@ -349,7 +376,7 @@ class Fold:
         """Merge one more slice, to the right of all earlier ones."""
         if not len(value):
             return
-        assert value.figures.shape[1] == self.fields, "slices of different queries"
+        assert value.figures.shape[:2] == self._shape, "slices of different queries"
         self._last = None
         if self._dense is not None:
             self._scatter(value.index, value.figures)
@@ -358,7 +385,7 @@ class Fold:
         elif value.index is self._index:
             if not self._owned:
                 self._figures, self._owned = self._figures.copy(), True
-            merge_into(self._figures, value.figures)
+            merge_into(self._figures, value.figures, self._others)
         else:
             self._spread()
             self._scatter(value.index, value.figures)
@@ -374,14 +401,14 @@ class Fold:
             index = self._table.shared(np.flatnonzero(self._seen))
             return Slice(index, _frozen(self._dense.take(index, axis=2)))
         if self._figures is None:
-            return Slice.empty(self.fields)
+            return Slice.empty(self.fields, self._shape[0])
         self._owned = False
         return Slice(self._index, _frozen(self._figures))
 
     def _spread(self) -> None:
         assert self._figures is not None
         index, figures = self._index, self._figures
-        self._dense = _nothing(self.fields, len(self._table))
+        self._dense = nothing(self._others, self.fields, len(self._table))
         self._seen = np.zeros(len(self._table), np.bool_)
         self._index, self._figures = _NO_INDEX, None
         self._dense[:, :, index] = figures
@@ -392,10 +419,11 @@ class Fold:
         size = self._dense.shape[2]
         if size < len(self._table):
             room = max(len(self._table), size + size // 2) - size
-            self._dense = np.concatenate([self._dense, _nothing(self.fields, room)], axis=2)
+            fresh = nothing(self._others, self.fields, room)
+            self._dense = np.concatenate([self._dense, fresh], axis=2)
             self._seen = np.concatenate([self._seen, np.zeros(room, np.bool_)])
         merged = self._dense.take(index, axis=2)
-        merge_into(merged, figures)
+        merge_into(merged, figures, self._others)
         # Row by row: numpy scatters twice as fast into one dimension as into the last of three.
         rows = self._dense.reshape(-1, self._dense.shape[2])
         for row, values in zip(rows, merged.reshape(-1, len(index)), strict=True):
@@ -403,9 +431,11 @@ class Fold:
         self._seen[index] = True
 
 
-def fold(slices: Iterable[Slice], table: KeyTable, fields: int) -> Slice:
+def fold(
+    slices: Iterable[Slice], table: KeyTable, fields: int, others: Sequence[Figure] = ()
+) -> Slice:
     """Return the left fold of the slices in their order."""
-    accumulator = Fold(table, fields)
+    accumulator = Fold(table, fields, others)
     for value in slices:
         accumulator.add(value)
     return accumulator.result()
@@ -415,40 +445,37 @@ class Aggregates:
     """The contents of a query with a window: one slice per delta.
 
     The children's shares are folded left, as panes are, so all copies add in the same order
-    (rule-21, trace-28).
+    (rule-21, trace-28). ``others`` are the figures that the query's aggregates bring along.
     """
 
-    def __init__(self, table: KeyTable, fields: tuple[str, ...]) -> None:
+    def __init__(
+        self, table: KeyTable, fields: tuple[str, ...], others: Sequence[Figure] = ()
+    ) -> None:
         self._table = table
         self._fields = fields
+        self._others = others
 
     @property
     def empty(self) -> Slice:
         """The slice without keys."""
-        return Slice.empty(len(self._fields))
+        return Slice.empty(len(self._fields), FIGURES + len(self._others))
 
     def of(self, record: BucketRecord) -> Slice:
         """Return the slice of a delta."""
         assert isinstance(record, DeltaRecord), "a window is computed from deltas"
-        return Slice.of(record, self._table, self._fields)
+        return Slice.of(record, self._table, self._fields, self._others)
 
     def folding(self) -> Fold:
         """Return an empty fold."""
-        return Fold(self._table, len(self._fields))
+        return Fold(self._table, len(self._fields), self._others)
 
     def merge(self, shares: Iterable[Slice]) -> Slice:
         """Return the left fold of the children's shares."""
-        return fold(shares, self._table, len(self._fields))
+        return fold(shares, self._table, len(self._fields), self._others)
 
 
 def _text_bytes(keys: Iterable[str]) -> int:
     return sum(map(getsizeof, keys))
-
-
-def _nothing(fields: int, keys: int) -> F64:
-    figures = np.zeros((FIGURES, fields, keys))
-    figures[MIN:LOW] = np.nan
-    return figures
 
 
 def _frozen(array: npt.NDArray[_T]) -> npt.NDArray[_T]:

@@ -13,10 +13,15 @@ eleventh digit. The average of readings that are all 0.1 then lies outside of mi
 and the variance, which is merged from differences of averages, is 1e9 times the rounding of one
 bucket. The order of additions stays fixed, as before (trace-28): pairs are more accurate, not
 associative.
+
+An aggregate may bring figures of its own (``primitives/aggregates.py``). They follow after ``low``,
+and each is merged by itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -31,12 +36,57 @@ MIN: Final = 3
 MAX: Final = 4
 LOW: Final = 5
 FIGURES: Final = 6
-FIGURE_NAMES: Final = ("count", "sum", "m2", "min", "max")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number of a slice for each key and field, all that is known of it.
+
+    ``of_values`` is an expression of Spark SQL: the figure of one key in an ordered record, over
+    ``{values}``, its readings without the missing ones, and ``{total}``, their sum. Readings are
+    combined from the left, in their order in the record (trace-28). ``nothing`` is the figure where
+    there is no value; a merge with it changes nothing, bit for bit. ``merge`` is the merge of two
+    slices, a function of two doubles that is applied to each element; None for those that
+    ``merge_into`` merges together.
+    """
+
+    name: str
+    of_values: str
+    nothing: float = 0.0
+    merge: np.ufunc | None = None
+
+
+BASIC: Final = (
+    Figure("count", "cast(size({values}) as double)"),
+    Figure("sum", "{total}"),
+    # A lambda over an array of one element is the only way to name a value in an expression.
+    # Without values the mean is NULL and unused.
+    Figure(
+        "m2",
+        "transform(array({total} / size({values})), m -> "
+        "aggregate({values}, 0D, (s, v) -> s + (v - m) * (v - m)))[0]",
+    ),
+    Figure("min", "coalesce(array_min({values}), double('NaN'))", np.nan),
+    Figure("max", "coalesce(array_max({values}), double('NaN'))", np.nan),
+)
 """The figures of a delta record, in its order; the rest of a sum has a field of its own."""
 
+FIGURE_NAMES: Final = tuple(figure.name for figure in BASIC)
+ALWAYS: Final = ("count", "sum")
+"""Figures that are always computed: a null is derived from the count, and missing values are
+detected by the sum."""
 
-def merge_into(a: F64, b: F64) -> None:
-    """Set a to the merge of a and b.
+
+def nothing(others: Sequence[Figure], fields: int, keys: int) -> F64:
+    """Return the figures of keys without values; ``others`` are those after ``low``."""
+    figures = np.zeros((FIGURES + len(others), fields, keys))
+    for at, figure in (*enumerate(BASIC), *enumerate(others, FIGURES)):
+        figures[at] = figure.nothing
+    return figures
+
+
+def merge_into(a: F64, b: F64, others: Sequence[Figure] = ()) -> None:
+    """Set a to the merge of a and b; ``others`` are the figures after ``low``.
 
     Sums are added as pairs (sum, low), by Knuth's two-sum and a renormalisation; m2 by Chan, Golub
     and LeVeque's update. Where one side has no value, the result is the other side, exactly.
@@ -57,6 +107,9 @@ def merge_into(a: F64, b: F64) -> None:
         weight *= difference
         np.copyto(weight, 0.0, where=none)
         a[M2] += weight
+        for at, figure in enumerate(others, FIGURES):
+            assert figure.merge is not None
+            figure.merge(a[at], b[at], out=a[at])
     np.fmin(a[MIN], b[MIN], out=a[MIN])
     np.fmax(a[MAX], b[MAX], out=a[MAX])
 

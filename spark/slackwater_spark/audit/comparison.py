@@ -11,8 +11,9 @@ from pyspark.sql import functions as sf
 
 from slackwater.codec.results import format_time
 from slackwater.judge.calendars import judged_windows
-from slackwater.judge.rounding import average_outside, may_overflow
+from slackwater.judge.rounding import outside
 from slackwater.model.deployment import QuerySpec
+from slackwater.primitives.aggregates import AGGREGATES
 from slackwater.primitives.expression_sql import KEY_COLUMN
 from slackwater_spark.audit.results import AuditedAnswers
 from slackwater_spark.audit.source_logs import AcceptedLogs
@@ -140,22 +141,23 @@ def _different(
             if want is not None and not math.isfinite(want):
                 want = None  # it has overflowed
             if want is None or got is None:
-                if want is not got and not may_overflow(
-                    figure, figures["_count"], figures["_scale"] or 0.0
+                rounding = AGGREGATES[figure].rounding
+                if want is not got and not rounding.may_overflow(
+                    figures["_count"], figures["_scale"] or 0.0
                 ):
                     return f"{name}.{figure} is {got}, not {want}"
             elif abs(want - got) > _slack(figure, figures, want):
                 return f"{name}.{figure} is {got!r}, not {want!r}"
-        if outside := average_outside(given[name]):
-            return f"{name}.avg {outside}"
+        if found := outside(given[name]):
+            return f"{name}.{found}"
     return None
 
 
 def _slack(figure: str, figures: Row, want: float) -> float:
     """Return the difference that summation order can cause in doubles of this magnitude."""
-    if figure in ("count", "min", "max", "range"):
+    rounding = AGGREGATES[figure].rounding
+    if rounding.is_selected:
         return 0.0
-    eps = 1e-12 * (figures["_scale"] or 0.0)
     spread = (figures["_var"] or 0.0) ** 0.5
-    slack = {"sum": eps * figures["_count"], "var": eps * spread + eps * eps}.get(figure, eps)
-    return float(slack + 1e-9 * abs(want))
+    slack = rounding.slack(1e-12 * (figures["_scale"] or 0.0), figures["_count"], spread)
+    return float(slack + rounding.relative * abs(want))

@@ -11,23 +11,13 @@ from pyspark.sql import functions as sf
 
 from slackwater.judge.calendars import judged_windows
 from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec
+from slackwater.primitives.aggregates import AGGREGATES
 from slackwater.primitives.expression_sql import KEY_COLUMN
 from slackwater.primitives.expressions import compile_predicate, compile_projection
 from slackwater_spark.audit.source_logs import source_topics
 from slackwater_spark.expressions import with_columns
 
-# Aggregates by their names in the results, computed over a column of the rows of a window and key.
 _DAY_US = 86_400_000_000
-_AGGREGATES = {
-    "count": "cast(count(v) as double)",
-    "sum": "sum(v)",
-    "avg": "avg(v)",
-    "min": "min(v)",
-    "max": "max(v)",
-    "range": "max(v) - min(v)",
-    "var": "var_samp(v)",
-    "stddev": "stddev_samp(v)",
-}
 
 
 def input_rows(
@@ -104,7 +94,7 @@ def aggregated(
     )
     grouped = cells.groupBy("window_start", KEY_COLUMN)
     outputs = range(len(deployment.output_fields(spec)))
-    return grouped.agg(*(_figures(f"c{i}", spec.aggregate).alias(f"f{i}") for i in outputs))
+    return grouped.agg(*(figures_column(f"c{i}", spec.aggregate).alias(f"f{i}") for i in outputs))
 
 
 def _in_progression(readings: DataFrame, window: WindowSpec) -> DataFrame:
@@ -155,10 +145,10 @@ def _selected(readings: DataFrame, names: Sequence[str], spec: QuerySpec) -> Dat
     return readings.select("stime", KEY_COLUMN, *outputs)
 
 
-def _figures(name: str, aggregate: Sequence[str]) -> Column:
+def figures_column(name: str, aggregate: Sequence[str]) -> Column:
+    """Return the aggregates of a column, with what their rounding is derived from, as a struct."""
     figures = [
-        sf.expr(_AGGREGATES[figure].replace("(v)", f"({name})")).alias(figure)
-        for figure in aggregate
+        sf.expr(AGGREGATES[figure].audit.format(v=name)).alias(figure) for figure in aggregate
     ]
     value = sf.col(name)
     return sf.struct(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -32,12 +32,15 @@ from slackwater.model.records import (
     StreamPositions,
     type_f64,
 )
+from slackwater.primitives.figures import FIGURE_NAMES
 
+KINDS = {name: "delta" if name == "wide_delta" else name for name in codec.SCHEMAS}
+"""Schema -> kind of record; a delta has two schemas."""
 ENCODE: dict[str, Callable[[Any], bytes]] = {
-    name: getattr(codec, f"encode_{name}") for name in codec.SCHEMAS
+    name: getattr(codec, f"encode_{kind}") for name, kind in KINDS.items()
 }
 DECODE: dict[str, Callable[..., Any]] = {
-    name: getattr(codec, f"decode_{name}") for name in codec.SCHEMAS
+    name: getattr(codec, f"decode_{kind}") for name, kind in KINDS.items()
 }
 
 longs = st.integers(-(2**63), 2**63 - 1)
@@ -142,14 +145,21 @@ def _rows(draw: DrawFn, keys: int, fields: tuple[str, ...]) -> dict[str, Any]:
 
 
 @st.composite
-def delta_records(draw: DrawFn) -> DeltaRecord:
+def delta_records(draw: DrawFn, *, is_wide: bool = False) -> DeltaRecord:
     place = _place(draw)
     shape = (len(place["fields"]), len(place["keys"]))
-    figures: dict[str, Any] = {
-        name: column(draw, shape[0] * shape[1]).reshape(shape)
-        for name in ("count", "sum", "m2", "min", "max")
-    }
-    return DeltaRecord(**place, seq=draw(longs), keys_hash=draw(longs), **figures)
+
+    def figures(names: Iterable[str]) -> dict[str, Any]:
+        return {name: column(draw, shape[0] * shape[1]).reshape(shape) for name in names}
+
+    others = draw(st.lists(texts, min_size=1, max_size=3, unique=True)) if is_wide else ()
+    return DeltaRecord(
+        **place,
+        seq=draw(longs),
+        keys_hash=draw(longs),
+        **figures(FIGURE_NAMES),
+        others=figures(others),
+    )
 
 
 source_positions = st.builds(SourcePosition, longs, longs, longs, longs)
@@ -164,6 +174,7 @@ RECORDS: dict[str, SearchStrategy[Any]] = {
     "source": source_records(),
     "ordered": ordered_records(),
     "delta": delta_records(),
+    "wide_delta": delta_records(is_wide=True),
     "orderer_state": st.builds(
         OrdererState,
         texts,
@@ -216,4 +227,6 @@ def plain(value: Any) -> Any:
         return tuple(plain(getattr(value, field.name)) for field in dataclasses.fields(value))
     if isinstance(value, tuple):
         return tuple(map(plain, value))
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import statistics
@@ -30,7 +31,7 @@ from slackwater.codec.results import (
 )
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import Gap
-from slackwater.primitives.aggregates import AGGREGATES, AggregateColumns
+from slackwater.primitives.aggregates import AGGREGATES, AggregateColumns, columns_of
 from slackwater.primitives.aggregates import figures_of as needed_figures
 from slackwater.primitives.figures import FIGURE_NAMES
 from slackwater.protocols.dpc.soutput.answers import (
@@ -110,8 +111,20 @@ def test_an_aggregate_is_made_of_the_figures_that_it_names(aggregate: str) -> No
     partial = AggregateColumns(**{**dict.fromkeys(FIGURE_NAMES, unknown), **made_of})
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(
-            AGGREGATES[aggregate](partial), AGGREGATES[aggregate](complete)
+            columns_of(partial, (aggregate,)), columns_of(complete, (aggregate,))
         )
+
+
+def test_rows_have_the_bits_of_the_first_version() -> None:
+    """Each operation of a formula is rounded in one way everywhere, so its bits are fixed."""
+    runs = [
+        [(i * j * 7_919 % 1_013) / 97 + 1e6 * (i % 3) for j in range(i % 9)] for i in range(500)
+    ]
+    complete = answer(keys=[f"k{i}" for i in range(500)], figures=figures_of([runs]))
+    lines = b"".join(value for _, value in encode_rows(complete))
+    assert hashlib.sha256(lines).hexdigest() == (
+        "ee85b61dfdc08b4739ff4b8495c69da63f57593674c2f0ed8eb5e1cc83e2d305"
+    )
 
 
 def test_a_figure_is_named_where_it_is_needed_only() -> None:

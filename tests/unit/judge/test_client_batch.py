@@ -64,13 +64,13 @@ def test_windows_keys_and_figures(tmp_path: Path) -> None:
     result = compute(query(), inputs, 0)
     assert set(result) == {(0, "a"), (0, "b"), (2 * S, "a")}
     figures = result[0, "a"]["x"]
-    assert [figures.get(n) for n in ("count", "sum", "avg", "min", "max", "range", "var")] == [
+    assert [figures.numbers[n] for n in ("count", "sum", "avg", "min", "max", "range", "var")] == [
         2, 4.0, 2.0, 1.0, 3.0, 2.0, 2.0,
     ]  # fmt: skip
-    assert figures.get("stddev") == math.sqrt(2)
+    assert figures.numbers["stddev"] == math.sqrt(2)
     one = result[0, "b"]["x"]
-    assert one.get("max") == -5.0
-    assert one.get("var") is None
+    assert one.numbers["max"] == -5.0
+    assert one.numbers["var"] is None
     assert result[2 * S, "a"]["x"].count == 1, "a missing value does not count"
     assert end_boundary([query()], inputs) == 4 * S
 
@@ -79,7 +79,7 @@ def test_a_key_with_missing_values_only_has_a_row(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "t,k,x\n0,a,NaN\n1,a,null\n")
     result = compute(query(), {"a": read_stream(stream(), path)}, 0)
     assert result[0, "a"]["x"].count == 0
-    assert result[0, "a"]["x"].get("sum") is None
+    assert result[0, "a"]["x"].numbers["sum"] is None
 
 
 def test_sliding_windows_hold_a_reading_several_times(tmp_path: Path) -> None:
@@ -228,8 +228,8 @@ def test_a_chain_reads_the_exact_results_of_what_it_reads(tmp_path: Path) -> Non
     found = windows["second"]
     # The row of [0, 2) s lies at 2 s - 1 us, that of [2, 4) s at 4 s - 1 us.
     assert set(found) == {(-2 * S, "k"), (0, "k"), (0, "m"), (2 * S, "m")}
-    assert found[0, "k"]["x_sum"].sum == 4.0
-    assert found[0, "k"]["x"].sum == 100.0
+    assert found[0, "k"]["x_sum"].numbers["sum"] == 4.0
+    assert found[0, "k"]["x"].numbers["sum"] == 100.0
     assert found[0, "k"]["x_sum"].by_stream == {"a": 1, "first": 1, "b": 0}
     assert end_boundary([first, second], inputs) == 6 * S, "the last row's window ends later"
 
@@ -248,12 +248,12 @@ def test_a_join_has_every_near_pair_at_its_later_time(tmp_path: Path) -> None:
     result = compute(joined, inputs, 0)
 
     assert set(result) == {(0, "m"), (4 * S, "m")}
-    assert result[0, "m"]["l"].sum == 3.0
-    assert result[0, "m"]["r"].sum == 20.0
+    assert result[0, "m"]["l"].numbers["sum"] == 3.0
+    assert result[0, "m"]["r"].numbers["sum"] == 20.0
     assert result[0, "m"]["r"].by_stream == {"a": 2, "b": 2}, "without either there is no row"
-    assert (result[4 * S, "m"]["l"].count, result[4 * S, "m"]["r"].sum) == (0, 30.0)
+    assert (result[4 * S, "m"]["l"].count, result[4 * S, "m"]["r"].numbers["sum"]) == (0, 30.0)
     assert set(compute(joined, inputs, S // 2)) == set(result)
-    assert compute(joined, inputs, S // 2)[0, "m"]["l"].sum == 2.0, (
+    assert compute(joined, inputs, S // 2)[0, "m"]["l"].numbers["sum"] == 2.0, (
         "readings before E0 are not joined"
     )
 

@@ -1,33 +1,48 @@
-"""An aggregate has a formula in every place that computes or checks results."""
+"""The table of aggregates is the only place that names them, and the page has its rows."""
 
 from __future__ import annotations
 
-import re
+import ast
 from pathlib import Path
-from typing import get_args
 
-from slackwater.deployment.shapes import Aggregate
-from slackwater.judge.batch import ExactAggregates
-from slackwater.primitives.aggregates import _MADE_OF, AGGREGATES
-from slackwater_spark.audit.query import _AGGREGATES
+from slackwater.primitives import exact
+from slackwater.primitives.aggregates import AGGREGATES
 
-NAMES = get_args(Aggregate)
 ROOT = Path(__file__).parents[3]
+TABLE = ROOT / "services" / "slackwater" / "primitives" / "aggregates.py"
 
 
-def test_result_rows_and_the_audit_compute_what_a_deployment_file_may_name() -> None:
-    assert set(AGGREGATES) == set(NAMES)
-    assert set(_MADE_OF) == set(NAMES)
-    assert set(_AGGREGATES) == set(NAMES)
-
-
-def test_the_batch_computation_has_each_aggregate() -> None:
-    figures = ExactAggregates(2, 3.0, 1.0, 2.0, 0.25, 1.0, {})
-    for name in NAMES:
-        assert figures.get(name) is not None, name
-
-
-def test_the_page_of_the_deployment_file_names_each_aggregate() -> None:
+def test_the_page_of_the_deployment_file_has_a_row_for_each() -> None:
     page = (ROOT / "docs" / "deployment-file.md").read_text()
-    (row,) = [line for line in page.splitlines() if line.startswith("| `aggregate`")]
-    assert [name for name in NAMES if not re.search(rf"\b{name}\b", row)] == []
+    section = page.split("### Aggregates\n")[1].split("\n###")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    assert rows == [
+        f"| `{name}` | {each.text} | {each.count_min} |" for name, each in AGGREGATES.items()
+    ]
+
+
+def test_no_other_module_decides_by_the_name_of_an_aggregate() -> None:
+    """Names that are also words of Python or of figures would be found everywhere."""
+    names = {"range", "var", "stddev"}
+    assert names < set(AGGREGATES)
+    found = {
+        path: names & _texts(ast.parse(path.read_text()))
+        for folder in ("services", "spark")
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    assert {path for path, those in found.items() if those} == {TABLE}
+    assert found[TABLE] == names
+
+
+def _texts(tree: ast.AST) -> set[object]:
+    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+
+
+def test_the_judge_s_formulas_are_its_own() -> None:
+    """They import the standard library only; ``math`` and ``fractions`` are exact."""
+    tree = ast.parse(Path(exact.__file__).read_text())
+    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    modules |= {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+    assert modules == {
+        "__future__", "collections.abc", "dataclasses", "fractions", "math",
+    }  # fmt: skip

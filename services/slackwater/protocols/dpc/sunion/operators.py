@@ -23,6 +23,7 @@ import numpy as np
 
 from slackwater.model.records import SourceColumns, type_f64, type_i32, type_i64
 from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.figures import BASIC
 from slackwater.protocols.dpc.sunion.join import SJoin, Table
 from slackwater.protocols.dpc.sunion.shared_buckets import SharedBuckets
 
@@ -34,8 +35,8 @@ KEY_BYTES: Final = 40
 """Minimum size of a key in a record, with its offset."""
 KEY_TEXT_BYTES: Final = 24
 """Length of key text included in ``KEY_BYTES``."""
-FIGURES_BYTES: Final = 5 * 8
-"""Size of the aggregate of one key and field: count, sum, squared deviations, minimum, maximum."""
+FIGURE_BYTES: Final = 8
+"""Size of a figure of one key and field in a delta."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class Operators:
         join: the join of two streams; None: their union.
         piece_bytes_max: the largest size of a piece.
         delta_bytes_max: the largest size of the delta that the aggregator makes of a piece.
+        others: the number of figures in the delta beside the basic ones.
         rows: pack the readings as rows in their order, not grouped by key.
         shared: cache of the buckets of other orderers with the same operators; None: no cache.
     """
@@ -81,6 +83,7 @@ class Operators:
         join: SJoin | None = None,
         piece_bytes_max: int = 8 << 20,
         delta_bytes_max: int = 12 << 20,
+        others: int = 0,
         rows: bool = False,
         shared: SharedBuckets[list[BucketPiece]] | None = None,
     ) -> None:
@@ -92,6 +95,7 @@ class Operators:
         self._shared = shared
         self._piece_bytes_max = piece_bytes_max
         self._delta_bytes_max = delta_bytes_max
+        self._figures_bytes = FIGURE_BYTES * (len(BASIC) + others)
         self._pack = self._in_rows if rows else self._by_key
 
     @property
@@ -243,13 +247,13 @@ class Operators:
         """The indices among the readings at which pieces begin, and the number of readings.
 
         A piece ends before the key that would make it, or its delta, too large. The delta is the
-        larger of the two if each key has one reading: the aggregate of a field is five numbers. A
+        larger of the two if each key has one reading: a field has five figures or more. A
         key that is too large for a piece by itself is cut too, wherever a piece is full; the root
         merges the aggregates of its pieces, as it merges those of buckets.
         """
         counts = np.diff(offsets)
         sizes = counts * (8 * fields) + KEY_BYTES
-        figured = np.full(len(counts), FIGURES_BYTES * fields + KEY_BYTES)
+        figured = np.full(len(counts), self._figures_bytes * fields + KEY_BYTES)
         room = min(
             self._piece_bytes_max - int(sizes.sum()), self._delta_bytes_max - int(figured.sum())
         )
