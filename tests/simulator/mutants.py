@@ -182,7 +182,7 @@ MUTANTS = (
     Mutant(
         "a host does not pass on its positions", "trace-8",
         (Edit(f"{_sessions}.orderer:OrdererSession.live_at",
-              "self.core.logs.live_at(stream, offset)", "pass"),),
+              "self.core.logs.inputs.live_at(stream, offset)", "pass"),),
         f"{_newcomer}"
         ":test_an_orderer_that_starts_again_in_a_host_loses_nothing_and_claims_no_loss", (1,),
     ),
@@ -533,10 +533,8 @@ MUTANTS = (
     ),
     Mutant(
         "a parked cursor waits for a marker's offset", "trace-20",
-        (Edit(f"{_sunion}.logs:OrdererLogs.caught_up_to",
-              "cursor.read_to(position)", "pass"),
-         Edit(f"{_sunion}.logs:OrdererLogs.read_to",
-              "cursor.read_to(position)", "pass")),
+        (Edit(f"{_common}.inputs:Inputs.caught_up_to", "cursor.skip_to(position)", "pass"),
+         Edit(f"{_common}.inputs:Inputs.read_to", "cursor.skip_to(position)", "pass")),
         f"{_chains}:test_the_reader_s_orderer_restarts_while_its_source_query_is_tentative",
     ),
     Mutant(
@@ -736,9 +734,9 @@ MUTANTS = (
     Mutant(
         "the stable line reads on before its cursors are attached", "trace-18",
         (Edit(f"{_common}.inputs:Inputs.replaying",
-              "if cursor.attached or offset != cursor.offset", "if cursor.attached"),
+              "else cursor.offset == offset", "else True"),
          Edit(f"{_common}.inputs:Inputs.receive",
-              "elif cursor.offset != offset:", "elif False:")),
+              "elif cursor.offset != offset and", "elif False and")),
     ),
     Mutant(
         "a boundary counts before its readings", "guarantee-1",

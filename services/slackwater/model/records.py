@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Final, NamedTuple, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -156,6 +156,8 @@ class ResultBatch:
     stime_max: int = 0
     columns: Readings | None = None
     lost_rows: int = 0
+    partitions: ClassVar[int] = 0
+    """As in a source record: a part of a query is a stream of one log."""
 
     @property
     def readings(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final, cast
+from typing import Any, Final
 
 from slackwater.codec.result_batches import Assembler, ResultStream
 from slackwater.model.names import OrdererName
@@ -18,6 +18,7 @@ from slackwater.model.records import (
     Hole,
     OrderedRecord,
     OrdererState,
+    ResultBatch,
     SourceRecord,
 )
 from slackwater.protocols.common.inputs import ProbeEnds
@@ -46,10 +47,11 @@ from slackwater.sessions.effects import (
     Skipped,
     WriteState,
 )
+from slackwater.sessions.orderer_inputs import LogReading, SourceReading
 from slackwater.sessions.orderer_start import Begun, OrdererStart, start_record
 from slackwater.sessions.other_writers import ALONE, look_at_claim, look_between
 from slackwater.sessions.requests import Ends, Isolation, Log, Procedure, StoreState
-from slackwater.sessions.session import Form, Record, Report
+from slackwater.sessions.session import Form, Report
 
 SAVE_PERIOD_US: Final = 1_000_000
 GATHER_US_MAX: Final = 20_000
@@ -92,7 +94,6 @@ class OrdererSession:
         self._config = config
         self._operators = operators
         self._sources = tuple(sources)
-        self._names = config.logs
         self._own = own
         self._results = dict(results or {})
         self._save_period_us, self._lag_us = save_period_us, lag_us
@@ -103,8 +104,8 @@ class OrdererSession:
             config, query, tuple(readers) or (query,), parts, self._sources, own, start_time
         )
         self._roots = {root: number for number, root in enumerate(self._start.roots)}
-        self._arriving = {i: self._assembler(i) for i in self._results}
-        self._replaying = {(line, i): self._assembler(i) for line in LINES for i in self._results}
+        self._arriving = {i: self._reading(i) for i in range(len(self._sources))}
+        self._replaying = {(line, i): self._reading(i) for line in LINES for i in self._arriving}
         self._started: tuple[OrdererCore, Deliveries] | None = None
         self.inc = -1
         """Offset of the session's START in the stable log; -1 before the start."""
@@ -114,8 +115,10 @@ class OrdererSession:
         self._is_ending = False
         self._asks_positions = self._looks_between = self._looks_at_claim = False
 
-    def _assembler(self, stream: int) -> Assembler:
-        of, log = self._results[stream], self._sources[stream]
+    def _reading(self, stream: int) -> LogReading:
+        of, log = self._results.get(stream), self._sources[stream]
+        if of is None:
+            return SourceReading(self._config.logs[stream])
 
         def pass_over(offset: int, found: str) -> None:
             self._queued.append(Skipped(log, offset, "not a result of its part", found))
@@ -174,7 +177,7 @@ class OrdererSession:
             inc=self.inc,
             suppress_until={self._stream_of[log]: ends[log] for log in self.inputs},
         )
-        core.logs.begin_at(begun.beginnings)
+        core.logs.inputs.begin_at(dict(enumerate(begun.beginnings)))
         self._started = core, Deliveries(self.inc, begun.live_from)
         return [self._append(LineName.LIVE, start_record(self._config, self.inc, begun.recovered))]
 
@@ -187,32 +190,26 @@ class OrdererSession:
     def live_at(self, log: Log, offset: int) -> None:
         """Set the live consumer's position; cursors elsewhere are parked (rule-12)."""
         stream = self._stream_of[log]
-        self.core.logs.live_at(stream, offset)
-        if stream in self._arriving:
-            self._arriving[stream].restart(offset)
+        self.core.logs.inputs.live_at(stream, offset)
+        self._arriving[stream].restart(offset)
 
     # Input.
 
     def needs(self, log: Log, offset: int) -> bool:
-        """Return whether a record is used; all result rows are, since a window needs each."""
-        stream = self._stream_of[log]
-        return stream in self._arriving or self.core.logs.needs(stream, offset)
+        """Return whether a record is used."""
+        return self.core.logs.inputs.needs(self._stream_of[log], offset)
 
-    def receive(self, log: Log, offset: int, record: Record) -> int | None:
+    def receive(self, log: Log, offset: int, record: Any) -> int | None:
         """Take a record of the live consumer; a row that completes no window needs no turn."""
         stream = self._stream_of[log]
-        assembler = self._arriving.get(stream)
-        if assembler is None:
-            source = _readable(record, self._names[stream])
-            if not self._lacks_logs(stream, source):
-                self.core.logs.receive(stream, offset, source)
-            return self._may_wait_us()
-        batch = assembler.take(offset, cast(bytes, record))
-        if batch is not None:
-            self.core.logs.receive_results(stream, batch)
-        return None if batch is None else 0
+        taken = self._arriving[stream].take(offset, record)
+        if taken is None:
+            return None
+        if not self._lacks_logs(stream, taken):
+            self.core.logs.receive(stream, offset, taken)
+        return 0 if stream in self._results else self._may_wait_us()
 
-    def _lacks_logs(self, stream: int, record: SourceRecord) -> bool:
+    def _lacks_logs(self, stream: int, record: SourceRecord | ResultBatch) -> bool:
         """Whether the stream has more logs than are read: the session is then rebuilt (rule-30)."""
         name = self._config.names[stream]
         if record.partitions > self._logs_of[name] and not self._is_ending:
@@ -233,34 +230,25 @@ class OrdererSession:
         """
         return {
             (line, self._sources[i]): self._replaying[line, i].resume(offset)
-            if i in self._results
-            else offset
             for (line, i), offset in self.core.wanted().items()
         }
 
-    def catch_up(self, line: LineName, log: Log, offset: int, record: Record) -> None:
+    def catch_up(self, line: LineName, log: Log, offset: int, record: Any) -> None:
         """Take a record for a parked cursor."""
         stream = self._stream_of[log]
-        assembler = self._replaying.get((line, stream))
-        if assembler is None:
-            source = _readable(record, self._names[stream])
-            if not self._lacks_logs(stream, source):
-                self.core.logs.catch_up(line, stream, offset, source)
-            return
-        batch = assembler.take(offset, cast(bytes, record))
-        if batch is not None:
-            self.core.logs.catch_up_results(line, stream, batch)
+        taken = self._replaying[line, stream].take(offset, record)
+        if taken is not None and not self._lacks_logs(stream, taken):
+            self.core.logs.catch_up(line, stream, offset, taken)
 
     def caught_up_to(self, line: LineName, log: Log, position: int) -> None:
         """Take a reader's position in a result topic, which may be after a marker (trace-11)."""
         stream = self._stream_of[log]
-        assembler = self._replaying.get((line, stream))
-        if assembler is not None and assembler.is_between:
-            self.core.logs.caught_up_to(line, stream, position)
+        if self._replaying[line, stream].is_between:
+            self.core.logs.inputs.caught_up_to(line, stream, position)
 
     def position_gone(self, line: LineName, log: Log, beginning: int) -> None:
         """Move a parked cursor to ``beginning``: retention deleted its next record (rule-28)."""
-        self.core.logs.position_gone(line, self._stream_of[log], beginning)
+        self.core.logs.inputs.position_gone(line, self._stream_of[log], beginning)
 
     def ends(self, ends: Mapping[Log, int | None], asked_at: int) -> None:
         """Take the answer to ``FetchEnds``; for its cursors a withheld log ends at 0."""
@@ -272,8 +260,8 @@ class OrdererSession:
         self._asks_positions = False
         for log, position in positions.items():
             stream = self._stream_of[log]
-            if stream in self._arriving and self._arriving[stream].is_between:
-                self.core.logs.read_to(stream, position)
+            if self._arriving[stream].is_between:
+                self.core.logs.inputs.read_to(stream, position)
 
     def delivered(self, log: Log, offset: int) -> None:
         """Record that the next record of one of its logs was delivered at ``offset``."""
@@ -416,12 +404,6 @@ def _peers(query: str, config: OrdererConfig) -> dict[str, int]:
         for replica in range(config.replicas)
         if replica != config.replica
     }
-
-
-def _readable(record: Record, log: str) -> SourceRecord:
-    """Return the record; VOID for one that cannot be decoded (trace-15)."""
-    assert record is None or isinstance(record, SourceRecord)
-    return record or SourceRecord.void(log)
 
 
 def _withheld(config: OrdererConfig) -> dict[str, int]:

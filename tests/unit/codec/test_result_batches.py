@@ -331,7 +331,7 @@ def test_r15_damage_at_the_end_of_what_there_is_keeps_nobody_waiting(
             assert cursor.offer(batch.offset, batch)
     assert assembler.is_between == (damaged < read)
     if assembler.is_between:
-        cursor.read_to(len(head))
+        cursor.skip_to(len(head))
         assert assembler.resume(cursor.offset) == len(head)
     *_, batch = [assembler.take(len(head) + i, line) for i, line in enumerate(rest)]
     assert batch is not None

@@ -65,11 +65,14 @@ class InputLog(Generic[C]):
 
     ``stable`` is None if the stable line does not read the log. ``ahead_max`` is how many offsets
     an attached cursor may be ahead of the live consumer; a cursor further ahead is parked.
+    ``has_markers``: the log is written in transactions, so some offsets hold markers, which no
+    reader receives; all its records are needed, since cursors take them in batches.
     """
 
     live: C
     stable: C | None
     ahead_max: int = UNBOUNDED
+    has_markers: bool = False
     position: int = field(init=False)
     """The next offset of the live consumer."""
     readers: tuple[Reader[C], ...] = field(init=False)
@@ -100,16 +103,6 @@ class InputLog(Generic[C]):
         """Raise the live consumer's position to ``position``; return the position before."""
         before, self.position = self.position, max(self.position, position)
         return before
-
-    def taking(self, first: int, last: int) -> Sequence[Reader[C]]:
-        """The attached cursors, and those at an offset in [first, last], which become attached."""
-        found = []
-        for reader in self.readers:
-            cursor = reader[1]
-            if cursor.attached or first <= cursor.offset <= last:
-                cursor.attached = True
-                found.append(reader)
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,47 +181,48 @@ class Inputs(Generic[L, C]):
     def needs(self, log: L, offset: int) -> bool:
         """True if any cursor needs the record at ``offset``; else it need not be decoded."""
         at = self._logs[log]
+        if at.has_markers:
+            return True
         at.position = offset + 1
         return any(
             offset >= cursor.offset if cursor.attached else offset == cursor.offset
             for _, cursor in at.readers
         )
 
-    def receive(self, log: L, offset: int) -> Sequence[Reader[C]]:
-        """The cursors that take the record at ``offset``.
+    def receive(self, log: L, offset: int, next_offset: int) -> Sequence[Reader[C]]:
+        """The cursors that take a record, or a batch of records, of [offset, next_offset).
 
-        An attached cursor at a smaller offset skips to it; a cursor parked at it is attached.
+        An attached cursor at a smaller offset skips to it; a cursor parked at it is attached. So is
+        one that is parked at a marker after the live consumer's previous batch: no record lies
+        between that and this one.
         """
         at = self._logs[log]
-        at.position = offset + 1
+        before, at.position = at.position, next_offset
         found = []
         for reader in at.readers:
             cursor = reader[1]
             if cursor.attached:
                 if cursor.offset < offset:
                     cursor.skip_to(offset)
-            elif cursor.offset != offset:
+            elif cursor.offset != offset and not (
+                at.has_markers and before <= cursor.offset < offset
+            ):
                 continue
             cursor.attached = True
             found.append(reader)
         return found
 
-    def receive_batch(self, log: L, offset: int, next_offset: int) -> Sequence[Reader[C]]:
-        """The cursors that take a batch of records [offset, next_offset) of a transactional log.
+    def read_to(self, log: L, position: int) -> None:
+        """Record that the live consumer has read all records below ``position`` (trace-11).
 
-        Some offsets of such a log hold transaction markers, which no reader receives. No record
-        lies between the previous batch of the live consumer and this one.
+        There may be no record between its previous position and this one, but a marker.
         """
         at = self._logs[log]
-        return at.taking(at.advance(next_offset), offset)
-
-    def read_to(self, log: L, position: int) -> Sequence[Reader[C]]:
-        """The cursors that the live consumer feeds, which has read all records below ``position``.
-
-        There may be no record between its previous position and this one.
-        """
-        at = self._logs[log]
-        return at.taking(at.advance(position), UNBOUNDED)
+        before = at.advance(position)
+        for _, cursor in at.readers:
+            if cursor.attached or cursor.offset >= before:
+                cursor.attached = True
+                cursor.skip_to(position)
 
     # Parked cursors, fed by catch-up readers.
 
@@ -239,13 +233,24 @@ class Inputs(Generic[L, C]):
             return [(log, at.live) for log, at in logs if not at.live.attached]
         return [(log, of) for log, at in logs if (of := at.stable) is not None and not of.attached]
 
-    def replaying(self, line: LineName, log: L, offset: int) -> C | None:
-        """The cursor that takes a catch-up reader's record.
+    def replaying(self, line: LineName, log: L, offset: int, next_offset: int) -> C | None:
+        """The cursor that takes a catch-up reader's record, or batch, of [offset, next_offset).
 
-        None if the cursor was attached, or parked elsewhere, after the record was fetched.
+        None if the cursor was attached, or parked elsewhere, after the record was fetched. Before a
+        batch, and within it, the reader may have passed markers.
         """
-        cursor = self._logs[log].cursor(line)
-        return None if cursor.attached or offset != cursor.offset else cursor
+        at = self._logs[log]
+        cursor = at.cursor(line)
+        takes = cursor.offset < next_offset if at.has_markers else cursor.offset == offset
+        return cursor if takes and not cursor.attached else None
+
+    def caught_up_to(self, line: LineName, log: L, position: int) -> None:
+        """Record that a line's catch-up reader has read all records below ``position``."""
+        at = self._logs[log]
+        cursor = at.cursor(line)
+        if not cursor.attached:
+            cursor.skip_to(position)
+            at.attach(cursor)
 
     def attach(self, line: LineName, log: L) -> None:
         """Attach a parked cursor that has moved, if it has reached the live consumer."""

@@ -37,10 +37,10 @@ class Place:
 
 
 def of_one_log(
-    live: int = 0, stable: int = 0, ahead_max: int = 10
+    live: int = 0, stable: int = 0, ahead_max: int = 10, *, has_markers: bool = False
 ) -> tuple[Inputs[str, Place], Place, Place]:
     places = Place(live), Place(stable)
-    return Inputs({"a": InputLog(*places, ahead_max)}, [["a"]], {}), *places
+    return Inputs({"a": InputLog(*places, ahead_max, has_markers)}, [["a"]], {}), *places
 
 
 def lines(readers: object) -> list[LineName]:
@@ -58,16 +58,16 @@ def test_a_cursor_that_the_live_consumer_has_passed_begins_parked() -> None:
 
 def test_the_live_consumer_feeds_attached_cursors_and_one_that_stands_where_it_is() -> None:
     inputs, live, stable = of_one_log(live=7, stable=3)
-    assert lines(inputs.receive("a", 7)) == [LIVE]
+    assert lines(inputs.receive("a", 7, 8)) == [LIVE]
     live.offset, stable.offset = 8, 8
-    assert lines(inputs.receive("a", 8)) == [LIVE, STABLE]
+    assert lines(inputs.receive("a", 8, 9)) == [LIVE, STABLE]
     assert stable.attached
     assert live.skipped == []
 
 
 def test_an_attached_cursor_skips_what_is_not_in_the_log_any_more() -> None:
     inputs, live, stable = of_one_log(live=7, stable=3)
-    assert lines(inputs.receive("a", 12)) == [LIVE]
+    assert lines(inputs.receive("a", 12, 13)) == [LIVE]
     assert (live.skipped, stable.skipped) == ([12], [])
 
 
@@ -80,26 +80,48 @@ def test_where_nothing_needs_a_record_the_live_consumer_passes_it_all_the_same()
 
 
 def test_in_a_log_of_transactions_the_next_record_may_lie_beyond_the_next_offset() -> None:
-    inputs, live, stable = of_one_log(live=7, stable=3)
+    inputs, live, stable = of_one_log(live=7, stable=3, has_markers=True)
     stable.offset = 8  # a marker: there is no record for readers
     live.offset = 8
-    assert lines(inputs.receive_batch("a", 9, 12)) == [LIVE, STABLE]
+    assert lines(inputs.receive("a", 9, 12)) == [LIVE, STABLE]
     live.attached = stable.attached = False
     live.offset, stable.offset = 12, 11
-    assert lines(inputs.read_to("a", 15)) == [LIVE]
+    inputs.read_to("a", 15)
+    assert (live.attached, live.offset) == (True, 15)
+    assert (stable.attached, stable.offset) == (False, 11)
     assert inputs.positions == {"a": 15}
+
+
+def test_a_catch_up_reader_of_such_a_log_passes_markers_too() -> None:
+    inputs, _, stable = of_one_log(live=9, stable=3, has_markers=True)
+    assert inputs.replaying(STABLE, "a", 1, 3) is None, "read already"
+    assert inputs.replaying(STABLE, "a", 5, 7) is stable
+    stable.offset = 7
+    inputs.caught_up_to(STABLE, "a", 8)
+    assert (stable.offset, stable.attached) == (8, False)
+    inputs.caught_up_to(STABLE, "a", 9)
+    assert stable.attached
+    inputs.caught_up_to(STABLE, "a", 12)
+    assert stable.offset == 9, "the live consumer feeds it now"
+
+
+def test_every_record_of_such_a_log_is_needed_and_one_that_is_not_taken_moves_no_position() -> None:
+    inputs, live, stable = of_one_log(live=7, stable=7, has_markers=True)
+    live.offset = stable.offset = 20
+    assert inputs.needs("a", 8)
+    assert inputs.positions == {"a": 7}
 
 
 def test_a_parked_cursor_is_attached_where_it_has_reached_the_live_consumer() -> None:
     inputs, _, stable = of_one_log(live=7, stable=3)
-    assert inputs.replaying(STABLE, "a", 4) is None, "parked elsewhere"
+    assert inputs.replaying(STABLE, "a", 4, 5) is None, "parked elsewhere"
     for offset in range(3, 7):
-        assert inputs.replaying(STABLE, "a", offset) is stable
+        assert inputs.replaying(STABLE, "a", offset, offset + 1) is stable
         stable.offset = offset + 1
         inputs.attach(STABLE, "a")
     assert stable.attached
     assert inputs.has_reached_consumer(STABLE, "a")
-    assert inputs.replaying(STABLE, "a", 7) is None, "the live consumer returns it"
+    assert inputs.replaying(STABLE, "a", 7, 8) is None, "the live consumer returns it"
 
 
 def test_a_newcomer_s_cursors_are_parked_behind_and_far_beyond_its_host() -> None:

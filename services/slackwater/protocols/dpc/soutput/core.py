@@ -133,14 +133,14 @@ class RootCore:
 
     def receive(self, log: DeltaLog, offset: int, record: BucketRecord) -> None:
         """Process a record from the live consumer."""
-        readers = self._inputs.receive(log, offset)
+        readers = self._inputs.receive(log, offset, offset + 1)
         self._count(log, offset, record)
         for line, _ in readers:
             self._offer(line, log, offset, record)
 
     def catch_up(self, line: LineName, log: DeltaLog, offset: int, record: BucketRecord) -> None:
         """Process a record from the catch-up reader of one line."""
-        cursor = self._inputs.replaying(line, log, offset)
+        cursor = self._inputs.replaying(line, log, offset, offset + 1)
         if cursor is None:
             return
         self._count(log, offset, record)

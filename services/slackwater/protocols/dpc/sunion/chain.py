@@ -110,17 +110,17 @@ class ResultCursor:
         self.bytes_held += chunk.bytes_held
         return True
 
-    def read_to(self, position: int) -> None:
-        """Advance to ``position``: no record lies between (rule-13)."""
-        self.offset = max(self.offset, position)
-
     def jump(self, beginning: int) -> None:
         """Move to ``beginning`` after a loss to retention; the next batch shows its extent."""
         assert beginning > self.offset
         self.offset = beginning
 
     def skip_to(self, offset: int) -> None:
-        """Does nothing: some offsets have no record, and batches show what they cover."""
+        """Advance to ``offset``: no record lies between (rule-13).
+
+        That is no loss: some offsets have no record, and batches show what they cover.
+        """
+        self.offset = max(self.offset, offset)
 
     def seek(self, end: int) -> None:
         """Skip a backlog, live line only (rule-13); its event times are then not covered."""

@@ -56,9 +56,12 @@ class OrdererLogs:
         self._excess: dict[tuple[LineName, int], int] = {}
         """By line and log: ``excess_bytes`` at the last step, where it exceeded the log's share of
         H. Parking a cursor removes its entry."""
-        cursors = zip(self.live, self.stable, strict=True)
+        cursors = enumerate(zip(self.live, self.stable, strict=True))
         self.inputs: Inputs[int, Cursor] = Inputs(
-            {i: InputLog(live, of, self._backlog_max(i)) for i, (live, of) in enumerate(cursors)},
+            {
+                i: InputLog(live, stable, self._backlog_max(i), has_markers=self._has_results(i))
+                for i, (live, stable) in cursors
+            },
             config.inputs,
             suppress_until,
         )
@@ -83,65 +86,25 @@ class OrdererLogs:
 
     # Records.
 
-    def begin_at(self, beginnings: Sequence[int]) -> None:
-        """Move cursors below a log's beginning to it, before the first read (rule-28)."""
-        self.inputs.begin_at(dict(enumerate(beginnings)))
+    def receive(self, stream: int, offset: int, taken: SourceRecord | ResultBatch) -> None:
+        """A record of the live consumer, or the batch that it ends, for attached cursors (rule-12).
 
-    def live_at(self, stream: int, offset: int) -> None:
-        """Set the position of a live consumer that already reads the log for other fragments."""
-        self.inputs.live_at(stream, offset)
-
-    def needs(self, stream: int, offset: int) -> bool:
-        """True if any cursor needs the record at ``offset``; else it need not be decoded."""
-        return self.inputs.needs(stream, offset)
-
-    def receive(self, stream: int, offset: int, record: SourceRecord) -> None:
-        """A record from the live consumer: it feeds the attached cursors (rule-12)."""
-        for _, cursor in self.inputs.receive(stream, offset):
-            cursor.offer(offset, record)
-        self._bound(stream)
-
-    def catch_up(self, line: LineName, stream: int, offset: int, record: SourceRecord) -> None:
-        """A record from the catch-up reader of one line: it feeds that line's parked cursor."""
-        cursor = self.inputs.replaying(line, stream, offset)
-        if cursor is not None:
-            cursor.offer(offset, record)
-            self.inputs.attach(line, stream)
-
-    # Result topics: some of their offsets hold transaction markers instead of records.
-
-    def receive_results(self, stream: int, batch: ResultBatch) -> None:
-        """A batch of results from the live consumer: it feeds the attached cursors (rule-12)."""
-        for _, cursor in self.inputs.receive_batch(stream, batch.offset, batch.next_offset):
-            cursor.offer(batch.offset, batch)
-        self._bound(stream)
-
-    def catch_up_results(self, line: LineName, stream: int, batch: ResultBatch) -> None:
-        """A batch of results from the catch-up reader of one line, for that line's parked cursor.
-
-        The reader reads in order from the cursor's offset.
+        ``offset`` is that of the record.
         """
-        cursor = self.cursors(line)[stream]
-        if not cursor.attached and batch.next_offset > cursor.offset:
-            cursor.offer(batch.offset, batch)
+        first = taken.offset if isinstance(taken, ResultBatch) else offset
+        for _, cursor in self.inputs.receive(stream, first, offset + 1):
+            cursor.offer(first, taken)
+        self._bound(stream)
+
+    def catch_up(
+        self, line: LineName, stream: int, offset: int, taken: SourceRecord | ResultBatch
+    ) -> None:
+        """The same of the catch-up reader of one line: it feeds that line's parked cursor."""
+        first = taken.offset if isinstance(taken, ResultBatch) else offset
+        cursor = self.inputs.replaying(line, stream, first, offset + 1)
+        if cursor is not None:
+            cursor.offer(first, taken)
             self.inputs.attach(line, stream)
-
-    def read_to(self, stream: int, position: int) -> None:
-        """Record that the live consumer has read all records below ``position`` (trace-11)."""
-        for _, cursor in self.inputs.read_to(stream, position):
-            if isinstance(cursor, ResultCursor):
-                cursor.read_to(position)
-
-    def caught_up_to(self, line: LineName, stream: int, position: int) -> None:
-        """Record that the catch-up reader of one line has read all records below ``position``."""
-        cursor = self.cursors(line)[stream]
-        if isinstance(cursor, ResultCursor) and not cursor.attached:
-            cursor.read_to(position)
-            self.inputs.attach(line, stream)
-
-    def position_gone(self, line: LineName, stream: int, beginning: int) -> None:
-        """Move a parked cursor to ``beginning``: retention deleted its next record (rule-28)."""
-        self.inputs.position_gone(line, stream, beginning)
 
     def ends(self, ends: Mapping[int, int | None], fetched_at: int) -> int:
         """Record end offsets requested at ``fetched_at``; None if the broker gave no answer.
@@ -164,8 +127,11 @@ class OrdererLogs:
 
     def _backlog_max(self, stream: int) -> int:
         config = self._config
-        is_rows = stream in config.results or stream - 1 in config.results
+        is_rows = self._has_results(stream)
         return config.backlog_rows_max if is_rows else config.backlog_records_max
+
+    def _has_results(self, stream: int) -> bool:
+        return isinstance(self.live[stream], ResultCursor)
 
     # Where the cursors are.
 
@@ -324,7 +290,7 @@ class OrdererLogs:
         The topic may end with a transaction marker: only the consumer's position, not its last
         record, shows then that the end is reached.
         """
-        return any(isinstance(self.live[log], ResultCursor) for log in self.inputs.awaited)
+        return any(map(self._has_results, self.inputs.awaited))
 
     def adopt_stable_state(self) -> None:
         """Give the live line the records that it has skipped, once the lines have met (rule-13)."""
