@@ -37,6 +37,11 @@ BEGIN_S = 1_640_995_200
 """2022-01-01 00:00:00 UTC."""
 DAY_S = 86_400
 READINGS = 2_000
+LATER = 1_000
+"""Readings that arrive after queries have been added and changed."""
+CHANGED = FILE.replace("x % 2 = 1", "x % 2 = 0") + (
+    "  all: {from: [room], window: {size: 10d}, aggregate: [count], bound: 2s}\n"
+)
 
 
 @pytest.fixture(name="folder")
@@ -114,3 +119,19 @@ def test_a_reading_an_hour_is_answered_as_fast_as_it_is_read(folder: Path) -> No
 
     code, audited = slackwater(folder, "audit", "daily")
     assert code == 0, audited
+
+    # Queries are added and changed while it runs; the new one begins with the history.
+    (folder / "changed.yaml").write_text(CHANGED)
+    code, applied = slackwater(folder, "query", "apply", str(folder / "changed.yaml"), "--wait")
+    assert code == 0, applied
+    tens = {(time_of(i) - BEGIN_S) // (10 * DAY_S) for i in range(READINGS)}
+    eventually(lambda: len(rows(transport, "all")) >= 3 * len(tens), "all of the history is there")
+    assert sum(row["fields"]["x"]["count"] for row in rows(transport, "all")) == READINGS
+    last = time_of(READINGS - 1) // (30 * DAY_S) * (30 * DAY_S) + 30 * DAY_S
+    later = range(10_000, 10_000 + LATER)
+    lines = [f"n0,{last + 3_600 * at},{x}\n" for at, x in enumerate(later)]
+    (folder / "later.csv").write_text("node,at,x\n" + "".join(lines))
+    assert slackwater(folder, "ingest", "room", str(folder / "later.csv"))[0] == 0
+    even = [x for x in later if not x % 2]
+    eventually(lambda: len(rows(transport, "odd")) >= len(odd) + len(even), "all rows are there")
+    assert [row["fields"]["x"] for row in rows(transport, "odd")] == odd + even

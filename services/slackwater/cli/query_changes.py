@@ -188,9 +188,12 @@ async def _change(
 
 
 def _start_on_nodes(deployment: Deployment, name: str, start: Start) -> Start:
-    """Return the start as a time, so that all nodes register the query with the same one."""
-    if start != "now":
-        return start
+    """Return the start as a time, so that all nodes register the query with the same one.
+
+    With ``clock: data`` now is not known here: the query begins with what the source logs hold.
+    """
+    if start != "now" or deployment.clock == "data":
+        return "beginning" if start == "now" else start
     query = deployment.queries[name]
     grid = Grid(query.bucket_us(), query.units(query.bucket_us()))
     return grid.window_end(grid.last_window_holding(SystemClock().now_us()))

@@ -160,11 +160,6 @@ def _against(applied: AppliedQuery, known: RunningQueries) -> Iterator[str]:
             f"query {name} has been deleted, and its topics keep its results: its next generation"
             " can continue them, or give the new query another name"
         )
-    if running.clock == "data":
-        yield (
-            f"query {name}: with clock: data, queries are fixed at the start: add it to the"
-            " deployment file, and start `slackwater up` again"
-        )
     if added.clock != running.clock:
         yield f"query {name} needs clock: {added.clock}, and this deployment has {running.clock}"
     if added.names != running.names:

@@ -76,6 +76,7 @@ class Registering:
         self._truncation, self._begins = truncation, begins
         self._retired = RetiredTopics(transport, listener)
         self._registered: Mapping[str, QueryDefinition] = {}
+        self._waits_since: dict[str, int] = {}
 
     async def carry_out(
         self, wanted: Mapping[str, Wanted], applied: Mapping[str, AppliedQuery], all_: Deployment
@@ -195,6 +196,8 @@ class Registering:
                     f"{some} {', '.join(missing)} {do} not exist on {self._transport.bootstrap}:"
                     " create what is missing, for example with `slackwater topics --inputs 1`"
                 )
-        registration = Registration(self._transport, needed, self._path)
+        registration = Registration(
+            self._transport, needed, self._path, waits_since=self._waits_since
+        )
         registration.make_topics(input_partitions=self._input_partitions)
         return registration.define(query.query, registration.publish_clock(), query.start)

@@ -150,16 +150,26 @@ class Registration:
         *,
         data_dir: Path | None = None,
         clock: SystemClock | None = None,
+        waits_since: dict[str, int] | None = None,
     ) -> None:
-        """Prepare a registration; ``data_dir`` is that of the embedded broker, if it is used."""
+        """Prepare a registration.
+
+        Args:
+            transport: to the Kafka cluster.
+            deployment: what is registered.
+            deployment_path: the name of its file in error messages.
+            data_dir: that of the embedded broker, if it is used.
+            clock: the present time.
+            waits_since: since when some files of a query have begun (us), by the query of its
+                children; kept from one registration to the next.
+        """
         self._data_dir = data_dir
         self._transport = transport
         self._deployment = deployment
         self._path = deployment_path
         self._clock = clock or SystemClock()
         self._partitions_of: dict[str, int] | None = None
-        self._waits_since: dict[str, int] = {}
-        """By the query of the children, since when some of its files have begun (us)."""
+        self._waits_since = {} if waits_since is None else waits_since
 
     @property
     def partitions_of(self) -> dict[str, int]:
@@ -281,28 +291,37 @@ class Registration:
         A new generation of a query starts at the first window for which the earlier one has given
         no stable answer, and ``start`` is not used (rule-29).
         """
-        deployment = self._deployment
-        query = deployment.queries[name]
-        grid = Grid(query.bucket_us(), query.units(query.bucket_us()))
-        now_us = event_clock.event(self._clock.now_us())
-        start_us: int | None
-        if generation_of(name):
-            start_us = self._unanswered(query)
-        elif isinstance(start, int):
-            start_us = start
-        elif start == "now" and isinstance(event_clock, WallClock) and now_us is not None:
-            start_us = grid.window_end(grid.last_window_holding(now_us))
-        else:
-            start_us = self._beginning(query, event_clock)
+        query = self._deployment.queries[name]
+        start_us = self._start_us(query, event_clock, start)
         if start_us is None:
             return None
         w_us = query.bucket_us(self._speed(query, event_clock))
-        return QueryDefinition(
-            *(name, generation_of(name), start_us, w_us, query),
-            deadline_us=self._deadline_us(query),
-            deployment=deployment.connected(query),
-            zones=zones_of(query),
+        defined = self._definition(query, start_us, w_us)
+        return replace(
+            defined,
+            deployment=self._deployment.connected(query),
             awaits_begin=not generation_of(name),
+        )
+
+    def _start_us(
+        self, query: QuerySpec, event_clock: EventClock, start: int | Literal["now", "beginning"]
+    ) -> int | None:
+        grid = Grid(query.bucket_us(), query.units(query.bucket_us()))
+        now_us = event_clock.event(self._clock.now_us())
+        if generation_of(query.name):
+            return self._unanswered(query)
+        if isinstance(start, int):
+            return start
+        if start == "now" and isinstance(event_clock, WallClock) and now_us is not None:
+            return grid.window_end(grid.last_window_holding(now_us))
+        return self._beginning(query, event_clock)
+
+    def _definition(self, query: QuerySpec, start_us: int, w_us: int) -> QueryDefinition:
+        return QueryDefinition(
+            *(query.name, generation_of(query.name), start_us, w_us, query),
+            deadline_us=self._deadline_us(query),
+            zones=zones_of(query),
+            awaits_begin=True,
             partitions=self._taken_in(query),
         )
 
@@ -475,15 +494,7 @@ class Registration:
                 if query.child_query not in speeds:
                     speeds[query.child_query] = self._speed(query, event_clock)
                 w_us = query.bucket_us(speeds[query.child_query])
-                definitions.append(
-                    QueryDefinition(
-                        *(query.name, 0, start_time_us, w_us, query),
-                        deadline_us=self._deadline_us(query),
-                        zones=zones_of(query),
-                        awaits_begin=True,
-                        partitions=self._taken_in(query),
-                    )
-                )
+                definitions.append(self._definition(query, start_time_us, w_us))
         if definitions:
             Registry(self._transport).publish_queries(*definitions)
         return unknown

@@ -13,15 +13,16 @@ from tests.unit.control.test_readers import SOME, Q, of
 
 from slackwater.cli.query_changes import apply_queries, request_each
 from slackwater.control.admission import RunningQueries, why_refused, why_refused_on_nodes
-from slackwater.control.applied import Start
+from slackwater.control.applied import Start, from_text
 from slackwater.control.control_object import (
+    ApplyQuery,
     ControlObject,
     ControlResponse,
     DeleteQuery,
     Operation,
 )
 from slackwater.control.control_state import ControlState
-from slackwater.model.deployment import Deployment, QuerySpec, TopicPartitions, TopicSpec
+from slackwater.model.deployment import Clock, Deployment, QuerySpec, TopicPartitions, TopicSpec
 from slackwater.model.errors import UsageError
 from slackwater.model.names import base_of
 from slackwater.protocols.iads.messages import Stamp
@@ -198,3 +199,19 @@ def test_a_query_is_deleted_though_its_change_is_completed_meanwhile() -> None:
     controller.request = request  # type: ignore[method-assign]
     request_each(controller, DeleteQuery, "q")  # type: ignore[arg-type]
     assert controller.object.state.live_queries() == ()
+
+
+@pytest.mark.parametrize(
+    ("clock", "start", "recorded"), [("data", "now", "beginning"), ("data", 7, 7), ("wall", 7, 7)]
+)
+def test_on_nodes_a_query_of_a_history_begins_with_what_the_logs_hold(
+    clock: Clock, start: Start, recorded: Start
+) -> None:
+    """The present is event time of the readings, which no client knows."""
+    controller = nodes()
+    controller.has_nodes = True
+    deployment = replace(of(ALONE), clock=clock)
+    apply_queries(controller, deployment, ["alone"], start)  # type: ignore[arg-type]
+    (operation,) = controller.requested
+    assert isinstance(operation, ApplyQuery)
+    assert from_text("alone", operation.definition).start == recorded

@@ -62,11 +62,10 @@ def test_another_text_is_refused(text: str) -> None:
     assert "the definition cannot be read" in why_refused(ApplyQuery("one", text), known(ONE))
 
 
-def test_with_event_time_from_the_data_queries_are_fixed() -> None:
+def test_with_event_time_from_the_data_queries_are_admitted_too() -> None:
     data = STREAMS.replace("streams:", "clock: data\nstreams:")
     has = RunningQueries(parsed(ONE, streams=data), {}, {})
-    reported = refusal("three", parsed(THREE, streams=data), has)
-    assert reported.startswith("query three: with clock: data, queries are fixed at the start")
+    assert refusal("three", parsed(ONE, THREE, streams=data), has) == ""
 
 
 def test_a_text_that_lacks_a_stream_is_refused() -> None:

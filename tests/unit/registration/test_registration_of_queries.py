@@ -132,12 +132,22 @@ def test_a_history_waits_for_all_its_files_but_not_for_ever(
     monkeypatch.setattr(registration, "partition_counts", lambda where, topics: {})
     monkeypatch.setattr(broker, "cluster", None, raising=False)
     clock = SystemClock(wall_us=lambda: now_us, monotonic_us=lambda: now_us)
-    wanted = Registration(cast(Any, broker), deployment, Path("d.yaml"), clock=clock)
-    assert wanted.register(["q"], DataClock()) == ["q"]
+    waits_since: dict[str, int] = {}
+
+    def wanted() -> Registration:
+        """A node makes a registration for each attempt."""
+        at = cast(Any, broker), deployment, Path("d.yaml")
+        return Registration(*at, clock=clock, waits_since=waits_since)
+
+    assert wanted().register(["q"], DataClock()) == ["q"]
+    assert wanted().define("q", DataClock(), "now") is None
     now_us += 9_000_000
-    assert wanted.register(["q"], DataClock()) == ["q"]
+    assert wanted().register(["q"], DataClock()) == ["q"]
     now_us += 2_000_000
-    assert wanted.register(["q"], DataClock()) == []
+    applied = wanted().define("q", DataClock(), "now")
+    assert applied is not None
+    assert applied.e0_us == 7_000_000
+    assert wanted().register(["q"], DataClock()) == []
     assert Registry(broker).queries()["q"].e0_us == 7_000_000
 
 
