@@ -15,29 +15,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from slackwater.codec.results import format_time
 from slackwater.deployment.deadlines import brought_forward, first_deadlines
-from slackwater.deployment.fragments import sources_of
 from slackwater.deployment.sharing import is_same, share, without_sharing
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import DeploymentError, EnvironmentProblem, UsageError
 from slackwater.model.names import (
-    RootName,
     base_of,
-    earlier_generations,
     generation_of,
     latest_generation,
 )
 from slackwater.primitives.eventclock import DataClock, EventClock, WallClock
-from slackwater.primitives.windows import Grid
-from slackwater.protocols.dpc.soutput.config import answered_by_all, start_of_generation
-from slackwater.registration.beginning import (
-    FIRST_READINGS_S_MAX,
-    await_first_readings,
-    beginning,
-    first_event_time,
-    history_speed,
-)
+from slackwater.registration.starts import Starts
 from slackwater.registration.topics import topic_specs
 from slackwater.runtime.logs.described import TopicObserver
 from slackwater.runtime.logs.kafka import KafkaTransport
@@ -45,7 +33,6 @@ from slackwater.runtime.logs.topics import ensure_inputs, partition_counts
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.owntopics import make_own_topics, why_registry_is_lost
 from slackwater.runtime.service.registry import QueryDefinition, Registry, streams_of
-from slackwater.runtime.service.state import read_root_states
 from slackwater.runtime.service.zone_rules import zones_of
 
 _log = logging.getLogger(__name__)
@@ -172,6 +159,14 @@ class Registration:
         self._waits_since = {} if waits_since is None else waits_since
 
     @property
+    def _starts(self) -> Starts:
+        def partitions_of() -> Mapping[str, int]:
+            return self.partitions_of
+
+        at = self._transport, self._deployment, partitions_of
+        return Starts(*at, self._clock, self._waits_since)
+
+    @property
     def partitions_of(self) -> dict[str, int]:
         """Number of partitions of the input topics, by stream; fetched once."""
         if self._partitions_of is None:
@@ -292,29 +287,16 @@ class Registration:
         no stable answer, and ``start`` is not used (rule-29).
         """
         query = self._deployment.queries[name]
-        start_us = self._start_us(query, event_clock, start)
+        start_us = self._starts.of(query, event_clock, start)
         if start_us is None:
             return None
-        w_us = query.bucket_us(self._speed(query, event_clock))
+        w_us = query.bucket_us(self._starts.speed(query, event_clock))
         defined = self._definition(query, start_us, w_us)
         return replace(
             defined,
             deployment=self._deployment.connected(query),
             awaits_begin=not generation_of(name),
         )
-
-    def _start_us(
-        self, query: QuerySpec, event_clock: EventClock, start: int | Literal["now", "beginning"]
-    ) -> int | None:
-        grid = Grid(query.bucket_us(), query.units(query.bucket_us()))
-        now_us = event_clock.event(self._clock.now_us())
-        if generation_of(query.name):
-            return self._unanswered(query)
-        if isinstance(start, int):
-            return start
-        if start == "now" and isinstance(event_clock, WallClock) and now_us is not None:
-            return grid.window_end(grid.last_window_holding(now_us))
-        return self._beginning(query, event_clock)
 
     def _definition(self, query: QuerySpec, start_us: int, w_us: int) -> QueryDefinition:
         return QueryDefinition(
@@ -337,93 +319,6 @@ class Registration:
             for stream, topic in topics.items()
             if topic is not None and topic.partitions == "fixed"
         }
-
-    def _unanswered(self, later: QuerySpec) -> int | None:
-        """Return E0 (us) of a new generation; None while no earlier generation is registered."""
-        registered = Registry(self._transport).all_queries()
-        for earlier in earlier_generations(later.name, registered):
-            query = registered[earlier]
-            if (query.spec.window, query.spec.parts) != (later.window, later.parts):
-                raise EnvironmentProblem(
-                    f"query {base_of(later.name)} had another window or another number of parts,"
-                    " and its results continue: delete it, and apply it with these, or give the new"
-                    " query another name"
-                )
-            parts = range(query.spec.parts)
-            states = read_root_states(self._transport, earlier, query.spec.parts)
-            answered = answered_by_all(states.get(RootName(earlier, p).process) for p in parts)
-            if answered is not None:
-                looks_back_us = 0 if later.join is None else later.join.within_us
-                start_us = start_of_generation(answered, query.e0_us, looks_back_us)
-                self._check_kept(later, start_us, is_ended=query.state == "deleted")
-                return start_us
-            if not generation_of(earlier):
-                return query.e0_us
-        return None
-
-    def _check_kept(self, later: QuerySpec, start_us: int, *, is_ended: bool) -> None:
-        """Raise ``EnvironmentProblem`` if retention has deleted readings of a new generation.
-
-        Its windows would be answered without these readings, and no record would have the gap.
-        """
-        deployment = self._deployment
-        sources = sources_of(deployment, self.partitions_of)
-        logs = [log for stream in deployment.source_streams(later) for log in sources[stream]]
-        places = {log: (self._transport.names.source(log), 0) for log in logs}
-        begins = self._transport.beginning_offsets(places.values())
-        what_follows = (
-            "it cannot be continued: delete it, and give the new query another name"
-            if is_ended
-            else "the running generation goes on"
-        )
-        for log in logs:
-            first_us = first_event_time(self._transport, log) if begins[places[log]] else None
-            if first_us is not None and first_us > start_us:
-                raise EnvironmentProblem(
-                    f"query {base_of(later.name)} has no stable answer from"
-                    f" {format_time(start_us)} on, and retention has deleted readings of {log}"
-                    f" before {format_time(first_us)}: {what_follows}"
-                )
-
-    def _beginning(self, query: QuerySpec, event_clock: EventClock) -> int | None:
-        deployment = self._deployment
-        sources = sources_of(deployment, self.partitions_of)
-        streams = deployment.source_streams(query)
-        await_first_readings(
-            self._transport,
-            {
-                log: (topic.name, partition)
-                for stream in streams
-                if (topic := deployment.streams[stream].topic) is not None and topic.from_ != "end"
-                for partition, log in enumerate(sources[stream])
-            },
-        )
-        now_us = self._clock.now_us()
-        event_us, lateness_us = event_clock.event(now_us), deployment.lateness_us(query)
-        logs = [log for stream in streams for log in sources[stream]]
-        if isinstance(event_clock, DataClock):
-            found = beginning(self._transport, logs, event_us, lateness_us, True)
-            if found is not None or not self._has_waited(query, logs, now_us):
-                return found
-        return beginning(self._transport, logs, event_us, lateness_us)
-
-    def _has_waited(self, query: QuerySpec, logs: Iterable[str], now_us: int) -> bool:
-        """Whether some of these logs have had times, and others none, for long enough."""
-        if beginning(self._transport, logs, None, 0) is None:
-            return False
-        since_us = self._waits_since.setdefault(query.child_query, now_us)
-        return now_us - since_us > FIRST_READINGS_S_MAX * 1e6
-
-    def _speed(self, query: QuerySpec, event_clock: EventClock) -> int:
-        """Return how many times as wide as live ones the query's buckets are."""
-        if not isinstance(event_clock, DataClock):
-            return 1
-        sources = sources_of(self._deployment, self.partitions_of)
-        return history_speed(
-            self._transport,
-            (log for of in self._deployment.source_streams(query) for log in sources[of]),
-            0 if query.join is None else query.join.within_us,
-        )
 
     def as_registered(self) -> Deployment:
         """Return the deployment with only its registered queries, and the children they read."""
@@ -486,13 +381,13 @@ class Registration:
             if query.child_query not in begins and not set(unknown).intersection(
                 deployment.queries_of(query)
             ):
-                start_time_us = self._beginning(query, event_clock)
+                start_time_us = self._starts.of(query, event_clock, "beginning")
             begins[query.child_query] = start_time_us
             if start_time_us is None:
                 unknown.append(query.name)
             else:
                 if query.child_query not in speeds:
-                    speeds[query.child_query] = self._speed(query, event_clock)
+                    speeds[query.child_query] = self._starts.speed(query, event_clock)
                 w_us = query.bucket_us(speeds[query.child_query])
                 definitions.append(self._definition(query, start_time_us, w_us))
         if definitions:

@@ -24,7 +24,7 @@ from slackwater.model.deployment import (
 from slackwater.model.errors import DeploymentError, EnvironmentProblem
 from slackwater.model.records import Kind, Position, RootState, SourceRecord
 from slackwater.primitives.eventclock import DataClock, WallClock
-from slackwater.registration import registration
+from slackwater.registration import registration, starts
 from slackwater.registration.registration import Registration
 from slackwater.runtime.logs.topics import QueryTopics, topics_for
 from slackwater.runtime.service.clock import SystemClock
@@ -68,8 +68,8 @@ def test_queries_that_share_begin_together_though_data_arrives_meanwhile(
     deployment = share(Deployment("data", {"s1": stream("s1")}, queries))
     assert deployment.queries["r"].child_query == "q"
     found = [None, 7_000_000, 5_000_000]  # of q; then a reading arrives, then an older one
-    monkeypatch.setattr(registration, "beginning", lambda *of: found.pop(0))
-    monkeypatch.setattr(registration, "history_speed", lambda *of: 1)
+    monkeypatch.setattr(starts, "beginning", lambda *of: found.pop(0))
+    monkeypatch.setattr(starts, "history_speed", lambda *of: 1)
     monkeypatch.setattr(registration, "partition_counts", lambda where, topics: {})
     monkeypatch.setattr(broker, "cluster", None, raising=False)
     wanted = Registration(cast(Any, broker), deployment, Path("d.yaml"))
@@ -88,9 +88,9 @@ def test_a_history_has_wider_buckets_the_same_for_queries_that_share(
         broker.create_topic(spec.name, spec.partitions)
     queries = {name: query(name, "s1") for name in ("q", "r")}
     deployment = share(Deployment("data", {"s1": stream("s1")}, queries))
-    monkeypatch.setattr(registration, "beginning", lambda *of: 7_000_000)
+    monkeypatch.setattr(starts, "beginning", lambda *of: 7_000_000)
     speeds = [14_400, 4]  # readings arrive between two looks
-    monkeypatch.setattr(registration, "history_speed", lambda *of: speeds.pop(0))
+    monkeypatch.setattr(starts, "history_speed", lambda *of: speeds.pop(0))
     monkeypatch.setattr(registration, "partition_counts", lambda where, topics: {})
     monkeypatch.setattr(broker, "cluster", None, raising=False)
     Registration(cast(Any, broker), deployment, Path("d.yaml")).register(["q", "r"], clock)
@@ -109,7 +109,7 @@ def test_a_query_over_a_fixed_topic_is_registered_with_its_partitions(
     streams = {name: stream(name, fixed) for name in ("s1", "s2")}
     streams["s3"] = stream("s3", replace(fixed, partitions="watched"))
     queries = {"q": query("q", "s1", "s2", "s3"), "r": query("r", "s3")}
-    monkeypatch.setattr(registration, "beginning", lambda *of: 7_000_000)
+    monkeypatch.setattr(starts, "beginning", lambda *of: 7_000_000)
     monkeypatch.setattr(registration, "partition_counts", lambda where, topics: {"readings": 3})
     monkeypatch.setattr(broker, "cluster", None, raising=False)
     wanted = Registration(cast(Any, broker), Deployment("wall", streams, queries), Path("d.yaml"))
@@ -127,8 +127,8 @@ def test_a_history_waits_for_all_its_files_but_not_for_ever(
     for spec in topics_for([], []):
         broker.create_topic(spec.name, spec.partitions)
     deployment = share(Deployment("data", {"s1": stream("s1")}, {"q": query("q", "s1")}))
-    monkeypatch.setattr(registration, "beginning", lambda *of: None if len(of) == 5 else 7_000_000)
-    monkeypatch.setattr(registration, "history_speed", lambda *of: 1)
+    monkeypatch.setattr(starts, "beginning", lambda *of: None if len(of) == 5 else 7_000_000)
+    monkeypatch.setattr(starts, "history_speed", lambda *of: 1)
     monkeypatch.setattr(registration, "partition_counts", lambda where, topics: {})
     monkeypatch.setattr(broker, "cluster", None, raising=False)
     clock = SystemClock(wall_us=lambda: now_us, monotonic_us=lambda: now_us)
@@ -170,8 +170,8 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> MemoryBroker:
     for spec in topics_for([], []):
         made.create_topic(spec.name, spec.partitions)
     monkeypatch.setattr(registration, "partition_counts", lambda where, topics: {"sw.registry": 1})
-    monkeypatch.setattr(registration, "beginning", lambda *of: 5_000_000)
-    monkeypatch.setattr(registration, "history_speed", lambda *of: 1)
+    monkeypatch.setattr(starts, "beginning", lambda *of: 5_000_000)
+    monkeypatch.setattr(starts, "history_speed", lambda *of: 1)
     monkeypatch.setattr(made, "cluster", None, raising=False)
     monkeypatch.setattr(made, "bootstrap", "kafka:9092", raising=False)
     return made
@@ -379,7 +379,7 @@ def test_one_that_was_in_the_file_from_the_beginning_may_begin_later(
     """A restart in between finds it unregistered, with a deadline in effect from the start."""
     both = replace(HASTY, sources=("q", "s2"))
     begins = iter([5_000_000, None, None])
-    monkeypatch.setattr(registration, "beginning", lambda *of: next(begins))
+    monkeypatch.setattr(starts, "beginning", lambda *of: next(begins))
     first = on(broker, of_chain(Q, both, clock="data"))
     assert first.register(first.missing(), DataClock()) == ["hasty"]
     assert Registry(broker).queries()["q"].first_deadline_us == 800_000
