@@ -7,7 +7,7 @@ source "$(dirname "$0")/lib.sh"
 claim "One of three brokers and one Spark worker die under load: nothing is lost or doubled, and no" \
   "answer comes later than X + $allowed_s s."
 
-# The worst of the three: it coordinates the root's transactions, without which no answer is out.
+# The one that coordinates the root's transactions, since no answer is committed without it.
 broker=kafka-$(stack exec -T registrar python - <compose/drills/coordinator.py)
 load 90
 loading=$!

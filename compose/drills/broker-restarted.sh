@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The only broker is restarted. About a minute. While it is away nobody can answer: no bound.
+# The only broker is restarted. About a minute. No bound holds while it is away.
 source "$(dirname "$0")/lib.sh"
 claim "A restart of the broker loses and doubles nothing; all processes go on by themselves."
 

@@ -1,4 +1,4 @@
-"""Print the id of the broker that coordinates the root's transactions: it is missed most.
+"""Print the id of the broker that coordinates the root's transactions.
 
 python coordinator.py
 """
@@ -8,11 +8,11 @@ import os
 
 from aiokafka.client import AIOKafkaClient, CoordinationType
 
-TRANSACTIONS_OF = "sw.climate.0"  # as slackwater.host.committer calls itself
+TRANSACTIONS_OF = "sw.climate.0"  # the id in slackwater.host.committer
 
 
 async def main() -> None:
-    """Ask any broker."""
+    """Look it up with any broker."""
     client = AIOKafkaClient(bootstrap_servers=os.environ["SLACKWATER_BOOTSTRAP"])
     await client.bootstrap()
     print(await client.coordinator_lookup(CoordinationType.TRANSACTION, TRANSACTIONS_OF))

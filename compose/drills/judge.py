@@ -1,16 +1,19 @@
-"""Is what was answered right? Compares the results of ``climate`` with the source logs.
+"""Compares the results of ``climate`` with the source logs, while or after they are answered.
 
     python judge.py [--until-in S] [--since-in S] [--late-max S] [--missing STREAM]
 
-Follows the three result topics from their beginning until the windows that end within the next S
-seconds have their exact answers. Then every window must have exactly one, every tentative answer
-must have been undone, and every exact one must count the readings that the source logs hold for it.
-All that was written to a stream's topic must be in its source logs or in quarantine, each reading
-once.
-``--since-in``, ``--late-max``: of the windows that are due later than so many seconds from now, the
-first answers were seen here, committed, at most that late. ``--missing``: of these at least one was
-tentative for want of this stream, and none for want of another one.
-Exit code 1 and a sentence for what does not hold.
+The judge follows the three result topics from their beginning until the windows that end within S
+seconds (``--until-in``) have their exact answers. Then each window must have exactly one, each
+tentative answer must have been undone, and each exact answer must count the readings that the
+source logs hold for it. Each reading of a stream's topic must be in the source logs or in
+quarantine, once.
+
+``--since-in S``: the windows that are due later than S seconds from now are *watched*.
+``--late-max S``: the first answer of a watched window is committed at most S seconds after it is
+due. ``--missing STREAM``: at least one first answer of a watched window is tentative and lacks this
+stream, and none lacks another one.
+
+The exit code is 1 if one of these does not hold, and a sentence tells which.
 """
 
 from __future__ import annotations
@@ -57,7 +60,7 @@ def fail(sentence: str) -> None:
 
 
 class Judge:
-    """What has been read of the results."""
+    """The results that have been read."""
 
     def __init__(self, slide_us: int, since_us: float) -> None:
         self.slide_us, self.since_us = slide_us, since_us
@@ -104,14 +107,14 @@ class Judge:
 def readings(
     transport: KafkaTransport, deployment, partitions: dict[str, int]
 ) -> tuple[Counter[tuple[int, str]], Counter[str]]:
-    """How many readings each window and key has in the source logs, and how many each stream."""
+    """Count the readings of each window and key, and of each stream, in the source logs."""
     query = deployment.queries[QUERY]
     counts: Counter[tuple[int, str]] = Counter()
     taken: Counter[str] = Counter()
     size_us, slide_us = query.window.size_us, query.window.slide_us
     sources = sources_of(deployment, partitions)
     for stream, source in ((stream, s) for stream, names in sources.items() for s in names):
-        # What counts of a log that holds repeats: the orderers' own rule.
+        # The readers' acceptance rule decides which of several repeated records counts (rule-10).
         cursor = SourceCursor(SourcePosition(0, 0, 0, -(2**62)), strict=True)
         for raw in read_to_end(transport, (Names().source(source), 0)):
             record = decode_source(raw.value, source)
@@ -130,7 +133,7 @@ def readings(
 
 
 def written(transport: KafkaTransport, deployment, partitions: dict[str, int]) -> dict[str, int]:
-    """How many readings the topics of streams hold."""
+    """Count the readings in the topics of the streams."""
     return {
         stream: sum(
             end - begin
@@ -143,12 +146,12 @@ def written(transport: KafkaTransport, deployment, partitions: dict[str, int]) -
 
 
 def isolated_records(transport: KafkaTransport, stream: str) -> int:
-    """How many readings are in quarantine; an entry may be there twice."""
+    """Count the readings in quarantine, where an entry may occur twice."""
     return len({raw.key for raw in read_to_end(transport, (Names().quarantine(stream), 0))})
 
 
 def account(transport: KafkaTransport, deployment) -> Counter[tuple[int, str]]:
-    """What the windows should count; every reading that was written must be somewhere, once."""
+    """Return what each window should count; each written reading must have exactly one place."""
     partitions = {
         name: partition_count(transport.bootstrap, stream.topic.name)
         for name, stream in deployment.streams.items()
@@ -168,7 +171,7 @@ def account(transport: KafkaTransport, deployment) -> Counter[tuple[int, str]]:
 
 
 def main() -> None:
-    """Read, then judge."""
+    """Read the results, and compare them."""
     options = arguments()
     bootstrap = os.environ["SLACKWATER_BOOTSTRAP"]
     deployment = load_deployment(Path("/etc/slackwater/deployment.yaml"))

@@ -1,10 +1,10 @@
-# Shared by the drills, which source it. The stack must be up; a drill leaves it as it found it.
+# Functions of the drills. The stack must be up; a drill restores what it has stopped.
 # shellcheck shell=bash
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 x_s=${x_s:-2} # the bound of compose/deployment.yaml
-allowed_s=1   # what a busy machine may add
+allowed_s=1   # tolerance for a busy machine
 
 stack() { docker compose --progress quiet -f compose/compose.yaml ${DRILL_ENV:+--env-file "$DRILL_ENV"} "$@"; }
 container() { stack ps -aq "$1"; }
@@ -21,24 +21,24 @@ claim() {
   done
 }
 
-# judge OPTION...: compares all exact answers with the source logs, inside a container.
+# judge OPTION...: compares all exact answers with the source logs, in a container.
 judge() { stack exec -T registrar python - "$@" <compose/drills/judge.py; }
 
-# watch SECONDS OPTION...: a judge that sees each answer come, in the background; `wait $watching` for
-# it. It looks at what is due from now until SECONDS are over.
+# watch SECONDS OPTION...: starts a judge in the background that follows the answers which are due in
+# the next SECONDS; `wait $watching` returns its verdict.
 watch() {
   judge --until-in "$1" --since-in 8 --late-max $((x_s + allowed_s)) "${@:2}" &
   watching=$!
   wait_answers 10
 }
 
-# load SECONDS: readings into lab-readings, in the background; `wait` for it.
+# load SECONDS: writes readings to lab-readings, in the background; `wait` waits for its end.
 load() { stack exec -T registrar python - "$1" <compose/drills/load.py & }
 
-# wait_answers SECONDS: that the stack answers, for so long.
+# wait_answers SECONDS: waits until the stack answers, at most so long.
 wait_answers() { judge --until-in "$1" --quiet; }
 
-# wait_healthy SERVICE: that it serves again; a broker that comes back looks through its logs first.
+# wait_healthy SERVICE: waits until it serves again; a broker that returns recovers its logs first.
 wait_healthy() {
   local deadline=$((SECONDS + 120))
   until [[ $(docker inspect -f '{{.State.Health.Status}}' "$(container "$1")") == healthy ]]; do

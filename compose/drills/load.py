@@ -1,8 +1,8 @@
-"""Write JSON readings into ``lab-readings`` for some seconds, as anybody's producer would.
+"""Write JSON readings to ``lab-readings`` for some seconds, as a user's producer would.
 
     python load.py SECONDS [READINGS_PER_SECOND]
 
-1,000 a second over 50 motes by default, stamped by this machine's clock.
+By default 1,000 readings a second of 50 motes, with the times of this machine's clock.
 """
 
 import json

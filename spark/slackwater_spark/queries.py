@@ -420,7 +420,8 @@ class Aggregator:
 
     def _begin_at(self, fragments: Sequence[SparkFragment]) -> dict[Log, int]:
         # States are read before the ends. The fragment may still run in another process, so a
-        # ``contiguous_seq`` that is read later could exceed the ends, as if it were another log's.
+        # ``contiguous_seq`` that is read later could be beyond the ends, and
+        # ``start_offsets`` would take it for that of a log that was made again.
         states = {fragment: self._root_states(fragment) for fragment in fragments}
         logs = [log for fragment in fragments for log in fragment.ordered_logs]
         begins = self._transport.beginning_offsets(logs)

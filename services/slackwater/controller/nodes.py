@@ -38,7 +38,7 @@ class ConnectedNodes:
     Args:
         name: the controller's name.
         specs_of: returns what is to run according to a state of the record.
-        state: returns the record's present state.
+        state: returns the present state of the replicated record.
         frame: returns a frame with this state.
         request: requests a move.
         planned: called after each plan, so after each change of the record or of a heartbeat.

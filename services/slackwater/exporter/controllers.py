@@ -96,7 +96,7 @@ class ControllerCollector(Collector):
 
 
 def controller_metrics(overview: Overview | None) -> Iterable[Metric]:
-    """Derive the metrics; None: no round is complete yet, or its answers could not be used."""
+    """Return the metrics of an overview; None if the controllers have not been read, or in vain."""
     up = GaugeMetricFamily(
         "slackwater_controller_up", "1 if the controller answers.", labels=["controller"]
     )

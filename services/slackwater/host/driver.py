@@ -114,8 +114,8 @@ class Driver:
         self.turn = None
         lasted_us = self._clock.monotonic_us() - began_us
         if lasted_us >= LOOK_AT_WAIT_US:
-            # Turns before it, which were shorter, may have waited too: this one has waited at most
-            # while it used no core.
+            # The wait is that of all turns since the last look. This turn's share of it is at most
+            # the time in which it used no core.
             idle_us = max(lasted_us - (wait.used_us() - used_us), 0)
             lasted_us -= min(self._waited_us(wait), idle_us)
         self._on_turn(driven, lasted_us)

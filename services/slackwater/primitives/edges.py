@@ -130,7 +130,7 @@ class Union:
 def distinct(progressions: Iterable[Progression]) -> tuple[Progression, ...]:
     """Drop progressions contained in another; usually w divides all, and one remains."""
     kept: list[Progression] = []
-    # By period, since a progression is contained only in one of an equal or smaller period.
+    # In the order of periods: a progression is contained only in one whose period is not longer.
     for period, offset in sorted(set(progressions)):
         if not any(period % p == 0 and offset % p == o for p, o in kept):
             kept.append((period, offset))

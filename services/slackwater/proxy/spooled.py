@@ -83,7 +83,10 @@ class SpooledLog:
         )
         context.quarantine.put(entries, context.clock.now_us())
         if not context.quarantine.settle(60.0):
-            raise SlackwaterError(f"{self.log.topic}: superseded readings cannot be written")
+            raise SlackwaterError(
+                f"{self.log.topic}: Kafka does not accept the quarantine entries of readings that"
+                " another proxy has replaced; the stream restarts"
+            )
         context.spool.replace_unsent(records, again.next_id, again.watermark)
         return records
 

@@ -60,7 +60,7 @@ def as_changed(
         elif found.state != "deleted" and found.deployment is not None:
             queries.setdefault(name, found.spec)
     added = streams_of(registered[name] for name in queries if name in registered)
-    # One process has the port for HTTP, and it serves the streams of the file.
+    # One process has the port for HTTP. It reads the file, so it cannot serve added streams.
     added = {name: stream for name, stream in added.items() if stream.http is None}
     streams = {**added, **deployment.streams}
     for name, query in queries.items():

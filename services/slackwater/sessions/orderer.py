@@ -323,7 +323,7 @@ class OrdererSession:
         """Step the core; check for other writers and write the state record when due."""
         effects, self._queued = self._queued, []
         if any(isinstance(effect, Refute) for effect in effects):
-            self._looks_at_claim = False  # the same claim arrives each turn until it is refuted
+            self._looks_at_claim = False  # a claim is repeated by heartbeats until refuted
         if self._is_ending:
             return effects
         for effect in self.core.step(now):

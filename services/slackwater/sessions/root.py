@@ -307,7 +307,7 @@ class RootSession:
         self._now = now
         effects, self._queued = self._queued, []
         if any(isinstance(effect, Refute) for effect in effects):
-            self._looks_at_claim = False  # the same claim arrives each turn until it is refuted
+            self._looks_at_claim = False  # a claim is repeated by heartbeats until refuted
         if self._is_ending:
             return effects
         if not self._is_open:

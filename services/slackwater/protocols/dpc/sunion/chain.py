@@ -194,7 +194,7 @@ class ResultCursor:
     # Where it is.
 
     def reach(self, e: int) -> int:
-        """The end of event time covered without a hole from ``e`` on; ``e`` if none is."""
+        """The end of the event time after ``e`` that is covered without a hole, at least ``e``."""
         e = max(e, self._base)
         for chunk in self._chunks:
             if chunk.prev_watermark > e:
