@@ -12,7 +12,7 @@ the query has the extremes, the average is kept within them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -51,8 +51,11 @@ class AggregateColumns:
         columns = [self.count, self.sum, self.m2, self.min, self.max]
         if self.low is not None:
             columns.append(self.low)
+        cut = AggregateColumns(*(column[:, start:stop] for column in columns))
+        if not self.others:
+            return cut
         others = {name: column[:, start:stop] for name, column in self.others.items()}
-        return AggregateColumns(*(column[:, start:stop] for column in columns), others=others)
+        return replace(cut, others=others)
 
 
 _Column = np.ndarray[Any, Any]

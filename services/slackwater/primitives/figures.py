@@ -107,11 +107,16 @@ def merge_into(a: F64, b: F64, others: Sequence[Figure] = ()) -> None:
         weight *= difference
         np.copyto(weight, 0.0, where=none)
         a[M2] += weight
-        for at, figure in enumerate(others, FIGURES):
-            assert figure.merge is not None
-            figure.merge(a[at], b[at], out=a[at])
+        if others:
+            _merge_others(a, b, others)
     np.fmin(a[MIN], b[MIN], out=a[MIN])
     np.fmax(a[MAX], b[MAX], out=a[MAX])
+
+
+def _merge_others(a: F64, b: F64, others: Sequence[Figure]) -> None:
+    for at, figure in enumerate(others, FIGURES):
+        assert figure.merge is not None
+        figure.merge(a[at], b[at], out=a[at])
 
 
 def _renormalise(a: F64, before: F64, b: F64) -> None:
