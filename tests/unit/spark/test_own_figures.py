@@ -1,6 +1,6 @@
 """Spark's part of a new aggregate that is one entry in the table, and the audit's.
 
-The rest of the path is in ``tests/unit/host/test_product.py``.
+The rest of the path is in ``tests/unit/host/test_own_figures.py``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from pyspark.sql import SparkSession
-from tests.support.product import PRODUCT
+from tests.support.own_figures import BINS, own_figures
 from tests.unit.spark.test_transforms import COMPLETE, SPLIT, record, source
 
 from slackwater.codec import decode_delta, encode_delta, encode_ordered, fingerprint
@@ -21,18 +21,17 @@ from slackwater.primitives.aggregates import AGGREGATES, others_of
 from slackwater_spark.audit.query import figures_column
 from slackwater_spark.transforms import Route, deltas
 
-NAMES = ("count", "product")
+NAMES = ("count", "product", "median")
 NAN = math.nan
 
 
-@pytest.fixture(autouse=True)
-def _product(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(AGGREGATES, "product", PRODUCT)
+__all__ = ["own_figures"]
+pytestmark = pytest.mark.usefixtures("own_figures")
 
 
 def made(spark: SparkSession, routes: Sequence[Route], topic: str) -> list[bytes]:
     """Return the deltas of a record, and of one that does not decode."""
-    value = encode_ordered(record([2.0, 3.0, -1.5], [NAN, 7.0], [NAN], [], [-0.5]))
+    value = encode_ordered(record([2.0, 30.0, 11.0], [NAN, 7.0], [NAN], [], [-0.5]))
     rows = deltas(source(spark, [value, b"?"], topic=topic), routes).collect()
     return [bytes(row.value) for row in rows]
 
@@ -41,27 +40,36 @@ def test_the_figure_is_in_the_deltas_of_its_queries_only(spark: SparkSession) ->
     with_product = replace(SPLIT, others=others_of(NAMES))
     without = replace(COMPLETE, ordered_topic="other")
     products: dict[str, float] = {}
+    bins: dict[str, list[float]] = {}
     for value in made(spark, [with_product, without], "o"):
         delta = decode_delta(value)
         assert value[2:10] == fingerprint("wide_delta")
         assert encode_delta(delta) == value
         products |= zip(delta.keys, delta.others["product"].ravel().tolist(), strict=True)
-    assert products == {"k0": -9.0, "k1": 7.0, "k2": 1.0, "k3": 1.0, "k4": -0.5}
+        counts = np.stack([delta.others[name].ravel() for name in BINS], axis=1)
+        bins |= zip(delta.keys, counts.tolist(), strict=True)
+    assert products == {"k0": 660.0, "k1": 7.0, "k2": 1.0, "k3": 1.0, "k4": -0.5}
+    assert bins == {
+        "k0": [1.0, 1.0, 0.0, 1.0], "k1": [1.0, 0.0, 0.0, 0.0],
+        **dict.fromkeys(("k2", "k3", "k4"), [0.0] * 4),
+    }  # fmt: skip
     alone = made(spark, [without], "other")
     assert made(spark, [with_product, without], "other") == alone
     assert {value[2:10] for value in alone} == {fingerprint("delta")}
 
 
 def test_the_audit_computes_it(spark: SparkSession) -> None:
-    rows = spark.sql("select * from values (1, 2D), (1, 3D), (1, null), (2, -4D) as t(k, c0)")
+    rows = spark.sql(
+        "select * from values (1, 2D), (1, 3D), (1, null), (1, 31D), (2, 14D) as t(k, c0)"
+    )
     found = rows.groupBy("k").agg(figures_column("c0", NAMES).alias("f")).collect()
-    assert {row.k: (row.f["count"], row.f["product"]) for row in found} == {
-        1: (2.0, 6.0),
-        2: (1.0, -4.0),
+    assert {row.k: (row.f["count"], row.f["product"], row.f["median"]) for row in found} == {
+        1: (3.0, 186.0, 5.0),
+        2: (1.0, 14.0, 15.0),
     }
 
 
-@pytest.mark.parametrize("name", [name for name in AGGREGATES if name != "product"])
+@pytest.mark.parametrize("name", [*AGGREGATES, "product"])
 def test_the_audit_and_the_batch_computation_agree(spark: SparkSession, name: str) -> None:
     values = np.random.default_rng(1).normal(20.0, 5.0, 40).tolist()
     text = ", ".join(f"({value!r}D)" for value in values)

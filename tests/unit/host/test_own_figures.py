@@ -1,7 +1,7 @@
-"""A new aggregate is one entry in the table of aggregates.
+"""A new aggregate is one entry in the table of aggregates, also if it brings figures of its own.
 
-The entry is that of a product, which cannot be computed from the figures of the others. Spark's
-part of the path is in ``tests/unit/spark/test_product.py``.
+A product and a sketch go from the deployment file to the judge. Spark's part of the path is in
+``tests/unit/spark/test_own_figures.py``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-from tests.support.product import PRODUCT
+from tests.support.own_figures import BY_HAND, own_figures
 from tests.unit.deployment.test_sharing import MINUTE, children, deployed
 
 from slackwater.codec import decode_delta, encode_delta, fingerprint
@@ -29,7 +29,6 @@ from slackwater.judge.check import compare
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.errors import DeploymentError
 from slackwater.model.records import DeltaRecord, Kind, Position, RootState, SourceColumns
-from slackwater.primitives.aggregates import AGGREGATES
 from slackwater.primitives.deltas import KeyTable
 from slackwater.primitives.panes import PaneShare, PaneStore, window_of
 from slackwater.primitives.windows import Grid
@@ -38,7 +37,7 @@ from slackwater.protocols.dpc.soutput.config import Commit
 
 NAN: Final = math.nan
 WINDOW_US: Final = 30
-NAMES: Final = ("count", "product", "avg", "min")
+NAMES: Final = ("count", "product", "median", "avg", "min")
 QUERY: Final = replace(
     MINUTE, sources=("a",), window=WindowSpec(WINDOW_US, WINDOW_US), aggregate=NAMES
 )
@@ -47,19 +46,21 @@ apiVersion: slackwater/v1
 streams:
   a: {key: {column: k}, time: {column: t, unit: s}, fields: [x], expect_every: 1s}
 queries:
-  q: {from: [a], window: {size: 1s}, aggregate: [count, product], bound: 2s}
+  q: {from: [a], window: {size: 1s}, aggregate: [count, product, median], bound: 2s}
 """
 CHILDREN: Final[list[dict[int, dict[str, list[float]]]]] = [
-    {0: {"k": [2.0, 3.0], "m": [-1.0]}, 10: {"k": [NAN, 0.5]}, 20: {"z": [NAN], "m": [7.0, -4.0]}},
-    {0: {"k": [-8.0]}, 10: {}, 20: {"m": [0.25]}},
+    {0: {"k": [2.0, 30.0], "m": [11.0]}, 10: {"k": [NAN, 0.5]}, 20: {"z": [NAN], "m": [7.0, 24.0]}},
+    {0: {"k": [38.0]}, 10: {}, 20: {"m": [0.25]}},
 ]
 """Of each child: bucket start -> key -> readings; the buckets are of 10 us."""
 
 
-@pytest.fixture
-def product(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Add the entry."""
-    monkeypatch.setitem(AGGREGATES, "product", PRODUCT)
+__all__ = ["own_figures"]
+with_entries = pytest.mark.usefixtures("own_figures")
+
+
+PRODUCT_AT: Final = -1
+"""The figures of aggregates are in the order of their names: the bins, then the product."""
 
 
 def delta_of(readings: dict[str, list[float]], child: int, start: int) -> DeltaRecord:
@@ -73,7 +74,7 @@ def delta_of(readings: dict[str, list[float]], child: int, start: int) -> DeltaR
         Kind.INSERTION, child, 0, 0, start, start + 10, start, keys=tuple(readings),
         fields=("x",), count=column(len, 0.0), sum=column(sum, 0.0),
         m2=column(lambda values: 0.0, 0.0), min=column(min, NAN), max=column(max, NAN),
-        others={"product": column(math.prod, 1.0)},
+        others={name: column(of, 1.0 * (name == "product")) for name, of in BY_HAND.items()},
     )  # fmt: skip
 
 
@@ -100,14 +101,14 @@ def answer(children: Sequence[dict[int, dict[str, list[float]]]]) -> dict[str, A
     return {row["key"]: row["fields"]["x"] for row in values}
 
 
-@pytest.mark.usefixtures("product")
-def test_a_product_is_one_entry_from_the_file_to_the_judge() -> None:
-    assert parse_deployment(FILE, "f.yaml").deployment.queries["q"].aggregate == (
-        "count",
-        "product",
-    )
+@with_entries
+def test_an_aggregate_is_one_entry_from_the_file_to_the_judge() -> None:
+    parsed = parse_deployment(FILE, "f.yaml").deployment
+    assert parsed.queries["q"].aggregate == ("count", "product", "median")
     found = answer(CHILDREN)
-    assert {key: of["product"] for key, of in found.items()} == {"k": -24.0, "m": 7.0, "z": None}
+    assert {key: (of["product"], of["median"]) for key, of in found.items()} == {
+        "k": (1140.0, 5.0), "m": (462.0, 5.0), "z": (None, None),
+    }  # fmt: skip
     rows = [
         (start, ("a",), key, (None if math.isnan(value) else value,))
         for buckets in CHILDREN
@@ -119,7 +120,8 @@ def test_a_product_is_one_entry_from_the_file_to_the_judge() -> None:
     assert {key for _, key in expected} == set(found)
     for (_, key), fields in expected.items():
         assert compare(fields, {"x": found[key]}, NAMES) is None
-        assert compare(fields, {"x": found[key] | {"product": 7.5}}, NAMES) is not None
+        for name in ("product", "median"):
+            assert compare(fields, {"x": found[key] | {name: 7.5}}, NAMES) is not None
 
 
 def test_without_the_entry_the_file_is_refused() -> None:
@@ -127,28 +129,28 @@ def test_without_the_entry_the_file_is_refused() -> None:
         parse_deployment(FILE, "f.yaml")
 
 
-@pytest.mark.usefixtures("product")
+@with_entries
 def test_a_product_beyond_doubles_is_null_and_named() -> None:
     huge = [{start: {"k": [1e150]} for start in (0, 10, 20)}]
     found = answer(huge)
     assert found["k"]["product"] is None
     rows = [(start, ("a",), "k", (1e150,)) for start in (0, 10, 20)]
     (fields,) = compute_from(QUERY, {"a": BatchSource(("x",), rows)}).values()
-    assert compare(fields, {"x": found["k"]}, NAMES, ["x"]) is None
+    assert compare(fields, {"x": found["k"]}, ("count", "product", "avg"), ["x"]) is None
 
 
-@pytest.mark.usefixtures("product")
-def test_a_delta_without_the_figure_has_no_product_in_it() -> None:
+@with_entries
+def test_a_delta_without_the_figure_has_nothing_of_it() -> None:
     """Queries share deltas only with such that have the same figures; this is a safeguard."""
     contents = contents_of_windows(QUERY)["contents"](KeyTable(), ("x",))
     lacking = replace(delta_of({"k": [5.0]}, 0, 0), others={})
     folding = contents.folding()
     for record in (lacking, delta_of({"k": [3.0]}, 0, 10)):
         folding.add(contents.of(record))
-    assert folding.result().figures[-1].tolist() == [[3.0]]
+    assert folding.result().figures[PRODUCT_AT].tolist() == [[3.0]]
 
 
-@pytest.mark.usefixtures("product")
+@with_entries
 def test_keys_that_come_and_go_have_the_product_of_their_readings() -> None:
     """The fold over other key lists, which grows, and the one over the same keys agree."""
     rng = np.random.default_rng(3)
@@ -163,10 +165,10 @@ def test_keys_that_come_and_go_have_the_product_of_their_readings() -> None:
         folding.add(contents.of(delta_of(readings, 0, 0)))
     names, figures = folding.result().sorted(table)
     wanted = {k: math.prod(of[k][0] for of in parts if k in of) for k in names}
-    assert dict(zip(names, figures[-1, 0].tolist(), strict=True)) == wanted
+    assert dict(zip(names, figures[PRODUCT_AT, 0].tolist(), strict=True)) == wanted
 
 
-@pytest.mark.usefixtures("product")
+@with_entries
 def test_only_deltas_with_figures_of_their_own_have_another_schema() -> None:
     wide = delta_of({"k": [5.0]}, 0, 0)
     plain = replace(wide, others={})
@@ -175,7 +177,7 @@ def test_only_deltas_with_figures_of_their_own_have_another_schema() -> None:
     assert decode_delta(encode_delta(plain)).others == {}
 
 
-@pytest.mark.usefixtures("product")
+@with_entries
 def test_an_orderer_leaves_room_for_the_figure() -> None:
     """A piece is cut where its delta would be too large, also one with a further figure."""
     deployment, columns = deployed(MINUTE), SourceColumns(
@@ -193,7 +195,7 @@ def test_an_orderer_leaves_room_for_the_figure() -> None:
     assert keys == [[50, 50], [45, 45, 10]]
 
 
-@pytest.mark.usefixtures("product")
+@with_entries
 def test_queries_share_children_only_with_the_same_figures() -> None:
     one = replace(MINUTE, name="one", aggregate=("product",))
     two = replace(MINUTE, name="two", aggregate=("count", "product"))
