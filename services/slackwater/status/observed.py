@@ -36,8 +36,17 @@ def phrases(detail: Mapping[str, int]) -> Iterator[str]:
         yield f" fields in a part of the readings: {', '.join(partly)}"
     offsets = sorted(_with(detail, OFFSET_MS).items(), key=lambda each: -abs(each[1]))
     if offsets:
-        clocks = ", ".join(f"{key} {ms / 1_000:+.1f} s" for key, ms in offsets)
+        clocks = ", ".join(f"{key} {_lead(ms)}" for key, ms in offsets)
         yield f" clocks of devices: {clocks}"
+
+
+def _lead(ms: int) -> str:
+    """Format a clock's offset; one of years is rather a time in another unit."""
+    seconds = ms / 1_000
+    for unit, length in (("years", 31_557_600), ("days", 86_400)):
+        if abs(seconds) >= 2 * length:
+            return f"{seconds / length:+,.1f} {unit}"
+    return f"{seconds:+.1f} s"
 
 
 def _with(detail: Mapping[str, int], prefix: str) -> dict[str, int]:

@@ -130,6 +130,13 @@ class TestDevices:
         assert counters(seen.detail()) == {"offered": 4}
         assert list(phrases(seen.detail())) == [" clocks of devices: b +30.0 s"]
 
+    def test_an_offset_of_years_is_not_told_in_seconds(self) -> None:
+        """Times in another unit than the declared one are of 1970, or far ahead."""
+        seen = Observed(SPEC)
+        stimes = [NOW - 57 * 31_557_600 * S, NOW + 3 * 86_400 * S]
+        seen.note(arrived(["a", "b"], stimes, [0.0] * 2), NOW)
+        assert list(phrases(seen.detail())) == [" clocks of devices: a -57.0 years, b +3.0 days"]
+
     def test_a_device_that_was_set_right_is_forgotten(self) -> None:
         seen = Observed(SPEC)
         seen.note(arrived(["a"], [NOW + 30 * S], [0.0]), NOW)
