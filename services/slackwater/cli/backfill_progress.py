@@ -99,7 +99,8 @@ class BackfillBar:
         """Show the present state, if it is time."""
         now_s, fraction = self._clock.now_us() / 1e6, seen.fraction(self._readings_all)
         windows = max(seen.windows.values(), default=0)
-        counted = f"{sum(seen.readings.values()):,} readings, {windows:,} windows"
+        answers = f"{windows:,} windows" if windows else "no answer yet, the pipeline is starting"
+        counted = f"{sum(seen.readings.values()):,} readings, {answers}"
         if repaints(self._console):
             total = None if fraction is None else 1.0
             self._progress.update(

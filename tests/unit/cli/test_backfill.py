@@ -12,9 +12,10 @@ import pytest
 
 from slackwater.cli.backfill import BackfillOptions, _chosen, run_backfill
 from slackwater.cli.backfill_inputs import BackfillInputs, in_order, parse_inputs
-from slackwater.cli.backfill_progress import Backfilled, lines_in
+from slackwater.cli.backfill_progress import BackfillBar, Backfilled, lines_in
 from slackwater.deployment.parse import parse_deployment
 from slackwater.model.errors import SlackwaterError, UsageError
+from slackwater.runtime.service.clock import SystemClock
 
 FILE = """\
 apiVersion: slackwater/v1
@@ -169,3 +170,18 @@ def test_lines_are_counted_by_their_size_or_told_by_the_file(tmp_path: Path) -> 
     table = tmp_path / "a.parquet"
     pq.write_table(pa.table({"k": range(20_000)}), table)
     assert lines_in(table) == 20_000
+
+
+def test_a_start_does_not_look_like_a_history_without_windows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    now_us = 0
+    clock = SystemClock(wall_us=lambda: now_us, monotonic_us=lambda: now_us)
+    bar, seen = BackfillBar("hours", 100, clock), Backfilled(readings={"a": 100})
+    now_us += 3_000_000
+    bar.show(seen)
+    assert "100 readings, no answer yet, the pipeline is starting" in capsys.readouterr().out
+    seen.windows[0] = 2
+    now_us += 3_000_000
+    bar.show(seen)
+    assert "100 readings, 2 windows" in capsys.readouterr().out
