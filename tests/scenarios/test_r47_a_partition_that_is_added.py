@@ -324,6 +324,35 @@ def test_the_proxy_records_the_partition_before_it_names_it_and_begins_its_log(
     assert [log.name for log in fed.proxy.logs] == ["room.0", "room.1"]
 
 
+def test_a_proxy_that_sees_a_partition_before_the_first_one_takes_it_in_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two proxies share a topic; the number is recorded by the other one."""
+    theirs = replace(THEIRS, proxies=2)
+    world = World(tmp_path, spec=replace(DECLARED, topic=theirs))
+    fed = Growing(world, monkeypatch, partitions=2, topic=theirs)
+    registry = Registry(world.broker)
+    registry.publish_partitions("room", 2)
+    for partition in (1, 3):
+        world.broker.grow_topic(f"sw.source.room.{partition}", 1)
+    second = TopicInput(world.context(share=1), theirs)
+    second.begin()
+    fed.grow(4)
+    with pytest.raises(TopicChangedError, match="has 4 partitions now"):
+        world.run(second, 1)
+    second = TopicInput(world.context(share=1), theirs)
+    second.begin()
+    assert [log.name for log in second.logs] == ["room.1"], "the first one has not recorded it"
+    world.run(second, 2)
+    registry.publish_partitions("room", 4)
+    with pytest.raises(TopicChangedError, match="4 partitions have been taken in, not 2"):
+        world.run(second, 3)
+    second.close()
+    second = TopicInput(world.context(share=1), theirs)
+    second.begin()
+    assert [log.name for log in second.logs] == ["room.1", "room.3"]
+
+
 def test_a_proxy_that_dies_while_it_takes_a_partition_in_begins_its_log_even_so(
     fed: Growing,
 ) -> None:

@@ -328,6 +328,12 @@ TOPIC_MUTANTS: Final = (
         (added.test_the_proxy_records_the_partition_before_it_names_it_and_begins_its_log,),
     ),
     Mutant(
+        "a proxy that sees a partition before the first one never takes it in", "trace-47",
+        (Edit(f"{_logs}:decided_partitions", "if count < there:", "if False:"),),
+        "tests.simulator.topic_mutants:on_a_topic",
+        (added.test_a_proxy_that_sees_a_partition_before_the_first_one_takes_it_in_later,),
+    ),
+    Mutant(
         "the number of logs follows the topic down", "trace-47",
         (Edit(f"{_logs}:decided_partitions", "max(there, recorded or 0)", "there"),),
         "tests.simulator.topic_mutants:on_a_growing_topic",

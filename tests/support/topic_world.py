@@ -9,7 +9,7 @@ import pytest
 from tests.support.memory import MemoryBroker
 
 from slackwater.proxy.topic import input as topic_input
-from slackwater.proxy.topic import source_logs
+from slackwater.proxy.topic import source_logs, watched
 from slackwater.proxy.topic.client import TopicClient
 from slackwater.runtime.logs.described import TopicState
 from slackwater.runtime.logs.transport import NoAnswerError
@@ -56,4 +56,5 @@ def replace_broker(
 
     monkeypatch.setattr(source_logs, "ensure_topics", ensure)
     monkeypatch.setattr(topic_input, "open_client", lambda *_: opened())
-    monkeypatch.setattr(topic_input, "ThreadPoolExecutor", lambda *_, **__: threads())
+    for module in (topic_input, watched):
+        monkeypatch.setattr(module, "ThreadPoolExecutor", lambda *_, **__: threads())

@@ -247,10 +247,8 @@ class TopicInput:
         try:
             ends = asked.result()
         except LogError:
-            self._asked = None  # Kafka is unavailable: no boundary is sent
-            self._ask_at_us = now_us + RETRY_US
-            return
-        if not all(self._note_end(partition, ends, now_us) for partition in self._partitions):
+            ends = None  # Kafka is unavailable: no boundary is sent
+        if ends is None or not all(self._note_end(p, ends, now_us) for p in self._partitions):
             self._asked = None
             self._ask_at_us = now_us + RETRY_US
             return
@@ -455,6 +453,7 @@ class TopicInput:
     def close(self) -> None:
         """Close the client."""
         self._asking.shutdown(wait=False, cancel_futures=True)
+        self._watched.close()
         self._client.close()
         if self._book is not None:
             self._book.close()

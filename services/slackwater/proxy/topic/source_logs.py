@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from slackwater.model.errors import DeploymentError, EnvironmentProblem
 from slackwater.model.limits import NEVER
 from slackwater.proxy.shell import InputContext
 from slackwater.proxy.sourcelog import SourceLog
-from slackwater.proxy.topic.watched import WatchedTopic
+from slackwater.proxy.topic.watched import Recount, WatchedTopic
 from slackwater.runtime.logs.topics import ensure_topics, topics_for
 from slackwater.runtime.service.registry import Registry
 
@@ -44,6 +45,9 @@ def decided_partitions(context: InputContext, topic: WatchedTopic) -> int:
     called = context.transport.names
     if context.name.share:
         count = _recorded(context, registry)
+        if count < there:
+            now_us = context.clock.monotonic_us
+            topic.recount = Recount(count, partial(registry.partitions, spec.name), now_us)
         context.use_topics(called.source(f"{spec.name}.{p}") for p in range(count))
         return count
     recorded = registry.partitions(spec.name)

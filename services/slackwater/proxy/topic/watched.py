@@ -12,10 +12,14 @@ response.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
 
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError
 from slackwater.runtime.logs.described import Topics, TopicState
-from slackwater.runtime.logs.transport import NoAnswerError
+from slackwater.runtime.logs.transport import LogError, NoAnswerError
+
+RECOUNT_EVERY_US: Final = 1_000_000
 
 
 class TopicAwayError(EnvironmentProblem):
@@ -29,6 +33,48 @@ class TopicChangedError(SlackwaterError):
     """
 
 
+class Recount:
+    """Looks for a greater number of source logs, for a proxy that did not find its last partitions.
+
+    Only the stream's first proxy records them (rule-30). Another one that sees added partitions
+    before that, and takes in those that are recorded, would not see them again.
+
+    Args:
+        taken_in: the number of logs that the proxy has.
+        recorded: returns the recorded number, and asks the broker for it.
+        now_us: returns a monotonic time.
+    """
+
+    def __init__(
+        self, taken_in: int, recorded: Callable[[], int | None], now_us: Callable[[], int]
+    ) -> None:
+        self._taken_in, self._recorded, self._now_us = taken_in, recorded, now_us
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="recount")
+        self._asked: Future[int | None] | None = None
+        self._due_us = now_us()
+
+    def look(self) -> None:
+        """Ask from time to time; ``TopicChangedError`` once more are recorded."""
+        if self._asked is None:
+            if self._now_us() >= self._due_us:
+                self._due_us = self._now_us() + RECOUNT_EVERY_US
+                self._asked = self._thread.submit(self._recorded)
+            return
+        if not self._asked.done():
+            return
+        try:
+            found = self._asked.result()
+        except LogError:
+            found = None  # Kafka is unavailable
+        self._asked = None
+        if found is not None and found > self._taken_in:
+            raise TopicChangedError(f"{found} partitions have been taken in, not {self._taken_in}")
+
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
 class WatchedTopic:
     """A topic as it was when its input was opened. Raises where it is found to be another one."""
 
@@ -39,6 +85,8 @@ class WatchedTopic:
         if found is None:
             raise self._away()
         self.state: TopicState = found
+        self.recount: Recount | None = None
+        """Of a proxy that lacks partitions which the topic has."""
         self._changes: Callable[[], int] = int
         self._confirmed = 0
         topics.watch(name)
@@ -77,6 +125,8 @@ class WatchedTopic:
             TopicAwayError: it has been deleted.
             TopicChangedError: it was made again, or has more partitions.
         """
+        if self.recount is not None:
+            self.recount.look()
         self._compare(self._topics.latest(self._name))
 
     def _compare(self, found: TopicState | None) -> None:
@@ -88,3 +138,8 @@ class WatchedTopic:
             raise TopicChangedError(f"topic {self._name} was deleted and made again")
         if found.partitions > self.state.partitions:
             raise TopicChangedError(f"topic {self._name} has {found.partitions} partitions now")
+
+    def close(self) -> None:
+        """End what it has begun."""
+        if self.recount is not None:
+            self.recount.close()
