@@ -19,7 +19,7 @@ from tests.simulator.clock import MS, SECOND
 from tests.simulator.readings import Habits
 
 from slackwater.model.deployment import QuerySpec, WindowSpec, joined_fields
-from slackwater.model.names import OrdererName, RootName
+from slackwater.model.names import OrdererName, ProxyName, RootName
 from slackwater.primitives.lateness import Lateness, Learning, Step
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.common.line import PROCESS, Policy
@@ -146,6 +146,8 @@ class WorldConfig:
     """With ``clock: data``: how fast event time passes, in the readings; 0: wall time."""
     topics: dict[str, int] = field(default_factory=dict)
     """By stream that reads a topic: the number of its partitions at first."""
+    shares: dict[str, int] = field(default_factory=dict)
+    """By stream whose topic several proxies read: their number."""
     name: str = "q"
     reads: WorldConfig | None = None
     """For p: the query whose results it reads."""
@@ -362,10 +364,14 @@ class WorldConfig:
         """Names of all parts."""
         return [RootName(self.name, p).process for p in range(self.parts)]
 
+    def proxy_names(self, stream: str) -> list[ProxyName]:
+        """Names of the proxies of a stream."""
+        return [ProxyName(stream, share) for share in range(self.shares.get(stream, 1))]
+
     @property
     def names(self) -> list[str]:
         """Names of all processes, as in ``status``; those of the reader last."""
-        proxies = [f"proxy/{s}" for s in self.all_streams]
+        proxies = [name.process for s in self.all_streams for name in self.proxy_names(s)]
         own = [*proxies, *self.orderer_names, *self.aggregator_names, *self.root_names]
         reader = self.reader
         if reader is None:

@@ -29,6 +29,7 @@ from tests.simulator.faults import (
 )
 from tests.simulator.readings import Habits, shared_keys
 
+from slackwater.model.names import ProxyName
 from slackwater.protocols.common.line import Policy
 
 
@@ -127,6 +128,7 @@ def draw(seed: int) -> Plan:
         draw_devices,
         draw_topics,
         draw_history,
+        draw_shares,
     )
     for more in draws:
         complete = more(complete)
@@ -421,6 +423,27 @@ def draw_topics(plan: Plan) -> Plan:
     config = replace(config, ahead_bytes_max=config.ahead_bytes_max * (1 + more))
     faults = [*kept, *changes]
     return replace(plan, config=config, faults=tuple(sorted(faults, key=lambda f: f.at)))
+
+
+def draw_shares(plan: Plan) -> Plan:
+    """In half of the runs with a topic of several partitions two proxies read it (rule-30).
+
+    The topic never has fewer partitions than it has proxies. Drawn last, from a separate generator.
+    """
+    rng, config = Random(f"shares/{plan.seed}"), plan.config
+    shares = {s: 2 for s, n in config.topics.items() if n > 1 and rng.randrange(2)}
+    faults = [
+        replace(f, by=max(f.by, 2)) if f.what == "remake" and f.whom in shares else f
+        for f in plan.faults
+    ]
+    for stream in shares:
+        if rng.randrange(2):
+            second = ProxyName(stream, 1).process
+            kind = rng.choice(["kill", "pause", "replace"])
+            at = rng.randrange(1, plan.length_us) // MS * MS
+            faults.append(Fault(at, kind, second, 0 if kind == "kill" else config.bound_us))
+    faults.sort(key=lambda f: f.at)
+    return replace(plan, config=replace(config, shares=shares), faults=tuple(faults))
 
 
 def draw_history(plan: Plan) -> Plan:

@@ -13,7 +13,7 @@ from tests.simulator.history import History
 from tests.simulator.plans import Plan, draw
 from tests.simulator.run import run
 from tests.simulator.shrink import smaller
-from tests.simulator.topic_mutants import BEGUN, UNREAD, UNSEEN, plan_with_topic
+from tests.simulator.topic_mutants import BEGUN, FIRST_AWAY, UNREAD, UNSEEN, plan_with_topic
 
 from slackwater.model.records import Kind
 
@@ -41,6 +41,14 @@ def test_a_partition_that_is_added_is_taken_in_by_all_orderers() -> None:
     assert all(
         sum(n.process == name and n.what == "started" for n in history.notes) == 2 for name in built
     )
+
+
+def test_both_proxies_of_a_topic_take_in_partitions_whoever_sees_them_first() -> None:
+    outcome = run(plan_with_topic(*FIRST_AWAY, partitions=2, proxies=2))
+    assert outcome.violation is None, str(outcome)
+    logs = outcome.history.source_logs
+    assert outcome.history.logs("s1") == ["s1.0", "s1.1", "s1.2", "s1.3"]
+    assert all(any(r.readings for _, r in logs[f"s1.{n}"]) for n in range(4))
 
 
 def test_messages_that_retention_deletes_unread_are_counted_one_by_one() -> None:

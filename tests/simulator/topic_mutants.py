@@ -88,15 +88,18 @@ UNREAD: Final = ("at=2s pause proxy/s1 for 0.4s", "at=2.3s remake s1 for 0.001s 
 """What was written between the two has never been read."""
 BEGUN: Final = ("at=0.0003s pause proxy/s1 for 0.2s", "at=0.15s expire s1 by 3")
 """Nothing has been read when retention deletes what came after the beginning."""
+FIRST_AWAY: Final = ("at=1.95s kill proxy/s1", "at=2s grow s1 by 2")
+"""The second proxy of the topic is the first one to see the partitions."""
 UNSEEN: Final = ("at=2s kill proxy/s1", "at=2.002s unclean s1 for 0.001s by 12")
 """The log is longer than the position again when the next proxy begins."""
 
 
-def plan_with_topic(*faults: str, partitions: int = 1) -> Plan:
+def plan_with_topic(*faults: str, partitions: int = 1, proxies: int = 1) -> Plan:
     """Return a plan with these faults, in which stream s1 reads a topic."""
     config = WorldConfig(
         window_us=300 * MS, slide_us=300 * MS, bound_us=400 * MS, margin_us=20 * MS, pace=0.3,
         habits=Habits(every_us=15 * MS, late_every=10, late_us=SECOND), topics={"s1": partitions},
+        shares={} if proxies == 1 else {"s1": proxies},
     )  # fmt: skip
     return Plan(5, config, 4 * SECOND, tuple(map(Fault.parse, faults)))
 
@@ -104,6 +107,13 @@ def plan_with_topic(*faults: str, partitions: int = 1) -> Plan:
 def in_the_simulator(partitions: int, *faults: str) -> None:
     """Run such a plan, and check every guarantee."""
     outcome = run(plan_with_topic(*faults, partitions=partitions))
+    if outcome.violation is not None:
+        raise outcome.violation
+
+
+def with_two_proxies(*faults: str) -> None:
+    """Run such a plan with two partitions and two proxies, and check every guarantee."""
+    outcome = run(plan_with_topic(*faults, partitions=2, proxies=2))
     if outcome.violation is not None:
         raise outcome.violation
 
@@ -332,6 +342,11 @@ TOPIC_MUTANTS: Final = (
         (Edit(f"{_logs}:decided_partitions", "if count < there:", "if False:"),),
         "tests.simulator.topic_mutants:on_a_topic",
         (added.test_a_proxy_that_sees_a_partition_before_the_first_one_takes_it_in_later,),
+    ),
+    Mutant(
+        "simulated: the second proxy of a topic never takes an added partition in", "trace-47",
+        (Edit(f"{_logs}:decided_partitions", "if count < there:", "if False:"),),
+        "tests.simulator.topic_mutants:with_two_proxies", FIRST_AWAY,
     ),
     Mutant(
         "the number of logs follows the topic down", "trace-47",

@@ -38,13 +38,14 @@ from slackwater.proxy.quarantine import Quarantine
 from slackwater.proxy.serving import AWAY_LOOK_S
 from slackwater.proxy.shell import HINT_EVERY_US, InputContext, SupersededWriter
 from slackwater.proxy.topic import input as topic_input
-from slackwater.proxy.topic import source_logs
+from slackwater.proxy.topic import source_logs, watched
 from slackwater.proxy.topic.client import NO_EPOCHS, Fetched, Notice
 from slackwater.proxy.topic.watched import TopicAwayError, TopicChangedError
 from slackwater.proxy.topicmemory import TopicMemory
 from slackwater.runtime.logs.described import LOOK_EVERY_S
 from slackwater.runtime.logs.transport import Log, NoAnswerError, PositionGoneError, RawRecord
 from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.parts import WATERMARK
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
@@ -66,7 +67,7 @@ def spec_of(world: World, stream: str) -> StreamSpec:
         KeySpec(field="k"),
         TimeSpec(("t",), unit="us"),
         tuple(FieldSpec(name, name) for name in FIELDS),
-        topic=TopicSpec(stream),
+        topic=TopicSpec(stream, proxies=world.config.shares.get(stream, 1)),
         disorder_us=world.config.disorder_of(stream),
     )
 
@@ -74,9 +75,10 @@ def spec_of(world: World, stream: str) -> StreamSpec:
 class SimTopicProxy(Process):
     """One incarnation of the proxy of a stream that reads a topic."""
 
-    def __init__(self, world: World, stream: str) -> None:
-        super().__init__(world, f"proxy/{stream}")
-        self.stream = stream
+    def __init__(self, world: World, of: ProxyName) -> None:
+        super().__init__(world, of.process)
+        self.of, self.stream = of, of.stream
+        stream = of.stream
         self.topic = world.topics[stream]
         self._spec = spec_of(world, stream)
         self._memory = TopicMemory()
@@ -141,17 +143,18 @@ class SimTopicProxy(Process):
         writer = SimWriter(self)
         context = self._context = InputContext(
             spec=self._spec,
-            name=ProxyName(self.stream, 0),
+            name=self.of,
             deployment=Deployment("wall", {self.stream: self._spec}, {}),
             transport=cast(Any, self._transport),
             cluster="",
             writer=writer,
             quarantine=Quarantine(writer, self.stream, Names()),
-            spool=cast(Any, Hints(self.world.hints_of(self.stream))),
+            spool=cast(Any, Hints(self.world.hints_of(self.of))),
             clock=SystemClock(wall_us=lambda: self.now, monotonic_us=lambda: self.now),
             stop=threading.Event(),
             topics=self._topics,
             topic_memory=self._memory,
+            watermark_elsewhere=self._watermark_elsewhere,
         )
         context.start_clock(WallClock())
         assert self._spec.topic is not None
@@ -164,9 +167,40 @@ class SimTopicProxy(Process):
         self._input = source
         if not self._has_begun:
             self._has_begun = True
-            unread = [n for n, log in enumerate(source.logs) if not self._has_record(log.topic)]
-            self.topic.begin(unread, len(source.logs))
+            logs = {int(log.name.rpartition(".")[2]): log.topic for log in source.logs}
+            unread = [number for number, log in logs.items() if not self._has_record(log)]
+            self.topic.begin(unread, logs.keys())
         self.world.served(self)
+
+    def _watermark_elsewhere(self) -> int | None:
+        """Return the smallest watermark of the stream's other proxies, as heartbeats report it."""
+        others = [
+            self.world.proxies.get(str(name))
+            for name in self.world.config.proxy_names(self.stream)
+            if name != self.of
+        ]
+        found = [
+            at
+            for other in others
+            if isinstance(other, SimTopicProxy)
+            if (at := other.reported) is not None
+        ]
+        return min(found) if found and len(found) == len(others) else None
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """Whether it reads the topic as it is now, with all its partitions."""
+        source, is_here = self._input, self.world.is_present(self)
+        if source is None or not is_here or not self.world.broker.up:
+            return False
+        state = self.topic.state()
+        return source._watched.state == state and source._count >= state.partitions
+
+    @property
+    def reported(self) -> int | None:
+        """The watermark that its heartbeat reports."""
+        source = self._input
+        return None if source is None else source.detail().get(WATERMARK)
 
     def _has_record(self, name: str) -> bool:
         log = self.world.broker.log(name)
@@ -190,6 +224,8 @@ class SimTopicProxy(Process):
             (topic_input, "open_client", lambda *_: SimClient(self)),
             (topic_input, "ThreadPoolExecutor", lambda *_, **__: Asking(self)),
             (topic_input, "wait", lambda *_: None),
+            (watched, "ThreadPoolExecutor", lambda *_, **__: Asking(self)),
+            (watched, "RECOUNT_EVERY_US", self.world.config.paced(watched.RECOUNT_EVERY_US)),
             (source_logs, "ensure_topics", lambda *_: None),
             (source_logs, "Registry", lambda _: SimRegistry(self.world)),
         ]
@@ -320,6 +356,13 @@ class SimRegistry:
     def partitions(self, stream: str) -> int | None:
         """Return the recorded number of a stream's source logs."""
         return self._world.partitions.get(stream)
+
+    def wait_for_partitions(self, stream: str, timeout_s: float) -> int:
+        """Return the recorded number; the stream begins anew if the first proxy has not begun."""
+        found = self.partitions(stream)
+        if found is None:
+            raise NoAnswerError(f"the partitions of {stream} are not recorded yet")
+        return found
 
     def publish_partitions(self, stream: str, partitions: int) -> None:
         """Record it."""

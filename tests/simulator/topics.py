@@ -116,12 +116,12 @@ class InputTopic:
         later = [begin for other, begin in self._led[partition].items() if other > epoch]
         return min(later, default=self._logs[partition].end)
 
-    def begin(self, unread: Collection[int], count: int) -> None:
-        """Note that a process reads the first ``count`` partitions; ``unread`` have no record yet.
+    def begin(self, unread: Collection[int], read: Collection[int]) -> None:
+        """Note that a process ``read``s these partitions; ``unread`` have no record yet.
 
         A stream begins with its first record; a process that died before has changed nothing.
         """
-        begins = range(count) if len(unread) == count else self.history.began
+        begins = read if len(unread) == len(read) else self.history.began
         for number in {*unread}.intersection(begins):
             self.history.began[number] = self.history.last_id, self.log(number).beginning
 

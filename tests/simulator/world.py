@@ -27,7 +27,7 @@ from tests.simulator.sources import SimProxy, Spool
 from tests.simulator.topic_proxies import SimTopicProxy
 from tests.simulator.topics import InputTopic
 
-from slackwater.model.names import OrdererName, RootName, generation_of
+from slackwater.model.names import OrdererName, ProxyName, RootName, generation_of
 from slackwater.model.records import SourceRecord
 from slackwater.primitives.lateness import Step
 from slackwater.primitives.windows import Grid
@@ -111,8 +111,10 @@ class World:
             self._outlive(before)
         process: SimProxy | SimTopicProxy | SimOrderer | SimAggregator | SimRoot
         if kind == "proxy":
-            kind_of = SimTopicProxy if rest in self.topics else SimProxy
-            process = self.proxies[rest] = kind_of(self, rest)
+            of = ProxyName.parse(rest)
+            is_of_topic = of.stream in self.topics
+            process = SimTopicProxy(self, of) if is_of_topic else SimProxy(self, of.stream)
+            self.proxies[rest] = process
         elif kind == "orderer":
             query, at = self._fragment(rest)
             process = query.orderers[at] = SimOrderer(query, *at)
@@ -258,7 +260,8 @@ class World:
     def served(self, proxy: SimTopicProxy) -> None:
         """A proxy has taken over the logs of its stream, and reads the topic as it is now."""
         self.works(proxy)
-        if self.is_present(proxy):
+        of_stream = [self.proxies.get(str(n)) for n in self.config.proxy_names(proxy.stream)]
+        if all(isinstance(each, SimTopicProxy) and each.is_up_to_date for each in of_stream):
             self.over(f"topic of {proxy.stream}")
 
     def works(self, process: Process) -> None:
@@ -291,9 +294,13 @@ class World:
         def back() -> None:
             if self.spools[stream].silent_until <= self.scheduler.now:
                 self.over(f"link of {stream}")
-                self.proxies[stream].turn_in(0)
+                self._wake_proxies(stream)
 
         self.scheduler.after(for_us, back)
+
+    def _wake_proxies(self, stream: str) -> None:
+        for name in self.config.proxy_names(stream):
+            self.proxies[str(name)].turn_in(0)
 
     def set_device(self, stream: str, for_us: int, by_us: int) -> None:
         """Set the clock of one device of a stream ahead or behind, for a while.
@@ -317,7 +324,7 @@ class World:
 
         def make() -> None:
             if topic.is_away:
-                topic.make(max(1, partitions))
+                topic.make(max(self.config.shares.get(stream, 1), partitions))
                 self.note(
                     f"proxy/{stream}", f"the topic is made again with {partitions} partitions"
                 )
@@ -358,7 +365,7 @@ class World:
         def room() -> None:
             if spool.full_until <= self.scheduler.now:
                 self.over(f"disk of {stream}")
-                self.proxies[stream].turn_in(0)
+                self._wake_proxies(stream)
 
         self.scheduler.after(for_us, room)
 
@@ -621,9 +628,9 @@ class World:
             return [stream]
         return [f"{stream}.{partition}" for partition in range(self.partitions[stream])]
 
-    def hints_of(self, stream: str) -> dict[str, Any]:
-        """Return what the disk of a stream's proxy keeps of its progress."""
-        return self._hints.setdefault(stream, {})
+    def hints_of(self, proxy: ProxyName) -> dict[str, Any]:
+        """Return what the disk of a proxy keeps of its progress."""
+        return self._hints.setdefault(str(proxy), {})
 
     @property
     def registry_log(self) -> Log[object]:
@@ -681,11 +688,11 @@ class World:
             self.bring_back(name)
         for stream in self.config.all_streams:
             self.spools[stream].silent_until = self.spools[stream].full_until = -1
-            self.proxies[stream].turn_in(0)
+            self._wake_proxies(stream)
         for topic in self.topics.values():
             topic.accept()
             if topic.is_away:
-                topic.make(1)
+                topic.make(self.config.shares.get(topic.name, 1))
         for name in self._names:
             self.present(name).producer.late_us = 0
             if abs(self.skew_us.get(name, 0)) > self.config.margin_us // 2:
