@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulator.aggregator import SimAggregator
@@ -72,6 +73,7 @@ class World:
         self.partitions: dict[str, int] = {}
         """The registry: the number of source logs of each stream that reads a topic (rule-30)."""
         self._hints: dict[str, dict[str, Any]] = {}
+        self._moves = Random(f"moves/{seed}")
         self.proxies: dict[str, SimProxy | SimTopicProxy] = {}
         self.aggregators: dict[str, SimAggregator] = {}
         self.q = SimQuery(self, self.config, self.history)
@@ -113,6 +115,8 @@ class World:
         if kind == "proxy":
             of = ProxyName.parse(rest)
             is_of_topic = of.stream in self.topics
+            if self._moves.randrange(3) == 0:
+                self._hints.pop(rest, None)  # it starts on another machine
             process = SimTopicProxy(self, of) if is_of_topic else SimProxy(self, of.stream)
             self.proxies[rest] = process
         elif kind == "orderer":
