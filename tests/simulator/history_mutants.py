@@ -13,7 +13,7 @@ from tests.simulator.faults import Fault
 from tests.simulator.mutation import Edit, Mutant
 from tests.simulator.plans import Plan
 from tests.simulator.readings import Habits
-from tests.simulator.run import run
+from tests.simulator.run import check_plan
 
 _chunk = "slackwater.protocols.dpc.sunion.chunks:SourceChunk"
 _stable = "slackwater.protocols.dpc.soutput.stable_input:StableInput"
@@ -36,9 +36,7 @@ def plan_of_a_history(*faults: str) -> Plan:
 
 def in_a_history(*faults: str) -> None:
     """Run such a plan, and check every guarantee."""
-    outcome = run(plan_of_a_history(*faults))
-    if outcome.violation is not None:
-        raise outcome.violation
+    check_plan(plan_of_a_history(*faults))
 
 
 HISTORY_MUTANTS: Final = (

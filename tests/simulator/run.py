@@ -60,6 +60,13 @@ def run(plan: Plan) -> Outcome:
     return Outcome(plan, simulated, world.scheduler.events, violation, world.history)
 
 
+def check_plan(plan: Plan) -> None:
+    """Run a plan, and raise the first violation of a guarantee."""
+    outcome = run(plan)
+    if outcome.violation is not None:
+        raise outcome.violation
+
+
 def world_of(plan: Plan) -> World:
     """Return the world of a plan: on machines, or under one supervisor."""
     machines = plan.config.machines

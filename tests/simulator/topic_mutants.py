@@ -16,7 +16,7 @@ from tests.simulator.faults import Fault
 from tests.simulator.mutation import Edit, Mutant
 from tests.simulator.plans import Plan
 from tests.simulator.readings import Habits
-from tests.simulator.run import run
+from tests.simulator.run import check_plan
 from tests.support.proxy_world import World
 
 _partition = "slackwater.proxy.topic.partition"
@@ -106,16 +106,12 @@ def plan_with_topic(*faults: str, partitions: int = 1, proxies: int = 1) -> Plan
 
 def in_the_simulator(partitions: int, *faults: str) -> None:
     """Run such a plan, and check every guarantee."""
-    outcome = run(plan_with_topic(*faults, partitions=partitions))
-    if outcome.violation is not None:
-        raise outcome.violation
+    check_plan(plan_with_topic(*faults, partitions=partitions))
 
 
 def with_two_proxies(*faults: str) -> None:
     """Run such a plan with two partitions and two proxies, and check every guarantee."""
-    outcome = run(plan_with_topic(*faults, partitions=2, proxies=2))
-    if outcome.violation is not None:
-        raise outcome.violation
+    check_plan(plan_with_topic(*faults, partitions=2, proxies=2))
 
 
 _simulated = "tests.simulator.topic_mutants:in_the_simulator"
