@@ -61,6 +61,7 @@ class ConnectedNodes:
         self._links: dict[str, FrameLink] = {}
         self._sending: asyncio.TimerHandle | None = None
         self._reported: dict[str, NodeBeat] = {}
+        self._refused = ""
         self._refusal = ""
         self._wake = asyncio.Event()
 
@@ -118,17 +119,19 @@ class ConnectedNodes:
                 self._wake.set()
 
     def refused(self, reason: str) -> None:
-        """Handle the refusal of a requested move, for example since another controller made it.
+        """Handle the refusal of a requested move.
 
-        The next plan is made with the record of that time.
+        A move that was made meanwhile, by another controller or for the plan before, is no problem:
+        the refusal is reported only if the next plan moves something again.
         """
-        if reason != self._refusal:
-            self._refusal = reason
+        if reason not in (self._refused, self._refusal):
             _log.info("a move is refused: %s", reason)
+            self._wake.set()
+        self._refused = reason
 
     def changed(self) -> None:
         """Handle a change of the record."""
-        self._refusal = ""
+        self._refused = self._refusal = ""
         self._wake.set()
         if self._sending is None and self._links:
             self._sending = self._loop.call_later(GATHER_S, self._send)
@@ -157,12 +160,14 @@ class ConnectedNodes:
     def _plan(self, now: int) -> tuple[MoveFragment, ...]:
         """The next moves; none after an error, which must not end the controller."""
         try:
-            return self._placing.moves(self._state(), now)
+            moves = self._placing.moves(self._state(), now)
         except Exception as error:  # noqa: BLE001 -- it is logged, and tried again
             if repr(error) != self._refusal:
                 _log.exception("nothing can be placed")
             self._refusal = repr(error)
             return ()
+        self._refusal = self._refused if moves else ""
+        return moves
 
     def _send(self) -> None:
         self._sending = None

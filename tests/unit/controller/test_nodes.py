@@ -6,16 +6,18 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, MagicMock, create_autospec
 
 import pytest
 from tests.support.definitions import apply
 from tests.support.waiting import eventually_async
 
 from slackwater.control.control_object import (
+    ControlObject,
     DeleteQuery,
     DrainNode,
     JoinNode,
+    MoveFragment,
     Operation,
 )
 from slackwater.control.control_state import STREAMS, ControlState
@@ -23,12 +25,14 @@ from slackwater.control.placement import FragmentSpec
 from slackwater.control.placing import RECONNECT_US_MAX, Specs
 from slackwater.control.recorded import REGISTRATION, fragment_specs
 from slackwater.controller.client import ControlClient, connect
-from slackwater.controller.links import LinkError, NodeBeat, NodeReport, StateFrame
+from slackwater.controller.links import FrameLink, LinkError, NodeBeat, NodeReport, StateFrame
+from slackwater.controller.nodes import ConnectedNodes
 from slackwater.controller.server import Address, Controller, ControllerConfig
 from slackwater.controller.store import open_store
 from slackwater.model.errors import UsageError
 from slackwater.node.app import Node, NodeConfig
 from slackwater.node.machine import NodeMachine
+from slackwater.protocols.iads.messages import Stamp
 from slackwater.runtime.logs.cluster import find_cluster
 from slackwater.runtime.security.credentials import Role
 from slackwater.runtime.service.clock import SystemClock
@@ -145,6 +149,40 @@ async def test_what_was_on_a_node_that_is_gone_is_placed_on_another_one(tmp_path
         assert mine.states[-1].state.placement[LAB].number > first.number
         report = dict((await mine.client.state()).nodes.standings)
         assert report == {"n1": "steady", "n2": "suspected"}
+
+
+@pytest.mark.parametrize("made", [True, False])
+async def test_a_refused_move_is_a_problem_only_if_it_is_planned_again(made: bool) -> None:
+    record = ControlObject(frozenset("a"), ControlState())
+    record.apply(JoinNode("n1", 5), Stamp(1, 1, "a"))
+    planned: list[None] = []
+    requested: list[MoveFragment] = []
+    nodes = ConnectedNodes(
+        "a",
+        specs,
+        state=lambda: record.state,
+        frame=MagicMock(),
+        request=requested.append,
+        planned=lambda: planned.append(None),
+    )
+    nodes.view(1, frozenset("a"))
+    nodes.beat(create_autospec(FrameLink, instance=True), NodeBeat("n1", (), ()))
+    running = asyncio.create_task(nodes.run())
+    try:
+        await eventually_async(lambda: bool(requested), "a move is requested")
+        if made:
+            record.apply(requested[0], Stamp(1, 2, "a"))
+        nodes.refused("why")
+        assert nodes.report().refusal == "", "not before it is planned again"
+        plans = len(planned)
+        await eventually_async(lambda: len(planned) > plans, "it plans again")
+        assert nodes.report().refusal == ("" if made else "why")
+        assert len(requested) == (1 if made else 2)
+        nodes.changed()
+        assert nodes.report().refusal == ""
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_a_tombstone_remains_until_the_node_reports_that_the_deletion_is_carried_out(
