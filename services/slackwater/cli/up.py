@@ -32,7 +32,6 @@ from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.settings import settings
 
 FIRST_READINGS: Final = "the first readings: with clock: data a query begins with them"
-KCAT_VERSION_MIN: Final = "2.6.1"
 """Before it librdkafka repeats the nonce of SCRAM (its pull request 4895), and is refused."""
 TOPICS_S_MAX: Final = 120.0
 """Maximum wait for topics; a cluster that has just started creates them slowly."""
@@ -88,7 +87,6 @@ def run_up(
             emit(f"readings are posted to {checked.deployment.http.url}NAME")
         if secure:
             emit(f"clients read {data_dir / CLIENT_FILE}; kcat: -F {data_dir / KCAT_FILE}")
-            emit(f"(kcat: with librdkafka {KCAT_VERSION_MIN} or newer, as `kcat -V` prints it)")
         shown = _Shown(thread, lines)
         with repeatedly(shown.starts):  # ends before the stack's loop, which it asks
             thread.start_up()

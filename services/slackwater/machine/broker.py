@@ -108,6 +108,12 @@ class EmbeddedBroker:
         return f"{HOST}:{self._ports.clients}"
 
     @property
+    def inside(self) -> str:
+        """Address of the listener for the broker itself; available once it has been started."""
+        assert self._ports is not None, "not started yet"
+        return f"{HOST}:{self._ports.inside}"
+
+    @property
     def known_bootstrap(self) -> str | None:
         """The address for clients, if known before the first start of the broker.
 
@@ -346,8 +352,7 @@ class EmbeddedBroker:
 
     def _accepts_clients(self) -> bool:
         if self._security is not None:
-            assert self._ports is not None
-            inside = self._security.inside(f"{HOST}:{self._ports.inside}")
+            inside = self._security.inside(self.inside)
             if not answers(inside, timeout_s=2.0):
                 return False
             self._security.write_users(inside)

@@ -5,6 +5,9 @@ authenticate with a password (SCRAM) inside TLS. The broker and its controller a
 broker's certificate. It is the only one that its authority has signed, and the authority's key is
 not kept, so clients need a password. No password is in a command line or in the broker's settings:
 after each start the users are written through the second listener, with the broker's certificate.
+
+kcat uses that listener and certificate as well, which the owner of the data directory can read: in
+SCRAM, librdkafka before 2.6.1 appends its nonce twice, and Kafka 4 refuses it.
 """
 
 from __future__ import annotations
@@ -138,14 +141,25 @@ class BrokerSecurity:
         login = Login(self.owner, self.users[self.owner])
         return client_properties(bootstrap, login, self.authorities)
 
-    def kcat_conf(self, bootstrap: str) -> str:
-        """Return the owner's client settings in the format of librdkafka, for ``kcat -F``."""
-        login = Login(self.owner, self.users[self.owner])
-        return kcat_conf(bootstrap, login, self.authorities)
+    def kcat_conf(self, inside: str) -> str:
+        """Return settings for ``kcat -F`` at the second listener, with the certificate."""
+        return (
+            f"bootstrap.servers={inside}\n"
+            "security.protocol=ssl\n"
+            f"ssl.certificate.location={self._identity}\n"
+            f"ssl.key.location={self._identity}\n"
+            f"ssl.ca.location={self.authorities}\n"
+        )
 
-    def write_client_files(self, bootstrap: str, data_dir: Path) -> None:
-        """Write the owner's client settings, readable by the owner of the directory only."""
-        write_atomically(data_dir / KCAT_FILE, self.kcat_conf(bootstrap))
+    def write_client_files(self, bootstrap: str, inside: str, data_dir: Path) -> None:
+        """Write the owner's client settings, readable by the owner of the directory only.
+
+        Args:
+            bootstrap: address of the listener for clients.
+            inside: address of the second listener.
+            data_dir: where to write.
+        """
+        write_atomically(data_dir / KCAT_FILE, self.kcat_conf(inside))
         write_atomically(data_dir / CLIENT_FILE, self.client_properties(bootstrap))
 
     @property

@@ -366,7 +366,7 @@ class Stack:
             await self._start_early(self._launch_at(Cluster(broker.known_bootstrap)))
         await self.supervisor.start_broker(broker)
         if security is not None:
-            security.write_client_files(broker.bootstrap, directory)
+            security.write_client_files(broker.bootstrap, broker.inside, directory)
         return broker.cluster
 
     async def _start_early(self, launch: Launch) -> None:

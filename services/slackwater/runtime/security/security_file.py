@@ -368,8 +368,11 @@ class _Reader:
                 self._refuse(one, "certificate and key must be given together")
             return None
         self.spark["ssl.keystore.type"] = "PEM"
-        text = self._text(chain, "ssl.keystore.certificate.chain")
-        text += "\n" + self._text(key, "ssl.keystore.key", private=True)
+        texts = (
+            self._text(chain, "ssl.keystore.certificate.chain"),
+            self._text(key, "ssl.keystore.key", private=True),
+        )
+        text = "\n".join(dict.fromkeys(texts))  # both may be in one file
         return self._try(key, lambda: identity_of_pem(text, password))
 
     def _keystore(self, key: str, key_password: str | None) -> Identity:

@@ -159,6 +159,16 @@ def test_mtls_from_pkcs12_and_from_librdkafkas_files(tmp_path: Path, authority: 
             f"ssl.key.location={client.key}",
         )
     )
+    both = write(tmp_path, client.chain.read_text() + client.key.read_text(), "both.pem")
+    _connects_with(
+        read(
+            tmp_path,
+            "security.protocol=ssl",
+            f"ssl.ca.location={authority.pem}",
+            f"ssl.certificate.location={both}",
+            f"ssl.key.location={both}",
+        )
+    )
 
 
 def _one_line(path: Path) -> str:
