@@ -267,7 +267,7 @@ def _quick_numbers(texts: Texts, decimal: str, meanings: Meanings) -> type_f64 |
     if meanings.texts:
         return _quick_with_texts(texts, decimal, meanings)
     if decimal != ".":
-        if _any_has(texts, "."):
+        if _any_has(texts, b"."):
             return None
         texts = pc.replace_substring(texts, decimal, ".")
     cast = _cast(texts, pa.float64())
@@ -301,13 +301,13 @@ def _quick_with_texts(texts: Texts, decimal: str, meanings: Meanings) -> type_f6
 
 
 def _quick_unix(texts: Texts, unit: str) -> type_i64 | None:
-    if longest(texts) > _UNIX_DIGITS_MAX or _any_has(texts, "x"):
+    if longest(texts) > _UNIX_DIGITS_MAX or _any_has(texts, b"x"):
         return None
     complete = _cast(texts, pa.int64())
     if complete is not None:
         us, excess = microseconds(complete.to_numpy(zero_copy_only=False), unit)
         return None if excess.any() else us
-    if _any_has(texts, "e"):
+    if _any_has(texts, b"e"):
         return None
     exact = _cast(texts, exact_type(unit))
     return None if exact is None else exact_times(exact)
@@ -362,8 +362,15 @@ def _cast(texts: Texts, kind: Any) -> Any | None:
         return None
 
 
-def _any_has(texts: Texts, text: str) -> bool:
-    return bool(pc.any(pc.match_substring(texts, text, ignore_case=True)).as_py())
+def _any_has(texts: Texts, letter: bytes) -> bool:
+    """Return whether a cell has this character, or its capital; of an array, not of chunks."""
+    _, offsets, data = texts.buffers()
+    if data is None:
+        return False
+    places = np.frombuffer(offsets, np.int32)
+    first, end = int(places[texts.offset]), int(places[texts.offset + len(texts)])
+    content = memoryview(data)[first:end].tobytes()
+    return letter in content or letter.upper() in content
 
 
 _WIDTHS: Final = {"Y": 4, "m": 2, "d": 2, "H": 2, "M": 2, "S": 2, "f": 0}

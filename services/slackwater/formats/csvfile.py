@@ -228,7 +228,8 @@ class CsvFile:
         """Return the lines as one piece; as several if parsing them has crashed a process."""
         if self._guard is not None:
             dead_letters, where = self._guard
-            end = line + max(data.count(b"\n"), data.count(b"\r"))
+            newlines = np.count_nonzero(np.frombuffer(data, np.uint8) == _NEWLINE)
+            end = line + max(int(newlines), data.count(b"\r"))
             done = dead_letters.attempt(
                 where, line, end, lambda: self._parse(data, line, last=last)
             )
@@ -274,7 +275,7 @@ class CsvFile:
     def _parse_plain(self, data: bytes, first_line: int) -> CsvPiece:
         """Parse lines without quotes: each line is a row."""
         raw = Lines(data, first_line)
-        if data.count(b"\r") != data.count(b"\r\n"):
+        if b"\r" in data and data.count(b"\r") != data.count(b"\r\n"):
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         starts, ends, delimiters, content = self._survey(data)
         numbers_of_lines = np.arange(first_line, first_line + len(starts), dtype=np.int64)
@@ -310,6 +311,9 @@ class CsvFile:
         starts = np.concatenate((np.zeros(1, np.int64), ends[:-1] + 1))
         is_delimiter = raw == self._delimiter[0]
         places = np.flatnonzero(is_delimiter)
+        if self._are_usual(raw, starts, ends, places):
+            delimiters = np.full(len(starts), len(self._header) - 1)
+            return starts, ends, delimiters, np.ones(len(starts), np.bool_)
         delimiters = np.searchsorted(places, ends) - np.searchsorted(places, starts)
         empty = is_delimiter | (raw == ord(" ")) | ((raw >= 9) & (raw <= 13))
         empty |= (raw >= 28) & (raw <= 31)
@@ -317,6 +321,21 @@ class CsvFile:
         # A line may hold only non-ASCII blanks: without an ASCII letter it takes the slow path.
         plain = content if data.isascii() else _any_in(~empty & (raw < 128), starts, ends)
         return starts, ends, np.where(plain, delimiters, -1), content
+
+    def _are_usual(
+        self, raw: npt.NDArray[np.uint8], starts: type_i64, ends: type_i64, places: type_i64
+    ) -> bool:
+        """Whether each line begins with a visible ASCII character and has the header's width."""
+        width = len(self._header) - 1
+        if not len(raw) or len(places) != width * len(starts):
+            return False
+        if width:
+            of_line = places.reshape(-1, width)
+            if not ((of_line[:, 0] >= starts) & (of_line[:, -1] < ends)).all():
+                return False
+        first = raw[starts]
+        is_visible = (first > ord(" ")) & (first < 127) & (first != self._delimiter[0])
+        return bool(is_visible.all())
 
     def _read_usual(
         self, data: bytes, starts: type_i64, ends: type_i64, usual: npt.NDArray[np.bool_]

@@ -360,7 +360,9 @@ class Stack:
             heap_mib_max=self._settings.broker_heap_mib_max,
             security=security,
             client_config=None if security is None else file,
-            runs_long=self.options.runs_long,
+            # For a history of 10 M readings the optimising compiler would take a third of the
+            # broker's CPU time (bench.history).
+            runs_long=self.options.runs_long and self._deployment.clock == "wall",
         )
         if security is None and broker.known_bootstrap is not None:
             await self._start_early(self._launch_at(Cluster(broker.known_bootstrap)))

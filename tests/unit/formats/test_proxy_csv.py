@@ -154,6 +154,25 @@ def write(path: Path, text: str | bytes) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    "below",
+    [
+        "1,k,2,3,4\n2,k,2\n",
+        "1,k,2\n2,k,2,3,4\n",
+        "1,k,2,3\n\n2,k,2,3,4,5,6\n",
+        "1,k,2,3\n,,,\n3,k,2,3\n",
+        "1,k,2,3\n   ,k,2,3\n3,k,2,3",
+        "\N{NO-BREAK SPACE},k,2,3\n2,k,2,3\n",
+    ],
+)
+def test_lines_of_other_widths_are_found_though_the_delimiters_add_up(
+    tmp_path: Path, below: str
+) -> None:
+    path = tmp_path / "small.csv"
+    path.write_text("ts,k,a,b\n" + below)
+    check(SMALL, path)
+
+
 def test_malformed_lines_carry_their_number_and_text(tmp_path: Path) -> None:
     path = write(
         tmp_path / "x.csv", "ts,k,a,b\n1,n,1,1\n\nx,n,1,1\n3,,1,1\n,,,\n4,n,1,bad\n5,n,1,\n"
