@@ -1,6 +1,6 @@
 """History at the speed of the disk: files through `slackwater up` with `clock: data`.
 
-    python -m bench.history [hourly] [minutely] [dense] [sparse] [--profile]
+    python -m bench.history [hourly] [minutely] [dense] [sparse] [--readings N]
 
 Runs `slackwater up` with one query, and submits the readings of the first window with `slackwater
 ingest`: a query with `clock: data` begins with its first readings. When all processes are ready,
