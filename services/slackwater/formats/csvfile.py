@@ -311,8 +311,9 @@ class CsvFile:
         starts = np.concatenate((np.zeros(1, np.int64), ends[:-1] + 1))
         is_delimiter = raw == self._delimiter[0]
         places = np.flatnonzero(is_delimiter)
-        if self._are_usual(raw, starts, ends, places):
-            delimiters = np.full(len(starts), len(self._header) - 1)
+        width = len(self._header) - 1
+        if _are_usual(raw, starts, ends, places, width):
+            delimiters = np.full(len(starts), width)
             return starts, ends, delimiters, np.ones(len(starts), np.bool_)
         delimiters = np.searchsorted(places, ends) - np.searchsorted(places, starts)
         empty = is_delimiter | (raw == ord(" ")) | ((raw >= 9) & (raw <= 13))
@@ -321,21 +322,6 @@ class CsvFile:
         # A line may hold only non-ASCII blanks: without an ASCII letter it takes the slow path.
         plain = content if data.isascii() else _any_in(~empty & (raw < 128), starts, ends)
         return starts, ends, np.where(plain, delimiters, -1), content
-
-    def _are_usual(
-        self, raw: npt.NDArray[np.uint8], starts: type_i64, ends: type_i64, places: type_i64
-    ) -> bool:
-        """Whether each line begins with a visible ASCII character and has the header's width."""
-        width = len(self._header) - 1
-        if not len(raw) or len(places) != width * len(starts):
-            return False
-        if width:
-            of_line = places.reshape(-1, width)
-            if not ((of_line[:, 0] >= starts) & (of_line[:, -1] < ends)).all():
-                return False
-        first = raw[starts]
-        is_visible = (first > ord(" ")) & (first < 127) & (first != self._delimiter[0])
-        return bool(is_visible.all())
 
     def _read_usual(
         self, data: bytes, starts: type_i64, ends: type_i64, usual: npt.NDArray[np.bool_]
@@ -475,6 +461,26 @@ def _parse_rows(file: CsvFile, rows: Sequence[tuple[int, bytes]]) -> list[CsvPie
     if run:
         pieces.append(file._parse(b"".join(run), first, last=True)[0])
     return pieces
+
+
+def _are_usual(
+    raw: npt.NDArray[np.uint8], starts: type_i64, ends: type_i64, places: type_i64, width: int
+) -> bool:
+    """Whether each line begins with a visible ASCII character and has ``width`` delimiters.
+
+    ``places`` are those of all delimiters.
+    """
+    if not len(raw) or len(places) != width * len(starts):
+        return False
+    if width:
+        of_line = places.reshape(-1, width)
+        if not ((of_line[:, 0] >= starts) & (of_line[:, -1] < ends)).all():
+            return False
+    first = raw[starts]
+    is_visible = (first > ord(" ")) & (first < 127)
+    if width:
+        is_visible &= places[::width] != starts
+    return bool(is_visible.all())
 
 
 def _any_in(mask: npt.NDArray[np.bool_], starts: type_i64, ends: type_i64) -> npt.NDArray[np.bool_]:
