@@ -165,6 +165,37 @@ async def test_the_fragments_of_a_killed_node_run_on_the_other_one(
 
 
 @pytest.mark.drill
+async def test_a_machine_that_restarts_without_controllers_runs_what_it_ran_last(
+    tmp_path: Path, broker: str
+) -> None:
+    async with controllers(tmp_path, "a", relayed=False) as cluster:
+        nodes, sender = Nodes(tmp_path, broker, cluster), Sender(broker)
+        try:
+            file = tmp_path / "d.yaml"
+            file.write_text(FILE[: FILE.index("  each")] + ROWS)
+            nodes.start("n1")
+            await nodes.command("query", "apply", str(file))
+            await nodes.run_on("n1")
+            await answers_on(nodes, "rows")
+            nodes.cluster.kill("a")
+            nodes.kill("n1")
+            nodes.start("n1")
+            await answers_on(nodes, "rows")
+            assert "this node runs what it ran last" in (tmp_path / "n1.log").read_text()
+            nodes.cluster.start("a")
+            await cluster.agreed("a")
+            await nodes.run_on("n1")
+            file.write_text(file.read_text().replace("x > 0", "x > -1"))
+            await nodes.command("query", "apply", str(file))
+            await answers_on(nodes, "rows")
+            await nodes.command("query", "delete", "rows")
+        finally:
+            nodes.stop_all()
+            sender.stop()
+        check_each_once(nodes, "rows")
+
+
+@pytest.mark.drill
 async def test_a_query_that_another_one_reads_is_changed_on_nodes(
     tmp_path: Path, broker: str
 ) -> None:

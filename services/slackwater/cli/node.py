@@ -52,6 +52,7 @@ def node(
     if context.invoked_subcommand is not None:
         return
     from slackwater.node.app import NodeConfig, run_node
+    from slackwater.node.last_record import LastRecord
     from slackwater.node.machine import NodeMachine
     from slackwater.runtime.logs.cluster import find_cluster
     from slackwater.runtime.security.credentials import Role
@@ -65,7 +66,7 @@ def node(
     cluster = find_cluster(bootstrap or settings().bootstrap, config, Role.ADMIN)
     directory = data_dir(data_dir_)
     node_config = NodeConfig(name, reach.addresses, room, labels, reach.secret, reach.tls)
-    run_node(node_config, NodeMachine(name, cluster, directory))
+    run_node(node_config, NodeMachine(name, cluster, directory), LastRecord(directory))
 
 
 def _label(text: str) -> tuple[str, str]:

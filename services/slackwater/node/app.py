@@ -3,7 +3,9 @@
 A node is connected to every controller that it reaches. It sends heartbeats to each of them, and
 receives the replicated record from each. While the network is split the records differ, and the
 node follows their *join*: of two placements of a fragment, the one with the greater number counts.
-Without a controller it continues to run what it runs; results do not depend on controllers.
+Without a controller it continues to run what it runs; results do not depend on controllers. One
+that starts and reaches none for ``ALONE_S`` runs what it ran last (``last_record.py``); queries are
+registered, changed and deleted only once it has reached one.
 """
 
 from __future__ import annotations
@@ -13,19 +15,11 @@ import logging
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
 from slackwater.control.applied import AppliedQuery
-from slackwater.control.clock_offset import (
-    CLOCK_PERIOD_S,
-    EXCHANGES,
-    ClockExchange,
-    ClockOffset,
-    measured,
-    why_too_far,
-)
 from slackwater.control.control_object import DeleteQuery, JoinNode
 from slackwater.control.control_state import ControlState, Wanted, join_all
 from slackwater.control.generations import replacements
@@ -43,10 +37,11 @@ from slackwater.controller.links import CONNECTED_ALREADY, LinkError, NodeBeat, 
 from slackwater.controller.server import Address
 from slackwater.controller.tls import LinkTls
 from slackwater.model.errors import SlackwaterError, UsageError
+from slackwater.node.clocks import ClockComparison
+from slackwater.node.last_record import LastRecord
 from slackwater.node.machine import FragmentRunner
 from slackwater.protocols.iads.detector import HEARTBEAT_PERIOD_US
 from slackwater.registration.registering import Registering
-from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.settings import settings
 
 _log = logging.getLogger(__name__)
@@ -61,6 +56,9 @@ DIAL_S_MAX: Final = 2.0
 SAME_NAME_S_MAX: Final = 10.0
 """How long a node that starts is refused for its name before it ends. The name may be that of this
 node's earlier process, whose connection controllers take for alive for some seconds."""
+ALONE_S: Final = 5.0
+"""Wait of a node that starts for the record of a controller. Controllers that start at the same
+time need a second or two."""
 PROBLEM_CHARS_MAX: Final = 500
 
 
@@ -76,15 +74,15 @@ class NodeConfig:
     tls: LinkTls | None = None
 
 
-def run_node(config: NodeConfig, machine: FragmentRunner) -> None:
-    """Run until SIGTERM or SIGINT.
+def run_node(config: NodeConfig, machine: FragmentRunner, last: LastRecord) -> None:
+    """Run until SIGTERM or SIGINT; ``last`` is what it runs if it reaches no controller.
 
     Raises:
         EnvironmentProblem: the data directory cannot be used.
         UsageError: the controllers refuse the node.
     """
     logging.getLogger("slackwater.node").setLevel(logging.INFO)
-    asyncio.run(_run_until_stopped(Node(config, machine)))
+    asyncio.run(_run_until_stopped(Node(config, machine, last=last)))
 
 
 async def _run_until_stopped(node: Node) -> None:
@@ -111,6 +109,7 @@ class Node:
         machine: starts and ends the processes.
         view: returns the state that this node is to carry out for a state of the record.
         known: registered queries, with the generations of their entries in the record.
+        last: the record that was carried out last; None for a machine with its own controller.
     """
 
     def __init__(
@@ -120,10 +119,12 @@ class Node:
         *,
         view: Callable[[ControlState], ControlState] = _unchanged,
         known: Mapping[str, int] = MappingProxyType({}),
+        last: LastRecord | None = None,
     ) -> None:
         self._config = config
         self._machine = machine
         self._view = view
+        self._last = last
         self._states: dict[Address, ControlState] = {}
         self._clients: dict[Address, ControlClient] = {}
         self._state = ControlState()
@@ -131,6 +132,8 @@ class Node:
         self._is_joined = self._has_left = self._is_changing = False
         self._assigned, self._settled = Assignment(), ControlState()
         """What this node is to run, and the record's state of which this is a part."""
+        self._ran_last: ControlState | None = None
+        """The state that this node carries out on its own, without a controller."""
         self._registering: Registering | None = None
         self._refused_since_s: float | None = None
         """Since when controllers refuse this node for its name."""
@@ -142,8 +145,8 @@ class Node:
         self._known = {*known}
         """Queries that are known to be registered. The proxies here have been notified of them, and
         aggregators may get their fragments."""
-        self._problem = self._clock_problem = ""
-        self._clocks: dict[str, ClockOffset] = {}
+        self._problem = ""
+        self._clocks = ClockComparison(lambda: applied_queries(self._state))
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: asyncio.Future[None]
 
@@ -161,6 +164,7 @@ class Node:
                 self._start(self._hold(address))
             self._start(self._settle_always())
             self._start(self._register_always())
+            self._start(self._run_alone())
             await self._failure
         finally:
             for task in self._tasks:
@@ -195,7 +199,7 @@ class Node:
                     self._config.tls,
                 ) as client:
                     self._clients[address] = client
-                    measuring = asyncio.create_task(self._compare_clocks(client))
+                    measuring = asyncio.create_task(self._clocks.run(client))
                     measuring.add_done_callback(self._ended)
                     try:
                         await self._report_to(client, address)
@@ -203,7 +207,7 @@ class Node:
                         measuring.cancel()
                         del self._clients[address]
                         await asyncio.gather(measuring, return_exceptions=True)
-                        self._clocks.pop(client.controller, None)
+                        self._clocks.forget(client.controller)
             except LinkError as error:
                 if address in self._states or str(error) != reason:
                     reason = str(error)
@@ -233,37 +237,11 @@ class Node:
         while True:
             beat = self._beat(client.controller)
             client.beat(beat)
-            self._touch_health(beat)
+            if self._is_joined and not {*beat.ready} < {*self._assigned.numbers().values()}:
+                _touch_health()
             if (state := self._states.get(address)) is not None and self._must_join(state):
                 await self._request_join(client)
             await asyncio.sleep(HEARTBEAT_PERIOD_US / 1e6)
-
-    def _touch_health(self, beat: NodeBeat) -> None:
-        """Touch the health file if all that is placed here is ready."""
-        file = settings().health_file
-        if (
-            file is None
-            or not self._is_joined
-            or {*beat.ready} < {*self._assigned.numbers().values()}
-        ):
-            return
-        with suppress(OSError):
-            file.touch()
-
-    async def _compare_clocks(self, client: ControlClient) -> None:
-        """Measure this machine's clock against a controller's until the connection breaks."""
-        while True:
-            with suppress(LinkError):  # the connection ends, or the controller is paused
-                self._clocks[client.controller] = measured(await _exchanges(client))
-            queries = {
-                name: query.deployment.queries[name]
-                for name, query in applied_queries(self._state).items()
-            }
-            problem = why_too_far(self._clocks, queries)
-            if problem and not self._clock_problem:
-                _log.warning("%s", problem)
-            self._clock_problem = problem
-            await asyncio.sleep(CLOCK_PERIOD_S)
 
     def _must_join(self, state: ControlState) -> bool:
         """Whether this node is to join: at its start, or if a controller's record lacks it.
@@ -311,18 +289,29 @@ class Node:
         self._state = self._view(join_all(self._states.values()))
         self._changed.set()
 
+    async def _run_alone(self) -> None:
+        """Run what this node ran last, if it has not reached a controller some time after start."""
+        saved = None if self._last is None else await asyncio.to_thread(self._last.read)
+        if saved is None:
+            return
+        await asyncio.sleep(ALONE_S)
+        if self._state == ControlState():
+            _log.warning("no controller can be reached: this node runs what it ran last")
+            self._state = self._ran_last = self._view(saved)
+            self._changed.set()
+
     def _beat(self, controller: str) -> NodeBeat:
         numbers, deleted = self._assigned.numbers(), self._deleted
         wanted = self._assigned.registered
         waiting = {name for name in wanted if wanted[name] is Wanted.DELETED} - deleted
         ready = {*self._machine.ready()}
         ready |= {f"{REGISTRATION}/{name}" for name in self._registered - waiting}
-        clock = self._clocks.get(controller, ClockOffset(0, -1))
+        clock = self._clocks.of(controller)
         return NodeBeat(
             self._config.name,
             tuple(sorted(numbers[name] for name in ready if name in numbers)),
             tuple(sorted(numbers[name] for name in self._machine.superseded())),
-            "; ".join(filter(None, [self._problem, self._clock_problem]))[:PROBLEM_CHARS_MAX],
+            "; ".join(filter(None, [self._problem, self._clocks.problem]))[:PROBLEM_CHARS_MAX],
             clock.offset_us,
             clock.error_us,
             tuple(sorted(n for name, n in self._assigned.registrations.items() if name in deleted)),
@@ -336,12 +325,17 @@ class Node:
         applied = applied_queries(state)
         assigned = assignment(state, self._config.name)
         self._known &= applied.keys()
+        if self._last is not None and state is not self._ran_last:
+            await asyncio.to_thread(self._last.write, state)
         await self._machine.settle(assigned, deployment_of(applied), self._known)
         self._assigned, self._settled = assigned, state
 
     async def _register(self) -> bool:
         """Register the queries placed here, and end replaced ones; False if some work remains."""
         assigned, state = self._assigned, self._settled
+        is_alone = state is self._ran_last
+        if is_alone:  # queries may have been changed since
+            assigned = replace(assigned, registered={}, registrations={})
         if self._registering is None:
             self._registering = self._machine.registering()
             if self._registering is None:
@@ -355,7 +349,8 @@ class Node:
             for name, wanted in assigned.registered.items()
             if wanted is not Wanted.DELETED
         }
-        left = dict.fromkeys(deleted_since(self._tried, state), Wanted.DELETED)
+        tried = {} if is_alone else self._tried
+        left = dict.fromkeys(deleted_since(tried, state), Wanted.DELETED)
         done, problem = await self._registering.carry_out(
             {**left, **assigned.registered}, applied, deployment_of(applied)
         )
@@ -449,14 +444,8 @@ class Node:
         self._problem = problem
 
 
-async def _exchanges(client: ControlClient) -> list[ClockExchange]:
-    """Request a controller's time, ``EXCHANGES`` times in a row."""
-    found = []
-    for _ in range(EXCHANGES):
-        # A clock that has run for longer would still slew towards the machine's time.
-        clock = SystemClock()
-        sent_us, began_us = clock.now_us(), clock.monotonic_us()
-        answered_us = await client.wall_us()
-        round_trip_us = clock.monotonic_us() - began_us
-        found.append(ClockExchange(sent_us, answered_us, round_trip_us))
-    return found
+def _touch_health() -> None:
+    """Tell the container's health check that all that is placed here is ready."""
+    if (file := settings().health_file) is not None:
+        with suppress(OSError):
+            file.touch()

@@ -1,7 +1,8 @@
 """A machine of a run: the node's agent, and the processes that it runs.
 
 The agent's decisions are the product's (``assignment``, ``join_all``); its shell is ``node.app``.
-What survives kill -9 of a machine is the file of placement numbers, and the spools.
+What survives kill -9 of a machine is the files of placement numbers and of the record that was
+carried out last, and the spools.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 ROOM: Final = 40
 SETTLE_US: Final = 20 * MS
 REDIAL_US: Final = 500 * MS
+ALONE_US: Final = 5_000 * MS
+"""Wait of a node that starts for a controller's record."""
 STAYS_DOWN_US: Final = (500 * MS, 2_000 * MS)
 """Pause before a fragment that stays down looks again whether its number has changed."""
 UNREGISTERED_US: Final = (10 * MS, 50 * MS)
@@ -66,6 +69,8 @@ class SimNode:
         self.world, self.name, self.room = world, name, ROOM
         self.numbers: dict[str, int] = {}
         """The file of placement numbers."""
+        self.record = ControlState()
+        """The file of the record that was carried out last."""
         self.connection: Connection | None = None
         """None while the machine is down."""
         self.paused_until = 0
@@ -84,6 +89,8 @@ class SimNode:
         """The join of ``states``."""
         self.settled = ControlState()
         """The one that ``assigned`` is a part of."""
+        self.is_alone = False
+        """Whether it carries out ``record`` without a controller."""
         self._registering: Registering | None = None
 
     @property
@@ -97,17 +104,18 @@ class SimNode:
     # Faults.
 
     def start(self) -> None:
-        """Start the agent, which knows its numbers only."""
+        """Start the agent, which knows its files only."""
         if self.is_up:
             return
         connection = self.connection = Connection(self)
         self.states, self.assigned = {}, Assignment()
         self.state = self.settled = ControlState()
         self._registering = Registering(self, connection)
-        self._is_joined = self._is_settling = False
+        self._is_joined = self._is_settling = self.is_alone = False
         self._asked_at = {}
         self.world.note(self.name, "started")
         self._beat(connection)
+        self.world.scheduler.after(ALONE_US, lambda: self.when_awake(connection, self._run_alone))
 
     def kill(self) -> None:
         """Kill -9 of all its processes."""
@@ -210,8 +218,16 @@ class SimNode:
         if self.states.pop(controller, None) is not None:
             self._changed()
 
+    def _run_alone(self) -> None:
+        """Run what it ran last, if no controller's record has arrived since its start."""
+        if self.state == ControlState() != self.record:
+            self.world.note(self.name, "runs what it ran last")
+            self.is_alone, self.state = True, self.record
+            self.settle_soon()
+
     def _changed(self) -> None:
         if self.states:
+            self.is_alone = False
             self.state = join_all(self.states.values())
         self.settle_soon()
 
@@ -230,6 +246,8 @@ class SimNode:
 
     def _settle(self) -> None:
         self.assigned, self.settled = assignment(self.state, self.name), self.state
+        if not self.is_alone:
+            self.record = self.state
         if self.assigned.numbers() != self.numbers and self.assigned.numbers():
             self.numbers = self.assigned.numbers()
         wanted = {**self.assigned.proxies, **self.assigned.fragments}
@@ -246,7 +264,8 @@ class SimNode:
             if name not in self.processes:
                 self._start_soon(name, self.world.config.restart_us)
         assert self._registering is not None
-        self._registering.run_soon()
+        if not self.is_alone:  # queries may have been changed since
+            self._registering.run_soon()
 
     def _ready(self) -> set[str]:
         found = {name for name, process in self.processes.items() if self.world.follows(process)}

@@ -59,6 +59,8 @@ NAMES: Final = frozenset(
         "node.recorded.part",
         "node-placements.json",
         "node-placements.json.part",
+        "node-record.json",
+        "node-record.json.part",
     }
     | {"aggregator", "lost+found", f"{RUN_FILE}.part", "placements.part"}
     | {"placements.json", "placements.json.part"}  # of earlier versions
