@@ -250,6 +250,8 @@ def draw_learns(plan: Plan) -> Plan:
     habits = config.habits
     masked_us = config.bound_us - config.stages * config.margin_us - 120 * MS
     gap_us = 3 * habits.every_us // 2 + habits.jitter_us
+    if habits.late_every:
+        gap_us = kept_watermark_us(config)  # late readings, too, leave a gap
     first_us = max(5 * MS, gap_us - max(0, masked_us) // 2)
     learns = {
         stream: first_us
