@@ -32,7 +32,6 @@ from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.settings import settings
 
 FIRST_READINGS: Final = "the first readings: with clock: data a query begins with them"
-"""Before it librdkafka repeats the nonce of SCRAM (its pull request 4895), and is refused."""
 TOPICS_S_MAX: Final = 120.0
 """Maximum wait for topics; a cluster that has just started creates them slowly."""
 
