@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from slackwater.model.deployment import TopicFrom
 from slackwater.model.records import Gap, Kind, OrderedRecord
 from slackwater.protocols.common.line import LineName
 from slackwater.protocols.dpc.sunion.recovery import with_added_logs
+from slackwater.proxy import sourcelog
 from slackwater.proxy.topic.client import Fetched
 from slackwater.proxy.topic.input import TopicInput
 from slackwater.proxy.topic.watched import TopicChangedError
@@ -293,6 +295,12 @@ class Growing(Fed):
         self.proxy = TopicInput(self.world.context(), self.topic)
         self.proxy.begin()
 
+    def bring_of(self, partition: int) -> None:
+        """Let the consumer return what a partition holds."""
+        left = list(read_to_end(self.world.broker, (THEIRS.name, partition)))
+        offsets = np.array([raw.offset for raw in left], np.int64)
+        self.client.waiting = [Fetched(partition, offsets, [raw.value for raw in left])]
+
 
 def begun(made: Growing) -> Growing:
     """Let the proxy read ten readings."""
@@ -373,35 +381,90 @@ def test_the_number_never_decreases(fed: Growing) -> None:
     assert len(fed.proxy.logs) == 3
 
 
+@pytest.mark.parametrize("has_read", [True, False], ids=["has read", "has read nothing"])
 @pytest.mark.parametrize("reads_from", ["beginning", "end"])
 def test_what_retention_deletes_of_a_new_partition_before_it_is_seen_is_a_gap(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads_from: TopicFrom
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads_from: TopicFrom, has_read: bool
 ) -> None:
     """Also if the first proxy that sees it dies after START, and if the stream reads `from: end`.
 
-    The topic's first partition had lost messages before the stream began: they are nobody's.
+    The topic's first partition had lost messages before the stream began: they are nobody's. A
+    stream that has read nothing has begun, too, although no log has a watermark.
     """
-    theirs = replace(THEIRS, from_=reads_from)
-    world = World(tmp_path, spec=replace(DECLARED, topic=theirs))
-    fed = Growing(world, monkeypatch, topic=theirs)
-    fed.put(range(880, 900))
-    world.broker.delete_records({(THEIRS.name, 0): 20})
-    fed.brought = 0
-    fed.proxy.begin()
-    fed.put(range(900, 910))
-    fed.bring()
-    world.run(fed.proxy, 2)
+    fed = _reads(tmp_path, monkeypatch, reads_from)
+    if has_read:
+        fed.put(range(900, 910))
+        fed.bring()
+        fed.world.run(fed.proxy, 2)
     fed.grow(2)
     fed.put(range(910, 915), partition=1)
-    world.broker.delete_records({(THEIRS.name, 1): 3})
+    fed.world.broker.delete_records({(THEIRS.name, 1): 3})
     for _ in range(2):
         fed.serve_anew()
         at = fed.proxy.logs[1].core.position
         assert at == 3, "the last two are read"
-    left = list(read_to_end(world.broker, (THEIRS.name, 1)))
-    offsets = np.array([raw.offset for raw in left], np.int64)
-    fed.client.waiting = [Fetched(1, offsets, [raw.value for raw in left])]
-    world.run(fed.proxy, 2)
+    fed.bring_of(1)
+    fed.world.run(fed.proxy, 2)
     assert sum(record.readings for record in fed.log(1)) == 2
     assert [gap for record in fed.log() for gap in record.gap] == []
     assert [gap for record in fed.log(1) for gap in record.gap] == [Gap("room.1", 3)]
+
+
+def test_an_added_partition_is_known_also_if_retention_has_deleted_where_the_stream_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proxy has its hint; the START of the first log and where it begins are gone."""
+    fed = _reads(tmp_path, monkeypatch, "end")
+    fed.grow(2)
+    fed.serve_anew()
+    fed.world.run(fed.proxy, 1, hints=True)
+    last = fed.proxy.logs[0].inc
+    fed.world.broker.delete_records({("sw.source.room.0", 0): last})
+    fed.put(range(910, 915), partition=1)
+    fed.world.broker.delete_records({(THEIRS.name, 1): 3})
+    fed.serve_anew()
+    assert [log.core.position for log in fed.proxy.logs] == [20, 3]
+
+
+@pytest.mark.parametrize(("reads_from", "begins_at"), [("beginning", 3), ("end", 5)])
+def test_a_partition_of_an_interrupted_first_start_is_no_added_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads_from: TopicFrom, begins_at: int
+) -> None:
+    """The first proxy dies before it has recorded where the second log begins.
+
+    What was deleted by then is nobody's. A third partition was added after the beginning.
+    """
+    append = sourcelog.SourceLog.append
+
+    def only_of_the_first(log: sourcelog.SourceLog, *of: Any) -> None:
+        if log.name == "room.0":
+            append(log, *of)
+
+    with monkeypatch.context() as dying:
+        dying.setattr(sourcelog.SourceLog, "append", only_of_the_first)
+        fed = _reads(tmp_path, monkeypatch, reads_from, partitions=2)
+    assert [record.kind for record in fed.log(1)] == [Kind.START]
+    fed.grow(3)
+    for partition in (1, 2):
+        fed.put(range(910, 915), partition)
+        fed.world.broker.delete_records({(THEIRS.name, partition): 3})
+    fed.serve_anew()
+    assert [log.core.position for log in fed.proxy.logs] == [20, begins_at, 3]
+    fed.bring_of(2)
+    fed.world.run(fed.proxy, 2)
+    gaps = [[gap for record in fed.log(number) for gap in record.gap] for number in range(3)]
+    assert gaps == [[], [], [Gap("room.2", 3)]]
+
+
+def _reads(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, reads_from: TopicFrom, partitions: int = 1
+) -> Growing:
+    """Let a stream begin behind the twenty messages of the first partition, which are deleted."""
+    theirs = replace(THEIRS, from_=reads_from)
+    world = World(folder, spec=replace(DECLARED, topic=theirs))
+    fed = Growing(world, monkeypatch, partitions=partitions, topic=theirs)
+    fed.put(range(880, 900))
+    world.broker.delete_records({(THEIRS.name, 0): 20})
+    fed.proxy.begin()
+    fed.world.topics.look()
+    return fed

@@ -13,7 +13,14 @@ from tests.simulator.history import History
 from tests.simulator.plans import Plan, draw
 from tests.simulator.run import run
 from tests.simulator.shrink import smaller
-from tests.simulator.topic_mutants import BEGUN, FIRST_AWAY, UNREAD, UNSEEN, plan_with_topic
+from tests.simulator.topic_mutants import (
+    ADDED_UNREAD,
+    BEGUN,
+    FIRST_AWAY,
+    UNREAD,
+    UNSEEN,
+    plan_with_topic,
+)
 
 from slackwater.model.records import Kind
 
@@ -63,6 +70,20 @@ def test_messages_that_are_deleted_after_the_stream_has_begun_are_counted() -> N
     assert of.began == {0: ("s1-1", 0)}
     reported = sum(gap.lost for _, record in history.source_logs["s1.0"] for gap in record.gap)
     assert reported == len(of.expired) > 0
+
+
+@pytest.mark.parametrize("killed", [(), ("at=0.2008s kill proxy/s1",)], ids=["", "killed"])
+def test_messages_of_a_partition_that_is_added_before_the_first_reading_are_counted(
+    killed: tuple[str, ...],
+) -> None:
+    """Also if the proxy dies when the new log has START alone."""
+    history = lived(*ADDED_UNREAD, *killed)
+    of = history.topics["s1"]
+    assert of.began == {0: ("s1-1", 0)}
+    added = history.source_logs["s1.1"]
+    assert sum(record.kind is Kind.START for _, record in added[:2]) == 1 + len(killed)
+    deleted = sum(partition == 1 for _, partition, _ in of.expired)
+    assert sum(gap.lost for _, record in added for gap in record.gap) == deleted > 0
 
 
 def test_messages_that_were_deleted_before_the_stream_began_are_nobodys() -> None:

@@ -64,8 +64,20 @@ def begun_unread(folder: Path, patch: pytest.MonkeyPatch) -> None:
 def expired_at_an_added_one(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Messages of a new partition are deleted before a proxy sees it."""
     added.test_what_retention_deletes_of_a_new_partition_before_it_is_seen_is_a_gap(
-        folder, patch, "beginning"
+        folder, patch, "beginning", has_read=True
     )
+
+
+def added_before_the_first_reading(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """The same, of a stream that has read nothing."""
+    added.test_what_retention_deletes_of_a_new_partition_before_it_is_seen_is_a_gap(
+        folder, patch, "end", has_read=False
+    )
+
+
+def first_start_interrupted(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """The second log of a first start has START alone."""
+    added.test_a_partition_of_an_interrupted_first_start_is_no_added_one(folder, patch, "end", 5)
 
 
 def on_a_growing_topic(test: Callable[[added.Growing], None]) -> None:
@@ -88,6 +100,8 @@ UNREAD: Final = ("at=2s pause proxy/s1 for 0.4s", "at=2.3s remake s1 for 0.001s 
 """What was written between the two has never been read."""
 BEGUN: Final = ("at=0.0003s pause proxy/s1 for 0.2s", "at=0.15s expire s1 by 3")
 """Nothing has been read when retention deletes what came after the beginning."""
+ADDED_UNREAD: Final = (BEGUN[0], "at=0.02s grow s1 by 1", "at=0.15s expire s1 by 2")
+"""Nothing has been read when a partition is added and loses messages."""
 FIRST_AWAY: Final = ("at=1.95s kill proxy/s1", "at=2s grow s1 by 2")
 """The second proxy of the topic is the first one to see the partitions."""
 UNSEEN: Final = ("at=2s kill proxy/s1", "at=2.002s unclean s1 for 0.001s by 12")
@@ -293,6 +307,28 @@ TOPIC_MUTANTS: Final = (
         (Edit(f"{_partition}:begin_at", "known is None and was_added", "False"),),
         "tests.simulator.topic_mutants:on_a_topic",
         (expired_at_an_added_one,),
+    ),
+    Mutant(
+        "a partition added before the first reading was always there", "trace-47",
+        (Edit(f"{_logs}:take_over", "log.scan.positions or log.core.watermark > NEVER",
+              "log.core.watermark > NEVER"),),
+        "tests.simulator.topic_mutants:on_a_topic", (added_before_the_first_reading,),
+    ),
+    Mutant(
+        "simulated: a partition added before the first reading was always there", "trace-47",
+        (Edit(f"{_logs}:take_over", "log.scan.positions or log.core.watermark > NEVER",
+              "log.core.watermark > NEVER"),),
+        _simulated, (1, *ADDED_UNREAD),
+    ),
+    Mutant(
+        "an added log that has START alone was always there", "trace-47",
+        (Edit(f"{_logs}:take_over", "if begun and unread:", "if False:"),),
+        "tests.simulator.topic_mutants:on_a_topic", (added_before_the_first_reading,),
+    ),
+    Mutant(
+        "each log that has START alone is an added one", "trace-47",
+        (Edit(f"{_logs}:take_over", 'int(log.name.rpartition(".")[2]) >= count', "True"),),
+        "tests.simulator.topic_mutants:on_a_topic", (first_start_interrupted,),
     ),
     Mutant(
         "a position is stored without its leader epoch", "trace-46",

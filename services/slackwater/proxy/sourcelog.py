@@ -67,6 +67,12 @@ class SourceLog:
         self._writer = writer
         self._given_up: Spooled | None = None
         self._added_at: int | None = None
+        self.was_added = False
+        """Whether the log was added to a stream that had begun, and has no record of its input yet.
+
+        Its START has the smallest watermark of the others. If they have none, it is found by the
+        number of partitions; see ``source_logs.take_over``.
+        """
         self._next_offset = 0
         self._lock = threading.Lock()
         self._foreign: list[tuple[int, int]] = []
@@ -103,6 +109,8 @@ class SourceLog:
         )
         self._next_offset = self.inc + 1
         self.core = self._resumed()
+        is_running = added_at is not None or self.scan.watermark > NEVER
+        self.was_added = is_running and not self.scan.positions
         self._largest = self.core.largest
         # Once retention has deleted START, a hint of an earlier writer names neither the input nor
         # the ids of this one's records. Before the first record of an input there is no hint: the
@@ -198,16 +206,6 @@ class SourceLog:
             inc = last if record.kind is Kind.START else record.inc
             return bool(inc == hint["inc"] and record.last_id + 1 == hint["next_id"])
         return False
-
-    @property
-    def was_added(self) -> bool:
-        """Whether the log was added to a running stream, and has no record of its input yet.
-
-        Its START has the smallest watermark of the others, which tells it from the logs of a
-        stream's first start also after a restart.
-        """
-        is_unread = not self.scan.positions
-        return is_unread and (self._added_at is not None or self.scan.watermark > NEVER)
 
     # Appending.
 

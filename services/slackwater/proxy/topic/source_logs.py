@@ -14,12 +14,15 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from slackwater.model.errors import DeploymentError, EnvironmentProblem
+from slackwater.codec import decode_source
+from slackwater.model.errors import DeploymentError, EnvironmentProblem, MalformedRecordError
 from slackwater.model.limits import NEVER
+from slackwater.model.records import Kind
 from slackwater.proxy.shell import InputContext
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.topic.watched import Recount, WatchedTopic
 from slackwater.runtime.logs.topics import ensure_topics, topics_for
+from slackwater.runtime.logs.transport import Transport, read_range
 from slackwater.runtime.service.registry import Registry
 
 _log = logging.getLogger(__name__)
@@ -89,18 +92,45 @@ def _recorded(context: InputContext, registry: Registry) -> int:
 def take_over(logs: Sequence[SourceLog], context: InputContext) -> None:
     """Take over the logs (rule-6), new ones last.
 
-    The first watermark of a log that is added to others is the smallest of theirs. No bucket has
-    been emitted beyond it without the new log, since the others' START, which tells of it, comes
-    first (rule-30). If none of them has a watermark, the stream's first start was interrupted, and
-    no log is added.
+    The stream has begun if one of them has a record after START, which follows the START of all
+    logs that the stream had then. A log without any record is therefore added, and its first
+    watermark is the smallest of the others. No bucket has been emitted beyond it without the new
+    log, since the others' START, which tells of it, comes first (rule-30).
     """
-    ends = context.transport.end_offsets([(log.topic, 0) for log in logs])
+    transport = context.transport
+    ends = transport.end_offsets([(log.topic, 0) for log in logs])
     new = [log for log in logs if not ends[log.topic, 0]]
     old = [log for log in logs if ends[log.topic, 0]]
     hints = context.spool.hints()
     for log in old:
         log.begin(hints.get(log.name))
-    watermarks = [log.core.watermark for log in old]
-    added_at = min(watermarks) if any(of > NEVER for of in watermarks) else None
+    begun = [log for log in old if log.scan.positions or log.core.watermark > NEVER]
+    added_at = min(log.core.watermark for log in old) if begun else None
     for log in new:
         log.begin(added_at=added_at)
+    unread = [log for log in old if not log.scan.positions and not log.was_added]
+    if begun and unread:
+        count = min(_partitions_at_beginning(transport, log) for log in begun)
+        for log in unread:
+            log.was_added = int(log.name.rpartition(".")[2]) >= count
+
+
+def _partitions_at_beginning(transport: Transport, log: SourceLog) -> int:
+    """Return how many partitions the stream had when it began in this log.
+
+    Its first record after START tells, or START, if that record has readings or is damaged. 0 if
+    retention has deleted them: no partition is then known to have been there.
+    """
+    at, inc, count = (log.topic, 0), 0, 0
+    if transport.beginning_offsets([at])[at]:
+        return 0
+    for raw in read_range(transport, at, 0, log.inc, idle_s_max=10.0):
+        try:
+            record = decode_source(raw.value, "", raw.offset)
+        except MalformedRecordError:
+            break
+        if record.kind is Kind.START:
+            inc, count = raw.offset, record.partitions
+        elif record.inc == inc:  # others are those of an earlier writer
+            return record.partitions or count
+    return count
