@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -43,6 +44,38 @@ def node(
         list[str] | None,
         typer.Option("--label", metavar="KEY=VALUE", help="A label. May be repeated."),
     ] = None,
+    spark_master: Annotated[
+        str | None,
+        typer.Option(
+            "--spark-master",
+            metavar="URL",
+            help="The Spark master of the aggregators, as in spark://host:7077. Default: a local"
+            " one in each aggregator.",
+        ),
+    ] = None,
+    spark_secret_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--spark-secret-file",
+            metavar="FILE",
+            help="The secret that the processes of the Spark cluster share.",
+        ),
+    ] = None,
+    spark_workers_alike: Annotated[
+        bool,
+        typer.Option(
+            "--spark-workers-alike",
+            help="The workers of the Spark cluster have this installation, at the same paths.",
+        ),
+    ] = False,
+    spark_conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--spark-conf",
+            metavar="NAME=VALUE",
+            help="A setting of the aggregators' Spark, as in spark.cores.max=8. May be repeated.",
+        ),
+    ] = None,
 ) -> None:
     """Run the fragments that the controllers place on this machine, until Ctrl-C.
 
@@ -66,7 +99,21 @@ def node(
     cluster = find_cluster(bootstrap or settings().bootstrap, config, Role.ADMIN)
     directory = data_dir(data_dir_)
     node_config = NodeConfig(name, reach.addresses, room, labels, reach.secret, reach.tls)
-    run_node(node_config, NodeMachine(name, cluster, directory), LastRecord(directory))
+    options = [
+        *([] if spark_master is None else [f"--master={spark_master}"]),
+        *([] if spark_secret_file is None else [f"--secret-file={spark_secret_file.resolve()}"]),
+        *(["--workers-alike"] if spark_workers_alike else []),
+        *(f"--conf={_setting(text)}" for text in spark_conf or []),
+    ]
+    machine = NodeMachine(name, cluster, directory, options)
+    run_node(node_config, machine, LastRecord(directory))
+
+
+def _setting(text: str) -> str:
+    name, equals, _ = text.partition("=")
+    if not name.startswith("spark.") or not equals:
+        raise UsageError(f"--spark-conf {text!r}: write --spark-conf spark.NAME=VALUE")
+    return text
 
 
 def _label(text: str) -> tuple[str, str]:

@@ -2,18 +2,23 @@
 
 A generator in place of a device, so that a newcomer needs no producer of Kafka to see an answer.
 The readings have the form that the stream declares, their times are those of the clock, and their
-values a slow wave. With ``--silence`` the source is cut off: readings of that time are sent after
-it, in their order, so that tentative answers become exact.
+values a slow wave, or those of a file. With ``--silence`` the source is cut off: readings of that
+time are sent after it, in their order, so that tentative answers become exact.
 """
 
 from __future__ import annotations
 
+import csv
+import gzip
 import math
 import threading
+import zlib
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Protocol, get_args
 
 from slackwater.cli.common import emit
@@ -37,6 +42,9 @@ SENT_AT_ONCE_MAX: Final = 10_000
 TURN_S: Final = 0.02
 """Shortest time between two batches."""
 WAVE_US: Final = 300_000_000
+VALUES_MAX: Final = 1_000_000
+"""Rows of a file of values; later ones are not used."""
+NO_VALUES: Final[Mapping[str, Sequence[float | str | None]]] = MappingProxyType({})
 UNIT_US: Final = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
 
 
@@ -91,13 +99,52 @@ def parse_silence(text: str) -> tuple[int, int]:
     return begin, end
 
 
+def read_values(spec: StreamSpec, file: Path) -> dict[str, list[float | str | None]]:
+    """Read the columns of a CSV file (also ``.gz``) that have the names of the stream's fields.
+
+    Raises:
+        UsageError: the file cannot be read, has no rows, lacks a field, or has a text for a number.
+    """
+    found: dict[str, list[float | str | None]] = {field.source: [] for field in spec.fields}
+    texts = {field.source for field in spec.fields if field.is_text}
+    try:
+        opened = gzip.open if file.suffix == ".gz" else open
+        with opened(file, "rt", encoding="utf-8", newline="") as lines:
+            rows = csv.DictReader(lines)
+            if missing := sorted(found.keys() - {*(rows.fieldnames or ())}):
+                raise UsageError(f"{file} has no column {missing[0]}, a field of {spec.name}")
+            for row, _ in zip(rows, range(VALUES_MAX), strict=False):
+                for name, values in found.items():
+                    text = row[name] or None
+                    values.append(text if text is None or name in texts else float(text))
+    except (OSError, EOFError, zlib.error, csv.Error, ValueError) as error:
+        raise UsageError(f"{file} cannot be read: {error}") from error
+    if not all(found.values()):
+        raise UsageError(f"{file} has no rows")
+    return found
+
+
 class GeneratedReadings:
-    """Makes the readings of a stream; ``begin_us`` is the time of the first one."""
+    """Makes the readings of a stream.
+
+    Args:
+        spec: the stream.
+        schedule: when they are sent.
+        keys: number of devices.
+        begin_us: the time of the first reading.
+        values: of fields, one for each reading, and from the first one again after the last.
+    """
 
     def __init__(
-        self, spec: StreamSpec, schedule: SendingSchedule, keys: int, begin_us: int
+        self,
+        spec: StreamSpec,
+        schedule: SendingSchedule,
+        keys: int,
+        begin_us: int,
+        values: Mapping[str, Sequence[float | str | None]] = NO_VALUES,
     ) -> None:
         self._spec, self._schedule, self._keys, self._begin_us = spec, schedule, keys, begin_us
+        self._values = values
 
     def columns(self, first: int, end: int) -> dict[str, Any]:
         """Return the readings with these numbers as columns by their declared names."""
@@ -111,6 +158,9 @@ class GeneratedReadings:
         for name in spec.time.parts:
             found[name] = [self._time(us) for us in times]
         for i, field in enumerate(spec.fields):
+            if given := self._values.get(field.source):
+                found[field.source] = [given[n % len(given)] for n in numbers]
+                continue
             wave = [math.sin(2 * math.pi * us / WAVE_US) for us in times]
             found[field.source] = (
                 ["ok"] * len(times) if field.is_text else [round(20 + i + 2 * x, 3) for x in wave]
@@ -184,21 +234,28 @@ def run_sender(
 
 
 def run_send(
-    found: tuple[StreamSpec, Deployment], cluster: Cluster, schedule: SendingSchedule, keys: int
+    found: tuple[StreamSpec, Deployment],
+    cluster: Cluster,
+    schedule: SendingSchedule,
+    keys: int,
+    file: Path | None = None,
 ) -> None:
     """Run the command ``send``, until its end or Ctrl-C; ``found``: see ``find_stream``.
+
+    ``file`` has the values of the readings.
 
     Raises:
         UsageError: the readings of the stream cannot be generated.
     """
     spec, deployment = found
     check(spec)
+    values = NO_VALUES if file is None else read_values(spec, file)
     clock, stopped = SystemClock(), threading.Event()
     where, producer = _producer(spec, deployment, cluster, clock.now_us())
     with producer:
         emit(f"sending to {where}; Ctrl-C ends it")
         begin_us = clock.now_us()
-        readings = GeneratedReadings(spec, schedule, keys, begin_us)
+        readings = GeneratedReadings(spec, schedule, keys, begin_us, values)
         with suppress(KeyboardInterrupt):  # the normal end without --for
             run_sender(producer, readings, schedule, clock, stopped, begin_us)
         producer.flush()

@@ -93,6 +93,15 @@ def send(
         ),
     ] = None,
     keys: Annotated[int, typer.Option("--keys", metavar="N", help="Number of devices.")] = 1,
+    values: Annotated[
+        Path | None,
+        typer.Option(
+            "--values",
+            metavar="FILE",
+            help="A CSV file, packed with gzip or not, with the values of the fields, row by row,"
+            " and again from its beginning. Its times are not used.",
+        ),
+    ] = None,
     deployment: StartedFileOption = None,
     bootstrap: BootstrapOption = None,
     kafka_config: KafkaConfigOption = None,
@@ -126,7 +135,7 @@ def send(
         None if silence is None else parse_silence(silence),
     )
     found = find_stream(stream, deployment, data_dir(data_dir_))
-    run_send(found, reach_kafka(bootstrap, kafka_config, data_dir_), schedule, keys)
+    run_send(found, reach_kafka(bootstrap, kafka_config, data_dir_), schedule, keys, values)
 
 
 def watch(

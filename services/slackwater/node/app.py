@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -30,6 +30,7 @@ from slackwater.control.recorded import (
     assignment,
     deleted_since,
     deployment_of,
+    fragment_specs,
     not_applied,
 )
 from slackwater.controller.client import ControlClient, connect
@@ -237,7 +238,7 @@ class Node:
         while True:
             beat = self._beat(client.controller)
             client.beat(beat)
-            if self._is_joined and not {*beat.ready} < {*self._assigned.numbers().values()}:
+            if self._is_joined and is_ready(self._config.name, self._state, {*beat.ready}):
                 _touch_health()
             if (state := self._states.get(address)) is not None and self._must_join(state):
                 await self._request_join(client)
@@ -442,6 +443,22 @@ class Node:
         if problem and problem != self._problem:
             _log.warning("%s", problem)
         self._problem = problem
+
+
+def is_ready(node: str, state: ControlState, ready: Set[int]) -> bool:
+    """Whether all that the record has placed on a node is ready there.
+
+    A node on which nothing is placed is ready if everything is placed elsewhere. Otherwise it is
+    about to get something, as after its start.
+
+    Args:
+        node: its name.
+        state: the latest state of the record.
+        ready: the placement numbers of what is ready on it.
+    """
+    if numbers := assignment(state, node).numbers():
+        return ready >= {*numbers.values()}
+    return all((s.query, s.fragment) in state.placement for s in fragment_specs(state))
 
 
 def _touch_health() -> None:

@@ -10,7 +10,7 @@ The machine of `slackwater up` is in ``stack_machine.py``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -112,10 +112,18 @@ class NodeMachine:
         name: the node's name.
         cluster: Kafka.
         data_dir: directory of spools, logs and what the node writes for its processes.
+        aggregator_options: of the command lines of its aggregators (``slackwater_spark.app``).
     """
 
-    def __init__(self, name: str, cluster: Cluster, data_dir: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        cluster: Cluster,
+        data_dir: Path,
+        aggregator_options: Sequence[str] = (),
+    ) -> None:
         self._name, self._cluster = name, cluster
+        self._aggregator_options = aggregator_options
         self._directory = DataDirectory(data_dir)
         self._processes: _Processes | None = None
         self._deployment = Deployment("wall", {}, {})
@@ -235,6 +243,7 @@ class NodeMachine:
             self.file,
             self._cluster.bootstrap,
             path,
+            aggregator_options=self._aggregator_options,
             kafka_config=self._cluster.security.given,
             host_options=("--placements", str(path / PLACEMENTS_FILE)),
         )

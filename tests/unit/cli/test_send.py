@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from slackwater.cli.send import (
     check,
     find_stream,
     parse_silence,
+    read_values,
     run_sender,
 )
 from slackwater.cli.send_mqtt import MqttPublisher, messages, topic_of
@@ -78,6 +80,42 @@ def test_what_cannot_be_generated_is_refused(changes: dict[str, Any], reason: st
 def test_topics_and_http_are_accepted() -> None:
     check(LAB)
     check(replace(LAB, topic=None, http=HttpInputSpec()))
+
+
+def test_values_of_a_file_are_sent_row_by_row_and_again(tmp_path: Path) -> None:
+    plain, packed = tmp_path / "v.csv", tmp_path / "v.csv.gz"
+    plain.write_text("at,state,temperature,more\n1,on,20.5,x\n2,,21,x\n3,off,,x\n")
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    for file in (plain, packed):
+        values = read_values(LAB, file)
+        made = GeneratedReadings(LAB, SendingSchedule(1.0 * S), 1, 100 * S, values).columns(1, 5)
+        assert made["temperature"] == [21, None, 20.5, 21]
+        assert made["state"] == [None, "off", "on", None]
+        assert made["at"] == [101_000, 102_000, 103_000, 104_000], "those of the clock"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"at,temperature\n1,20\n", "has no column state, a field of lab"),
+        (b"state,temperature\n", "has no rows"),
+        (b"state,temperature\non,warm\n", "could not convert string to float: 'warm'"),
+        (gzip.compress(b"state,temperature\non,1\n")[:-9], "cannot be read"),
+        (b"\xff\xfe", "cannot be read"),
+    ],
+)
+@pytest.mark.parametrize("name", ["v.csv", "v.csv.gz"])
+def test_a_file_without_values_is_refused(
+    tmp_path: Path, content: bytes, reason: str, name: str
+) -> None:
+    file = tmp_path / name
+    if content.startswith(b"\x1f\x8b") != name.endswith(".gz"):
+        reason = "cannot be read|has no column"
+    file.write_bytes(content)
+    with pytest.raises(UsageError, match=reason):
+        read_values(LAB, file)
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_values(LAB, tmp_path / "none.csv")
 
 
 # MQTT.
