@@ -8,7 +8,7 @@ claim "One of three brokers and one Spark worker die under load: nothing is lost
   "answer comes later than X + $allowed_s s."
 
 # The one that coordinates the root's transactions, since no answer is committed without it.
-broker=kafka-$(stack exec -T registrar python - <compose/drills/coordinator.py)
+broker=kafka-$(stack exec -T node python - <compose/drills/coordinator.py)
 load 90
 loading=$!
 watch 100

@@ -13,7 +13,7 @@ say() { echo "$(date -u +%T) $*"; }
 claim() {
   echo "Claim: $*"
   local service
-  for service in kafka-1 host-0 registrar; do
+  for service in kafka-1 controller node; do
     [[ -n $(stack ps -q "$service") ]] || {
       echo "the stack is not up: docker compose -f compose/compose.yaml up -d --wait" >&2
       exit 3
@@ -22,7 +22,7 @@ claim() {
 }
 
 # judge OPTION...: compares all exact answers with the source logs, in a container.
-judge() { stack exec -T registrar python - "$@" <compose/drills/judge.py; }
+judge() { stack exec -T node python - "$@" <compose/drills/judge.py; }
 
 # watch SECONDS OPTION...: starts a judge in the background that follows the answers which are due in
 # the next SECONDS; `wait $watching` returns its verdict.
@@ -33,7 +33,10 @@ watch() {
 }
 
 # load SECONDS: writes readings to lab-readings, in the background; `wait` waits for its end.
-load() { stack exec -T registrar python - "$1" <compose/drills/load.py & }
+load() { stack exec -T node python - "$1" <compose/drills/load.py & }
+
+# signal SIGNAL PROCESS: sends it to a process of the node, as `slackwater status -v` names processes.
+signal() { stack exec -T node pkill "-$1" -f "slackwater.${2%/*} ${2#*/} "; }
 
 # wait_answers SECONDS: waits until the stack answers, at most so long.
 wait_answers() { judge --until-in "$1" --quiet; }

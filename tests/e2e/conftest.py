@@ -14,8 +14,8 @@ from tests.support.ports import free_port
 
 HERE = Path(__file__).parent
 SERVICES_IMAGE = os.environ.get("SLACKWATER_SERVICES_IMAGE", "slackwater/services:dev")
-AGGREGATOR_IMAGE = os.environ.get("SLACKWATER_AGGREGATOR_IMAGE", "slackwater/aggregator:dev")
-IMAGES = (SERVICES_IMAGE, AGGREGATOR_IMAGE, KAFKA_IMAGE)
+NODE_IMAGE = os.environ.get("SLACKWATER_NODE_IMAGE", "slackwater/node:dev")
+IMAGES = (SERVICES_IMAGE, NODE_IMAGE, KAFKA_IMAGE)
 UP_S_MAX = 420
 
 
@@ -70,6 +70,16 @@ class Compose:
     def container(self, service: str) -> str:
         """Return the id of a service's container."""
         return self.run("ps", "-aq", service).strip()
+
+    def signal(self, name: str, process: str) -> None:
+        """Send a signal to a process of the node, as ``status -v`` names processes."""
+        kind, _, number = process.partition("/")
+        self.run("exec", "-T", "node", "pkill", f"-{name}", "-f", f"slackwater.{kind} {number} ")
+
+    def all_run(self) -> bool:
+        """Return whether all fragments run on the node."""
+        command = ["docker", "exec", self.container("node"), "slackwater", "node", "list"]
+        return not subprocess.run(command, check=False, capture_output=True, timeout=60).returncode
 
     @property
     def network(self) -> str:

@@ -41,11 +41,6 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-def healthy(compose: Compose, service: str) -> bool:
-    shown = docker("inspect", "--format", "{{.State.Health.Status}}", compose.container(service))
-    return shown.strip() == "healthy"
-
-
 def lacks(record: dict[str, Any], stream: str, since_us: int) -> bool:
     """Return whether it is a first answer without this stream, due since then."""
     return (
@@ -92,16 +87,15 @@ def test_up_faults_down_and_up_again(compose: Compose) -> None:
     listener.wait_for_stable(steady_from + 3_000_000)
 
     # A copy of a stage is killed; the other one answers in its place.
-    docker("kill", compose.container("host-1"))
+    compose.signal("KILL", "host/1")
     listener.wait_for_stable(now_us() + 5_000_000)
-    docker("start", compose.container("host-1"))
-    eventually(lambda: healthy(compose, "host-1"), "the orderer is back")
+    eventually(compose.all_run, "the orderer is back")
 
-    # A paused proxy: its rooms are missing, then corrected.
+    # A sensor stops: its room is missing, then corrected.
     paused_at = now_us()
-    docker("pause", compose.container("proxy"))
+    docker("pause", compose.container("room-1"))
     await_lack(listener, "room-1", paused_at)
-    docker("unpause", compose.container("proxy"))
+    docker("unpause", compose.container("room-1"))
     listener.wait_for_stable(now_us() + 3_000_000)
 
     # A site that is disconnected from Kafka.
@@ -112,10 +106,10 @@ def test_up_faults_down_and_up_again(compose: Compose) -> None:
     listener.wait_for_stable(now_us() + 3_000_000)
     bounded_to = now_us()
 
-    # The only root is killed: there are no answers until it has restarted, so this is outside the
+    # The only node is killed: there are no answers until it has restarted, so this is outside the
     # bound.
-    docker("kill", compose.container("host-0"))
-    docker("start", compose.container("host-0"))
+    docker("kill", compose.container("node"))
+    docker("start", compose.container("node"))
     listener.wait_for_stable(now_us() + 5_000_000)
 
     compose.down()

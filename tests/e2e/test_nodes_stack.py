@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.conftest import SERVICES_IMAGE, Compose, project
+from tests.e2e.conftest import IMAGES, Compose, project
 from tests.support.counted_sender import TOPIC, Sender, check_sums, sums
-from tests.support.engine import KAFKA_IMAGE, docker, require
+from tests.support.engine import docker, require
 from tests.support.waiting import eventually
 
 from slackwater.runtime.logs.kafka import KafkaTransport
 
-NODE_IMAGE = "slackwater/node:dev"
 FILE = f"""\
 apiVersion: slackwater/v1
 streams:
@@ -37,7 +36,7 @@ CONTROLLERS = ("controller-1", "controller-2", "controller-3")
 
 @pytest.fixture(name="stack")
 def _stack(tmp_path: Path) -> Iterator[Compose]:
-    require((SERVICES_IMAGE, NODE_IMAGE, KAFKA_IMAGE), compose=True)
+    require(IMAGES, compose=True)
     file = tmp_path / "d.yaml"
     file.write_text(FILE)
     file.chmod(0o644)

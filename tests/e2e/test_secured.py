@@ -1,7 +1,7 @@
 """The secured stack: access requires a password, and everything works as without one.
 
 External programs have the two files that the stack created for them, one to write readings and one
-to read results. A proxy is paused, both hosts are killed; the answers are complete and exact; and
+to read results. A sensor is paused, the node is killed; the answers are complete and exact; and
 no password is in Docker's description of a container, nor in a log.
 """
 
@@ -104,9 +104,8 @@ def test_the_secured_stack_answers_whole_and_exact_and_only_who_may_ask(
         "answers lack room-2",
     )
     docker("unpause", secured.container("room-2"))
-    for service in ("host-1", "host-0"):
-        docker("kill", secured.container(service))
-        docker("start", secured.container(service))
+    docker("kill", secured.container("node"))
+    docker("start", secured.container("node"))
     listener.wait_for_stable(now_us() + 5_000_000)
 
     assert why_no_answer(secured.bootstrap, 5) is not None, "plaintext access is refused"
@@ -116,7 +115,7 @@ def test_the_secured_stack_answers_whole_and_exact_and_only_who_may_ask(
         error = refusal(way, topic)
         assert error is not None, topic
         assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED, (topic, error)
-    shown = secured.run("exec", "-T", "registrar", "slackwater", "query", "list")
+    shown = secured.run("exec", "-T", "node", "slackwater", "query", "list")
     assert "climate" in shown
 
     stranger.stop()

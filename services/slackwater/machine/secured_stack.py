@@ -4,11 +4,12 @@
     python -m slackwater.machine.secured_stack grant FOLDER --deployment FILE \
         --brokers HOST:PORT
 
-``make`` creates what is missing: below FOLDER a directory for the brokers, one for each role, and
-``outside`` for programs on the host. Each is a volume that is mounted only for its role. The
-authority's key is never written. ``grant`` authenticates with the broker's certificate, and creates
-the users in Kafka with the rules of ``slackwater acl``; all else is denied. Both are idempotent, so
-each `docker compose up` runs them: rules of a new deployment file are added, old ones stay.
+``make`` creates what is missing: below FOLDER a directory for the brokers, one for each kind of
+container (``INSIDE``), and ``outside`` for programs on the host. Each is a volume that is mounted
+only where it is needed. The authority's key is never written. ``grant`` authenticates with the
+broker's certificate, and creates the users in Kafka with the rules of ``slackwater acl``; all else
+is denied. Both are idempotent, so each `docker compose up` runs them: rules of a new deployment
+file are added, old ones stay.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import argparse
 import os
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +41,16 @@ BROKER: Final = "broker"
 OUTSIDE: Final = "outside"
 PRODUCER: Final = "producer"
 """User and name of the program that writes readings to the input topics of streams."""
+INSIDE: Final[Mapping[str, Sequence[str]]] = {
+    # The node starts processes of all these roles, and commands in its container read results.
+    "node": (Role.ADMIN, Role.PROXY, Role.HOST, Role.AGGREGATOR, Role.CLIENT),
+    "admin": (Role.ADMIN,),
+    # The workers of a Spark cluster read and write for the aggregators.
+    "worker": (Role.AGGREGATOR,),
+    "exporter": (Role.EXPORTER,),
+    "sensor": (PRODUCER,),
+}
+"""The users whose files each kind of container has."""
 AUTHORITIES: Final = Path("ca.pem")
 GROUPS: Final = "client-"
 """Prefix of the client's consumer groups."""
@@ -49,9 +60,12 @@ _INSIDE: Final = ",".join(f"{host}:19092" for host in _HOSTS)
 
 
 def users_of(folder: Path) -> dict[str, Path]:
-    """Return each user's file of client settings, for use inside the stack or on the host."""
-    roles = {str(role): folder / role / f"{role}.properties" for role in Role}
-    return roles | {PRODUCER: folder / OUTSIDE / f"{PRODUCER}.properties"}
+    """Return each user's file of client settings inside the stack, the first of several."""
+    found: dict[str, Path] = {}
+    for place, names in INSIDE.items():
+        for name in names:
+            found.setdefault(str(name), folder / place / f"{name}.properties")
+    return found
 
 
 def make(folder: Path, *, outside: str, broker_group: int | None = None) -> None:
@@ -65,15 +79,13 @@ def make(folder: Path, *, outside: str, broker_group: int | None = None) -> None
     if broker_group is not None:
         _share(broker.folder, broker_group)
     trusted = broker.authorities.read_text()
-    for role in Role:
-        # Commands in the registrar's container also read results.
-        names = {str(role), str(Role.CLIENT)} if role is Role.ADMIN else {str(role)}
+    for kind, names in INSIDE.items():
         for name in names:
             text = client_properties(_INSIDE, logins[name], AUTHORITIES)
-            _write(folder / role, f"{name}.properties", text)
-        _write(folder / role, AUTHORITIES.name, trusted)
+            _write(folder / kind, f"{name}.properties", text)
+        _write(folder / kind, AUTHORITIES.name, trusted)
     place = folder / OUTSIDE
-    for name in (str(Role.CLIENT), PRODUCER):
+    for name in (Role.CLIENT, PRODUCER):
         text = client_properties(outside, logins[name], AUTHORITIES)
         _write(place, f"{name}.properties", text)
         _write(place, f"{name}.kcat", kcat_conf(outside, logins[name], AUTHORITIES))

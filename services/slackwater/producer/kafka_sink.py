@@ -31,6 +31,13 @@ NO_COORDINATOR: Final = frozenset(
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     }
 )
+CONNECTION: Final = {
+    "socket.timeout.ms": 10_000,
+    "socket.connection.setup.timeout.ms": 2_000,
+    "reconnect.backoff.max.ms": 500,
+}
+"""Settings that ``config`` may replace. By default a device that was cut off, and whose connection
+nothing has closed, waits 60 s for the answer to its last request, also if it is back after 10 s."""
 MESSAGE_BYTES_MAX_DEFAULT: Final = 1_000_000
 """Default of the client's ``message.max.bytes``."""
 FRAMING_BYTES_MAX: Final = 100
@@ -54,7 +61,7 @@ class KafkaSink:
         """``record_key``: the column of which each message has its key, with format ``json``."""
         self._topic, self._format, self._identity = topic, format_, identity
         self._record_key = record_key
-        self._config = dict(config)
+        self._config = {**CONNECTION, **config}
         self._bytes_max = message_bytes_max(config) - FRAMING_BYTES_MAX
         self._producer: Any = None
         self._failed: list[str] = []

@@ -1,7 +1,7 @@
 """Sensor proxy: the process that writes the source logs of some streams.
 
     python -m slackwater.proxy STREAM [STREAM ...] --deployment F --bootstrap B --data-dir D
-        [--input [STREAM=]FILE]... [--end-at US] [--end-boundary US] [--sensor [STREAM=]FILE]...
+        [--input [STREAM=]FILE]... [--end-at US] [--end-boundary US]
         [--silence [STREAM=]AT_S:FOR_S]... [--until [STREAM=]OFFSETS]... [--spool-bytes-max N]
         [--commands]
 
@@ -10,8 +10,7 @@ offset of each partition. With ``--input`` a file is
 replayed, paced by the deployment's event clock: ``--end-at`` is the event time (us) up to which the
 file is sent, ``--end-boundary`` the event time (us) of the final boundary (trace-24). Otherwise the
 input is the spool of sensors that connect and disconnect: spooled readings are sent, and boundaries
-follow the clock. ``--sensor`` ingests a file in this way, like ``slackwater ingest --as-now``. A
-restart continues the file and does not ingest it again.
+follow the clock.
 
 ``--silence`` suspends writes to the source log during a rehearsal, given as wall seconds after the
 anchor and a duration. It is an option and not a message, so that it also applies to a proxy that is

@@ -21,7 +21,7 @@ from slackwater.proxy.mqtt.input import MqttInput
 from slackwater.proxy.mqtt.link import Link
 from slackwater.proxy.pushed import PushedInput
 from slackwater.proxy.replaying import ReplayInput
-from slackwater.proxy.sensors import SensorInput, hand_over, inbox_of
+from slackwater.proxy.sensors import SensorInput, inbox_of
 from slackwater.proxy.shell import Input, InputContext, Silence
 from slackwater.proxy.spool import BYTES_DEFAULT_MAX
 from slackwater.proxy.topic.bounded import ALL, Bounded
@@ -36,7 +36,6 @@ class StreamOptions:
     """Options of one stream."""
 
     input: Path | None = None
-    sensor: Path | None = None
     silences: tuple[Silence, ...] = ()
     end_at_us: int | None = None
     end_boundary_us: int | None = None
@@ -53,13 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="[STREAM=]FILE",
         help="a CSV, CSV.gz or Parquet file to replay",
-    )
-    parser.add_argument(
-        "--sensor",
-        action="append",
-        default=[],
-        metavar="[STREAM=]FILE",
-        help="a file replayed as a sensor: its first reading is now",
     )
     parser.add_argument(
         "--commands",
@@ -126,13 +118,11 @@ def options_of(
 ) -> Mapping[str, StreamOptions]:
     """Return the options of each stream; ``UsageError`` if one names no stream of the process."""
     inputs = _by_stream("--input", arguments.input, streams)
-    sensors = _by_stream("--sensor", arguments.sensor, streams)
     silences = _by_stream("--silence", arguments.silence, streams)
     untils = _by_stream("--until", arguments.until, streams)
     return {
         stream: StreamOptions(
             input=_file("--input", stream, inputs[stream]),
-            sensor=_file("--sensor", stream, sensors[stream]),
             silences=tuple(map(parse_silence, silences[stream])),
             end_at_us=arguments.end_at,
             end_boundary_us=arguments.end_boundary,
@@ -175,8 +165,6 @@ def make_input(context: InputContext, options: StreamOptions) -> Input:
     if spec.http is not None:
         assert context.requests is not None
         return PushedInput(context, context.requests)
-    if options.sensor is not None:
-        hand_over(context.spool.path.parent.parent, spec.name, "sensor", options.sensor)
     return SensorInput(context)
 
 

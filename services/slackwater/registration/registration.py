@@ -1,9 +1,8 @@
 """Registration: creates the topics, the event clock and the queries of a deployment in Kafka.
 
-`slackwater up` registers the deployment whose processes it starts. Under Compose, systemd or
-Kubernetes the one-shot command `slackwater topics` creates the topics, and the registrar does the
-rest. Registration is idempotent: existing topics and entries are kept, so a second start uses the
-E0 and the w that the first one fixed (trace-24, trace-27).
+`slackwater up` registers the deployment whose processes it starts, and a node the queries whose
+registration is placed on it. Registration is idempotent: existing topics and entries are kept, so a
+second start uses the E0 and the w that the first one fixed (trace-24, trace-27).
 """
 
 from __future__ import annotations

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Iterable
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from tests.support.memory import MemoryBroker
@@ -24,7 +21,6 @@ from slackwater.model.errors import UsageError
 from slackwater.model.names import Names, OrdererName
 from slackwater.model.records import LogState, OrdererState, RootState
 from slackwater.primitives.windows import Grid, window_edges
-from slackwater.registrar import app
 from slackwater.registration.topics import topic_specs
 from slackwater.registration.truncation import not_needed
 from slackwater.rehearsal.plan import _on_shared_children as on_shared_children
@@ -274,69 +270,6 @@ def test_the_exporter_expects_the_orderers_of_what_is_registered() -> None:
     expected = process_names_of(file, found)
     assert "orderer/later.0.a" in expected
     assert "orderer/hour.0.a" not in expected
-
-
-@pytest.mark.timeout(20)
-def test_the_registrar_truncates_what_is_registered_while_other_queries_are_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    truncated: list[list[str]] = []
-    found = [deployed(MINUTE), SHARED]
-
-    async def main() -> None:
-        looked = [asyncio.Event(), asyncio.Event()]
-
-        class Rounds:
-            def __init__(self, transport: object, queries: Iterable[QuerySpec]) -> None:
-                truncated.append([query.name for query in queries])
-
-            async def run(self, every_s: float) -> None:
-                looked[len(truncated) - 1].set()
-                await asyncio.Event().wait()
-
-        monkeypatch.setattr(app, "Truncation", Rounds)
-        all_registered = asyncio.Event()
-        registering = asyncio.create_task(all_registered.wait())
-        registration = SimpleNamespace(as_registered=lambda: found.pop(0))
-        settings = SimpleNamespace(truncate_every_s=1.0)
-        context = SimpleNamespace(transport=MemoryBroker, settings=settings)
-        run = asyncio.create_task(app._truncate(*cast(Any, (registration, registering, context))))
-        await looked[0].wait()
-        assert truncated == [["minute"]]
-        all_registered.set()
-        await looked[1].wait()
-        run.cancel()
-
-    asyncio.run(main())
-    assert truncated == [["minute"], ["minute", "hour"]]
-
-
-@pytest.mark.timeout(20)
-@pytest.mark.parametrize("is_ready", [True, False])
-def test_the_registrar_waits_for_the_proxies_and_then_registers_ready_or_not(
-    is_ready: bool,
-) -> None:
-    """A proxy that has not read its input to the end delays the queries by 30 s."""
-    done: list[object] = []
-
-    def wait_for(_holds: object, timeout_s: float) -> bool:
-        done.append(timeout_s)
-        return is_ready
-
-    def register(missing: list[str], _clock: object) -> list[str]:
-        done.append(missing)
-        return []
-
-    registration = SimpleNamespace(
-        publish_clock=lambda: None,
-        missing=lambda: ["minute"],
-        register=register,
-        as_registered=lambda: SimpleNamespace(queries=["minute"]),
-    )
-    listener = SimpleNamespace(wait_for=wait_for)
-    begins = SimpleNamespace(register=done.append)
-    asyncio.run(app.register(*cast(Any, (registration, listener, ["proxy/lab"], begins))))
-    assert done == [app.PROXIES_READY_S_MAX, ["minute"], ["minute"]]
 
 
 def test_a_query_that_is_not_in_the_file_is_its_own_reader() -> None:

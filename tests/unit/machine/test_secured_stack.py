@@ -12,7 +12,7 @@ from cryptography import x509
 from slackwater.deployment.parse import load_deployment
 from slackwater.machine import secured_stack
 from slackwater.machine.broker_security import BrokerSecurity
-from slackwater.machine.secured_stack import OUTSIDE, PRODUCER, main, rights, users_of
+from slackwater.machine.secured_stack import INSIDE, OUTSIDE, PRODUCER, main, rights, users_of
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.security.credentials import Role
 from slackwater.runtime.security.security_file import read_kafka_file
@@ -33,7 +33,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def test_each_role_gets_its_own_user_and_no_other(made: Path) -> None:
+def test_each_role_has_a_user_and_each_container_the_users_that_it_needs(made: Path) -> None:
     passwords = {}
     for name, file in users_of(made).items():
         login = read_kafka_file(file, Role.CLIENT).security.login
@@ -41,11 +41,16 @@ def test_each_role_gets_its_own_user_and_no_other(made: Path) -> None:
         assert login.username == name
         passwords[name] = login.password
     assert len(set(passwords.values())) == len(Role) + 1
-    may_hold = {str(role): {str(role)} for role in Role} | {
-        Role.ADMIN: {Role.ADMIN, Role.CLIENT},
+    may_hold = {
+        "node": {*Role} - {Role.EXPORTER},
+        "admin": {Role.ADMIN},
+        "worker": {Role.AGGREGATOR},
+        "exporter": {Role.EXPORTER},
+        "sensor": {PRODUCER},
         OUTSIDE: {Role.CLIENT, PRODUCER},
         "broker": set(),
     }
+    assert {each.name for each in made.iterdir()} == may_hold.keys() == {*INSIDE, OUTSIDE, "broker"}
     for place, users in may_hold.items():
         found = b"".join(contents(made / place).values())
         held = {name for name, password in passwords.items() if password.encode() in found}
@@ -66,7 +71,7 @@ def test_only_the_owner_reads_them_and_the_brokers_their_own(made: Path) -> None
 
 def test_a_role_finds_its_way_in_and_trusts_the_brokers_authority(made: Path) -> None:
     trusted = (made / "broker" / "ca.pem").read_text()
-    inside = read_kafka_file(made / "proxy", Role.PROXY)
+    inside = read_kafka_file(made / "node", Role.PROXY)
     assert inside.bootstrap == "kafka-1:19092,kafka-2:19092,kafka-3:19092"
     assert inside.security.authorities_pem == trusted
     for name in (Role.CLIENT, PRODUCER):
@@ -83,18 +88,19 @@ def test_what_is_there_stays_and_what_is_lost_is_made_again(made: Path) -> None:
     before = contents(made)
     assert main(["make", str(made), "--outside", OUT]) == 0
     assert contents(made) == before
-    (made / "host" / "host.properties").unlink()
+    (made / "exporter" / "exporter.properties").unlink()
     assert main(["make", str(made), "--outside", OUT]) == 0
     changed = {name for name, content in contents(made).items() if before[name] != content}
-    assert changed == {"host/host.properties"}
+    assert changed == {"exporter/exporter.properties"}
 
 
 def test_rights_are_those_of_the_roles_and_none_is_for_everybody() -> None:
     found = rights(load_deployment(DEPLOYMENT))
     assert found.keys() == {*map(str, Role), PRODUCER}
-    assert [(rule.name, rule.operations) for rule in found[PRODUCER]] == [
-        ("lab-readings", ("Describe", "Write"))
-    ]
+    assert {(rule.name, rule.operations) for rule in found[PRODUCER]} == {
+        (f"{name}-readings", ("Describe", "Write"))
+        for name in ("lab", "room-1", "room-2", "room-3", "room-4")
+    }
     names = {rule.name for allowed in found.values() for rule in allowed}
     assert not names & {"", "*"}
     writes = [rule for rule in found[Role.CLIENT] if "Write" in rule.operations]

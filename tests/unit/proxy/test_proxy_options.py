@@ -26,16 +26,15 @@ def test_the_option_of_a_process_with_one_stream_is_that_streams() -> None:
     assert found.input == Path("x=y.csv")
     assert found.silences == (Silence(5_000_000, 8_000_000),)
     assert found.end_at_us == 7
-    assert parsed("a", "--sensor", "a=y.csv")["a"].sensor == Path("y.csv")
+    assert parsed("a", "--input", "a=y.csv")["a"].input == Path("y.csv")
 
 
 def test_with_several_streams_each_is_named() -> None:
     found = parsed(
         "a", "b", "c", "--input", "a=1.csv", "--input", "b=2=2.csv", "--silence", "b=1:2",
-        "--silence", "b=0.5:1", "--sensor", "c=3.csv", "--end-boundary", "9",
+        "--silence", "b=0.5:1", "--end-boundary", "9",
     )  # fmt: skip
     assert [found[s].input for s in "abc"] == [Path("1.csv"), Path("2=2.csv"), None]
-    assert found["c"].sensor == Path("3.csv")
     assert [len(found[s].silences) for s in "abc"] == [0, 2, 0]
     assert {each.end_boundary_us for each in found.values()} == {9}
 
@@ -44,7 +43,7 @@ def test_with_several_streams_each_is_named() -> None:
     ("given", "reported"),
     [
         (["a", "b", "--input", "1.csv"], "--input 1.csv: write STREAM=..., one of a, b"),
-        (["a", "b", "--sensor", "c=1.csv"], "one of a, b"),
+        (["a", "b", "--input", "c=1.csv"], "one of a, b"),
         (["a", "--input", "1.csv", "--input", "2.csv"], "stream a has two files"),
         (["a", "--silence", "5"], "'5' is not AT_S:FOR_S"),
         (["a", "--silence=-5:8"], "cannot be negative"),

@@ -10,22 +10,22 @@ import os
 import re
 import shutil
 import subprocess
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 from ruamel.yaml import YAML
+from typer.main import get_command
 
-from slackwater.deployment.fragments import process_names
+from slackwater.cli import send
+from slackwater.cli.app import app
 from slackwater.deployment.parse import load_deployment
 from slackwater.exporter.controllers import controller_metrics
 from slackwater.exporter.metrics import ResultMetrics, heartbeat_metrics
 from slackwater.machine.broker_security import BROKER
-from slackwater.proxy.inputs import add_arguments, options_of
-from slackwater.runtime.security.credentials import Role
-from slackwater.runtime.service.entry import argument_parser
+from slackwater.machine.secured_stack import INSIDE, OUTSIDE, PRODUCER
+from slackwater.model.durations import parse_duration_us
 from slackwater_spark.session import CLUSTER_SECURITY, SECRET_CHARS_MIN
 
 ROOT = Path(__file__).parents[3]
@@ -42,21 +42,6 @@ def load(path: Path) -> dict[str, Any]:
 STACK = load(COMPOSE / "compose.yaml")
 SERVICES: dict[str, dict[str, Any]] = STACK["services"]
 NODES: dict[str, dict[str, Any]] = load(COMPOSE / "nodes.yaml")["services"]
-
-
-def processes(service: dict[str, Any]) -> list[str]:
-    """Return the processes of a service, by the names that status prints."""
-    command = service.get("command", [])
-    if command[:1] != ["fragment"]:
-        return []
-    hosted = [word.partition("=")[2] for word in command if word.startswith("--fragments=")]
-    if command[1] == "host":
-        return [name for names in hosted for name in names.split(",")]
-    return [f"{command[1]}/{name}" for name in takewhile(_is_name, command[2:])]
-
-
-def _is_name(word: str) -> bool:
-    return not word.startswith("-")
 
 
 EACH = [("compose", name) for name in SERVICES]
@@ -83,39 +68,62 @@ def test_the_stack_of_nodes_knows_its_controllers_and_has_what_nodes_can_run() -
     assert {f"site={s.site}" for s in deployment.streams.values() if s.site} <= labels
 
 
-def test_the_options_of_a_proxy_fit_its_streams() -> None:
-    for service in SERVICES.values():
-        command = service.get("command", [])
-        if command[:2] == ["fragment", "proxy"]:
-            parser = argument_parser("proxy", "STREAM")
-            add_arguments(parser)
-            where = ["--deployment", "d", "--bootstrap", "b", "--data-dir", "x"]
-            arguments = parser.parse_args([*command[2:], *where])
-            found = options_of(arguments, tuple(arguments.names))
-            played = [stream for stream, options in found.items() if options.sensor is not None]
-            assert played == [stream for stream in arguments.names if stream != "lab"]
+def parsed(command: str, arguments: list[str]) -> dict[str, Any]:
+    """Return what a command of slackwater reads."""
+    group: Any = get_command(app)
+    params: dict[str, Any] = group.commands[command].make_context(command, [*arguments]).params
+    return params
 
 
-def test_replicas_are_in_different_hosts() -> None:
-    for name, service in SERVICES.items():
-        orderers = [each for each in processes(service) if each.startswith("orderer/")]
-        children = [each.rpartition(".")[0] for each in orderers]
-        assert len(children) == len(set(children)), name
+def test_all_services_of_the_stack_reach_its_controller() -> None:
+    program, command, *rest = SERVICES["controller"]["command"]
+    assert (program, command) == ("slackwater", "controller")
+    given = parsed(command, rest)
+    assert given["peers"] == f"{given['name']}={SERVICES['controller']['hostname']}:7101"
+    assert given["listen"] == "0.0.0.0:7101"
+    for name in ("controller", "apply", "node", "exporter"):
+        assert "secret:/secret:ro" in SERVICES[name]["volumes"], name
+    for name in ("apply", "node"):
+        environment = SERVICES[name]["environment"]
+        assert environment["SLACKWATER_CONTROLLERS"] == "controller:7101"
+        assert environment["SLACKWATER_SECRET_FILE"] == "/secret/controllers"
+    for option in ("--controllers=controller:7101", "--secret-file=/secret/controllers"):
+        assert option in SERVICES["exporter"]["command"]
+    program, command, *rest = SERVICES["node"]["command"]
+    assert (program, command) == ("slackwater", "node")
+    assert parsed(command, rest)["data_dir_"] == Path("/data")
+    assert "node:/data" in SERVICES["node"]["volumes"]
 
 
 @pytest.mark.parametrize("file", ["deployment.yaml", "cluster-deployment.yaml"])
-def test_the_services_are_the_processes_of_the_deployment(file: str) -> None:
-    deployment = load_deployment(COMPOSE / file)
-    run = sorted(name for service in SERVICES.values() for name in processes(service))
-    beside = ["exporter/0", "registrar/0"]
-
-    assert run == sorted([*process_names(deployment, broker=False), *beside])
+def test_the_sensors_send_to_streams_what_was_measured(
+    file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node takes streams with a topic; all but lab, which is the user's, have a sensor."""
+    monkeypatch.setattr(send, "VALUES_MAX", 100)
+    streams = load_deployment(COMPOSE / file).streams
+    assert all(stream.topic for stream in streams.values())
+    sending = {name: each for name, each in SERVICES.items() if name.startswith("room-")}
+    assert streams.keys() == sending.keys() | {"lab"}
+    for name, service in sending.items():
+        program, command, *rest = service["command"]
+        assert (program, command) == ("slackwater", "send")
+        given = parsed(command, rest)
+        assert given["stream"] == name
+        (folder,) = {v.split(":")[0] for v in service["volumes"] if ":/sensors:" in v}
+        values = COMPOSE / folder / given["values"].relative_to("/sensors")
+        assert send.read_values(streams[name], values)["temperature"]
+        every_us = parse_duration_us(given["every"])
+        expected_us = streams[name].expect_every_us
+        assert expected_us is not None
+        assert every_us * 2 < expected_us, "one reading that is late is none that is missing"
+        assert service["scale"] == "${SLACKWATER_SENSORS:-1}"
 
 
 @pytest.mark.parametrize(("stack", "name"), EACH)
 def test_a_service_is_kept_in_bounds(stack: str, name: str) -> None:
     service = (SERVICES if stack == "compose" else NODES)[name]
-    ours = re.match(r"\$\{SLACKWATER_(SERVICES|AGGREGATOR|NODE)", service["image"])
+    ours = re.match(r"\$\{SLACKWATER_(SERVICES|NODE)", service["image"])
 
     assert "container_name" not in service
     assert re.fullmatch(r"\d+[mg]", service["mem_limit"])
@@ -165,17 +173,17 @@ def test_the_spark_cluster_asks_for_its_secret() -> None:
         assert service["environment"]["SPARK_SECRET_FILE"] == "/secret/spark"
         ended = service["depends_on"]["spark-secret"]["condition"]
         assert ended == "service_completed_successfully"
-    for name in ("aggregator-0", "aggregator-1"):
-        assert f"{volume}:ro" in SERVICES[name]["volumes"]
-        assert "--secret-file=/secret/spark" in SERVICES[name]["command"]
+    assert f"{volume.removesuffix('secret')}spark:ro" in SERVICES["node"]["volumes"]
+    assert "--spark-secret-file=/spark/spark" in SERVICES["node"]["command"]
 
 
-def test_the_secret_is_made_once_and_for_its_owner(tmp_path: Path) -> None:
-    *shell, script = SERVICES["spark-secret"]["command"]
+@pytest.mark.parametrize(("name", "file"), [("spark-secret", "spark"), ("secret", "controllers")])
+def test_a_secret_is_made_once_and_for_its_owner(tmp_path: Path, name: str, file: str) -> None:
+    *shell, script = SERVICES[name]["command"]
     script = script.replace("/secret", str(tmp_path))
     for _ in range(2):
         subprocess.run([*shell, script], check=True)
-    made = tmp_path / "spark"
+    made = tmp_path / file
     kept = made.read_text()
     subprocess.run([*shell, script], check=True)
     assert made.read_text() == kept
@@ -186,34 +194,31 @@ def test_the_secret_is_made_once_and_for_its_owner(tmp_path: Path) -> None:
 SECURED: dict[str, dict[str, Any]] = load(COMPOSE / "secured.yaml")["services"]
 ROLE_OF = {
     "topics": "admin",
-    "registrar": "admin",
-    "proxy": "proxy",
-    "room-2": "proxy",
-    "host-0": "host",
-    "host-1": "host",
-    "aggregator-0": "aggregator",
-    "aggregator-1": "aggregator",
+    "node": "node",
+    "spark-worker-1": "worker",
+    "spark-worker-2": "worker",
     "exporter": "exporter",
+    **dict.fromkeys(("room-1", "room-2", "room-3", "room-4"), "sensor"),
 }
-"""The role file of each service that uses Kafka."""
+"""The folder with the credentials of each service that uses Kafka."""
+WITHOUT_KAFKA = {"secret", "controller", "apply", "spark-secret", "spark-master"}
 MAKES_SECRETS = {"secrets", "rights"}
 
 
-def test_every_service_of_the_secured_stack_has_the_file_of_its_role_alone() -> None:
+def test_every_service_of_the_secured_stack_has_the_credentials_that_it_needs() -> None:
     ours = {
         name
         for name, service in SERVICES.items()
-        if "SERVICES" in service["image"] or "AGGREGATOR" in service["image"]
+        if "SERVICES" in service["image"] or "NODE" in service["image"]
     }
-    assert ours - SPARK - {"spark-secret"} == ROLE_OF.keys()
+    assert ours == ROLE_OF.keys() | WITHOUT_KAFKA
     for name, role in ROLE_OF.items():
-        assert SECURED[name]["environment"] == {"SLACKWATER_KAFKA_CONFIG": "/kafka"}, name
         assert SECURED[name]["volumes"] == [f"secured-{role}:/kafka:ro"], name
-    workers = {name: service for name, service in SECURED.items() if name.startswith("spark-")}
-    assert {tuple(each["volumes"]) for each in workers.values()} == {
-        ("secured-aggregator:/kafka:ro",)
-    }
-    known = ROLE_OF.keys() | workers.keys() | MAKES_SECRETS
+        # Executors are told their file by the driver.
+        file = {"sensor": f"/kafka/{PRODUCER}.properties", "worker": None}.get(role, "/kafka")
+        environment = SECURED[name].get("environment", {})
+        assert environment.get("SLACKWATER_KAFKA_CONFIG") == file, name
+    known = ROLE_OF.keys() | MAKES_SECRETS
     assert {name for name in SECURED if name not in known} == {"kafka-1", "kafka-2", "kafka-3"}
 
 
@@ -260,8 +265,7 @@ def test_secrets_are_made_by_services_that_are_kept_in_bounds() -> None:
         assert not service.keys() & {"cap_add", "privileged", "user", "ports"}
     assert SECURED["secrets"]["network_mode"] == "none"
     folders = {volume.split(":")[1] for volume in SECURED["secrets"]["volumes"]}
-    roles = {f"/made/{role}" for role in Role}
-    assert folders == roles | {"/made/broker", "/made/outside"}
+    assert folders == {f"/made/{place}" for place in (*INSIDE, OUTSIDE, "broker")}
     text = (COMPOSE / "images/services/Dockerfile").read_text()
     made = re.search(r"for place in (.+); do", text)
     assert made is not None

@@ -175,9 +175,7 @@ def test_an_image_installs_all_that_its_packages_need(image: str) -> None:
 
 PROCESSES = {
     "aggregator": ("slackwater_spark.app", "slackwater_spark.aggregate"),
-    "services": tuple(
-        f"slackwater.{name}.app" for name in ("proxy", "host", "registrar", "exporter")
-    ),
+    "services": tuple(f"slackwater.{name}.app" for name in ("proxy", "host", "exporter")),
 }
 IMPORTED_AS = {"faust-streaming": "faust", "mode-streaming": "mode"}
 

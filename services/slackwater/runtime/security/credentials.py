@@ -31,7 +31,7 @@ class Role(StrEnum):
     """Readers of results."""
     EXPORTER = "exporter"
     ADMIN = "admin"
-    """Creates topics, registers queries, truncates logs: ``up``, ``topics``, the registrar."""
+    """Creates topics, registers queries, truncates logs: ``up``, ``topics``, nodes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,6 @@ ROLES: Final = {
     "proxy": Role.PROXY,
     "host": Role.HOST,
     "aggregator": Role.AGGREGATOR,
-    "registrar": Role.ADMIN,
     "exporter": Role.EXPORTER,
 }
 """The Kafka role of each kind of process."""

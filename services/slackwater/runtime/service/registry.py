@@ -2,8 +2,8 @@
 
 A query's start time and its grid width w are fixed when it is registered (trace-24, trace-27) and
 must be the same in every process, so they are stored only here, in its definition. Processes wait
-for the entries that they need, so the order in which they start does not matter. The supervisor,
-the registrar or a node writes the entries. The topic is compacted by name. A start writes only the
+for the entries that they need, so the order in which they start does not matter. `slackwater up` or
+a node writes the entries. The topic is compacted by name. A start writes only the
 entries that are missing, so a restarted deployment keeps its start time; later only the state of a
 query is changed.
 

@@ -1,1 +1,0 @@
-"""Registrar: registers the queries of a deployment whose processes are started externally."""
