@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from slackwater.formats.csvfile import CsvFile
 from slackwater.formats.json_array import JsonArrayReader
 from slackwater.formats.json_columns import JsonColumnsReader
 from slackwater.formats.json_input import JsonReader, MessageReading
 from slackwater.formats.messages import Bad, Parsed
+from slackwater.formats.readingsfile import open_readings
 from slackwater.judge.readers.cells import Unusable
 from slackwater.judge.readers.files import read_stream
 from slackwater.judge.readers.messages import UnusableElement, Watermark, read_message
@@ -171,7 +171,7 @@ def judge_file(spec: StreamSpec, path: Path, piece_bytes: int) -> Findings:
     """Compare a file with the rehearsal's oracle."""
     read: list[Any] = []
     malformed = blank = 0
-    for piece in CsvFile(spec, path, piece_bytes).pieces():
+    for piece in open_readings(spec, path, piece_bytes).pieces():
         arrived = piece.arrived
         columns = [[None if v != v else v for v in c.tolist()] for c in arrived.values]  # noqa: PLR0124
         keys = [arrived.keys[i] for i in arrived.key_index.tolist()]

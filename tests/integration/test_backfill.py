@@ -23,23 +23,26 @@ apiVersion: slackwater/v1
 clock: wall
 streams:
   a: {key: {column: k}, time: {column: t, unit: s}, fields: [x]}
-  b: {key: {column: k}, time: {column: t, unit: s}, fields: [x], disorder: 1h}
+  b: {http: {}, key: {field: k}, time: {field: t, unit: s}, fields: [x], disorder: 1h,
+      sporadic: true}
 queries:
   large: {from: [a, b], where: x >= 10, bound: 2s, replicas: 1}
 """
 
 
 def test_files_of_unlike_length_are_run_to_their_ends(tmp_path: Path) -> None:
-    """Stream b begins a year before a, and ends a year before it."""
+    """Stream b, of JSON, begins a year before a, and ends a year before it."""
     (tmp_path / "d.yaml").write_text(FILE)
     year = 365 * 24
     a = [f"n,{3_600 * (year + hour)},{hour % 20}" for hour in range(year)]
-    b = [f"m,{3_600 * hour},{hour % 20}" for hour in range(year)] + ["m,never,1"]
-    for name, rows in (("a", a), ("b-1", b[4_000:]), ("b-2", b[:4_000])):
-        (tmp_path / f"{name}.csv").write_text("k,t,x\n" + "".join(f"{row}\n" for row in rows))
+    b = [json.dumps({"k": "m", "t": 3_600 * hour, "x": hour % 20}) for hour in range(year)]
+    b += ['{"k": "m", "t": "never", "x": 1}']
+    (tmp_path / "a.csv").write_text("k,t,x\n" + "".join(f"{row}\n" for row in a))
+    for name, rows in (("b-1", b[4_000:]), ("b-2", b[:4_000])):
+        (tmp_path / f"{name}.ndjson").write_text("".join(f"{row}\n" for row in rows))
     pq.write_table(pcsv.read_csv(tmp_path / "a.csv"), tmp_path / "a.parquet")
     command = [sys.executable, "-m", "slackwater.cli.app", "backfill", "d.yaml", "large"]
-    command += ["--from", "a=a.parquet", "--from", "b=b-*.csv"]
+    command += ["--from", "a=a.parquet", "--from", "b=b-*.ndjson"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = (tmp_path / "large.jsonl").read_text().splitlines()

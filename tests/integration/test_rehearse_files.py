@@ -5,6 +5,7 @@ The checks do not depend on time, so other tests may run in parallel.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -49,10 +50,11 @@ DYING_YAML = """\
 apiVersion: slackwater/v1
 streams:
   a: {key: {column: k}, time: {column: t, unit: s}, fields: [x]}
-  b: {key: {column: k}, time: {column: t, unit: s}, fields: [x]}
+  b: {key: {field: k}, time: {field: t, unit: s}, fields: [x]}
+  c: {http: {}, key: {field: k}, time: {field: t, unit: s}, fields: [x], sporadic: true}
 queries:
   q:
-    from: [a, b]
+    from: [a, b, c]
     window: {size: 1m}
     aggregate: [count]
     bound: 2s
@@ -89,17 +91,24 @@ def test_a_file_that_steps_back_and_a_proxy_that_dies(tmp_path: Path) -> None:
 def test_a_line_that_ends_its_reader_is_in_no_window_and_no_other_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One line per room: the first crashes the process, the other raises."""
+    """One line of CSV, and one of JSON: the first crashes the process, the other raises."""
     monkeypatch.setenv("PYTHONPATH", install(tmp_path / "site"))
     inputs = {}
-    for room, word in (("a", WORD), ("b", RAISING)):
-        rows = [f"{second},{room},1" for second in range(600)]
-        rows[300] = f"300,{room},1,{word.decode()}"
-        inputs[room] = tmp_path / f"{room}.csv"
-        inputs[room].write_text("t,k,x\n" + "\n".join(rows) + "\n")
+    rows = [f"{second},a,1" for second in range(600)]
+    rows[300] = f"300,a,1,{WORD.decode()}"
+    inputs["a"] = tmp_path / "a.csv"
+    inputs["a"].write_text("t,k,x\n" + "\n".join(rows) + "\n")
+    for room, name in (("b", "b.ndjson"), ("c", "c.json")):
+        readings = [json.dumps({"t": second, "k": room, "x": 1}) for second in range(600)]
+        inputs[room] = tmp_path / name
+        if room == "b":
+            readings[300] = json.dumps({"t": 300, "k": room, "x": 1, "y": RAISING.decode()})
+            inputs[room].write_text("\n".join(readings))
+        else:
+            inputs[room].write_text(f"[{','.join(readings)}]")
     ran = rehearse(tmp_path, DYING_YAML, inputs, "--speed", "60")
     ran.agreed()
-    assert ran.report["quarantine"] == {"a": {"crash": 1}, "b": {"crash": 1}}
+    assert ran.report["quarantine"] == {"a": {"crash": 1}, "b": {"crash": 1}, "c": {}}
     assert ("proxy/a", "ended by SIGABRT") in ran.events()
     counts = {
         (row["window_start"][14:16], row["key"]): row["fields"]["x"]["count"]

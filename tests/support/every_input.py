@@ -22,11 +22,11 @@ import pyarrow as pa
 from slackwater.formats.avro.framing import Reference
 from slackwater.formats.avro.reader import AvroReader, SchemaText
 from slackwater.formats.avro.sources import FixedBook
-from slackwater.formats.csvfile import CsvFile
 from slackwater.formats.json_array import JsonArrayReader
 from slackwater.formats.json_columns import JsonColumnsReader
 from slackwater.formats.json_input import JsonReader
 from slackwater.formats.messages import Parsed
+from slackwater.formats.readingsfile import open_readings
 from slackwater.judge.readers.files import read_stream
 from slackwater.model.deployment import FieldSpec, HttpInputSpec, KeySpec, StreamSpec, TimeSpec
 from slackwater.model.mqtt import MqttSpec
@@ -93,15 +93,28 @@ def by_file(spec: StreamSpec, rows: Sequence[Row]) -> list[Outcome]:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "rows.csv"
         path.write_bytes(csv_text(spec, rows))
-        found: dict[int, Outcome] = {}
-        for piece in CsvFile(spec, path).pieces():
-            arrived = piece.arrived
-            found |= {bad.line - 2: bad.detail for bad in piece.malformed}
-            codes, stimes = arrived.key_index.tolist(), arrived.stimes.tolist()
-            for i, line in enumerate(piece.lines.tolist()):
-                values = [float(column[i]) for column in arrived.values]
-                found[line - 2] = Taken.of(arrived.keys[codes[i]], stimes[i], values)
-    return [found[i] for i in range(len(rows))]
+        return _in_pieces(spec, path, 2, len(rows))
+
+
+def _in_pieces(spec: StreamSpec, path: Path, first: int, n: int) -> list[Outcome]:
+    """Return the outcomes of n readings in a file; ``first`` is the place of the first one."""
+    found: dict[int, Outcome] = {}
+    for piece in open_readings(spec, path).pieces():
+        arrived = piece.arrived
+        found |= {bad.line - first: bad.detail for bad in piece.malformed}
+        codes, stimes = arrived.key_index.tolist(), arrived.stimes.tolist()
+        for i, line in enumerate(piece.lines.tolist()):
+            values = [float(column[i]) for column in arrived.values]
+            found[line - first] = Taken.of(arrived.keys[codes[i]], stimes[i], values)
+    return [found[i] for i in range(n)]
+
+
+def by_json_file(spec: StreamSpec, rows: Sequence[Row]) -> list[Outcome]:
+    spec = of_messages(spec)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.json"
+        path.write_bytes(json.dumps(list(rows)).encode())
+        return _in_pieces(spec, path, 1, len(rows))
 
 
 def by_judge(spec: StreamSpec, rows: Sequence[Row]) -> list[Outcome]:
@@ -217,6 +230,7 @@ def by_avro(spec: StreamSpec, rows: Sequence[Row], kinds: Row | None = None) -> 
 
 INPUTS: Final[Mapping[str, Callable[[StreamSpec, Sequence[Row]], list[Outcome]]]] = {
     "file": by_file,
+    "json file": by_json_file,
     "json": by_json,
     "json, alone": by_json_alone,
     "json-array": by_array,

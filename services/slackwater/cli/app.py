@@ -369,7 +369,7 @@ def rehearse(
     input_: Annotated[
         list[str],
         typer.Option(
-            "--input", metavar="STREAM=FILE", help="A file for a stream: CSV, CSV.gz, Parquet."
+            "--input", metavar="STREAM=FILE", help="A file for a stream: CSV, Parquet, JSON."
         ),
     ],
     file: FileArgument = None,

@@ -34,7 +34,8 @@ from slackwater.cli.common import emit, reach_kafka, warn
 from slackwater.cli.ingest import check_stream
 from slackwater.cli.tables import short_time
 from slackwater.codec.results import format_time, parse_time
-from slackwater.deployment.parse import load_deployment
+from slackwater.deployment.parse import load_deployment, parse_deployment
+from slackwater.formats.jsonfile import is_json
 from slackwater.machine.paths import java_executable
 from slackwater.machine.stack import StackOptions
 from slackwater.machine.stack_thread import StackThread
@@ -87,7 +88,8 @@ def run_backfill(options: BackfillOptions) -> None:
     prefix = f"backfill-{secrets.token_hex(4)}." if inputs.topics else ""
     content, deployment = _chosen(options, prefix)
     java_executable()  # before the files, which may be large
-    files = {name: in_order(deployment.streams[name], of) for name, of in inputs.files.items()}
+    streams = parse_deployment(content, str(options.deployment)).deployment.streams
+    files = {name: in_order(streams[name], of) for name, of in inputs.files.items()}
     options = replace(options, inputs=replace(inputs, files=files))
     if not options.out.absolute().parent.is_dir():
         raise UsageError(f"--out {options.out}: there is no directory {options.out.parent}")
@@ -172,6 +174,7 @@ def _chosen(options: BackfillOptions, prefix: str = "") -> tuple[str, Deployment
     yaml = YAML()
     content = yaml.load(options.deployment)
     content["clock"] = "data"
+    content.pop("http", None)
     if prefix:  # within the deployment's own prefix, to which its rights may be limited
         content["prefix"] = given.names.prefix + prefix
     for name in set(content["queries"]) - queries:
@@ -181,6 +184,8 @@ def _chosen(options: BackfillOptions, prefix: str = "") -> tuple[str, Deployment
     for name in streams:
         stream = content["streams"][name]
         stream.pop("ahead", None)  # nothing is compared with a clock
+        if given.streams[name].http is not None:
+            _read_from_files(stream, is_json(inputs.files[name][0]))
         if (topic := given.streams[name].topic) is not None:
             stream["topic"] |= {"from": "beginning", "proxies": 1}
             # Paths are relative to the given file.
@@ -197,6 +202,17 @@ def _chosen(options: BackfillOptions, prefix: str = "") -> tuple[str, Deployment
     return written.getvalue(), given
 
 
+def _read_from_files(stream: Any, reads_json: bool) -> None:
+    """Declare a stream of http as one of files, in which JSON has fields and CSV has columns."""
+    del stream["http"]
+    is_to = {"column": "field", "columns": "fields"}
+    if not reads_json:
+        is_to = {field: column for column, field in is_to.items()}
+    for part in (stream["key"], stream["time"]):
+        for name in is_to.keys() & part.keys():
+            part[is_to[name]] = part.pop(name)
+
+
 def _check_input(stream: str, given: Deployment, inputs: BackfillInputs) -> None:
     """Refuse files for a stream that reads a topic, and the reverse."""
     spec = given.streams.get(stream)
@@ -207,7 +223,14 @@ def _check_input(stream: str, given: Deployment, inputs: BackfillInputs) -> None
                 f" {stream}={BEGINNING}, which reads what the topic holds"
             )
         return
-    check_stream(stream, given.streams)
+    if spec is not None and spec.http is not None:
+        if spec.time.from_ is not None:
+            raise UsageError(
+                f"stream {stream} has times of {spec.time.from_}, which a file has not: declare the"
+                " column or field of a time in a copy of the file"
+            )
+    else:
+        check_stream(stream, given.streams)
     if stream in inputs.topics:
         raise UsageError(f"stream {stream} reads no topic: write --from {stream}=FILE")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from slackwater.formats.csvfile import CsvFile
+from slackwater.formats.readingsfile import open_readings
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import UsageError
 from slackwater.model.limits import FOREVER
@@ -81,7 +81,7 @@ def in_order(spec: StreamSpec, files: Sequence[Path]) -> tuple[Path, ...]:
         SlackwaterError: a file cannot be read, or lacks a column.
     """
     for file in files:
-        CsvFile(spec, file).verify()
+        open_readings(spec, file).verify()
     if len(files) == 1:
         return (*files,)
     return (*sorted(files, key=lambda file: _first_us(spec, file)),)

@@ -15,7 +15,7 @@ from typing import Final
 
 from slackwater.cli.common import emit
 from slackwater.deployment.parse import load_deployment
-from slackwater.formats.csvfile import CsvFile
+from slackwater.formats.readingsfile import open_readings
 from slackwater.machine.placed_proxies import added_streams
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import EnvironmentProblem, UsageError
@@ -62,7 +62,7 @@ def run_ingest(
             " be ahead of it (quarantine): use a speed of at most 1, or clock: data"
         )
     for stream, file in files.items():
-        CsvFile(streams[stream], file).verify()  # reports a missing column or a truncated archive
+        open_readings(streams[stream], file).verify()  # a missing column, a truncated archive
     now_us = SystemClock().now_us()
     shared = None
     if as_now and len(files) > 1:
@@ -84,7 +84,11 @@ def check_stream(stream: str, streams: Mapping[str, StreamSpec]) -> None:
     if (mqtt := streams[stream].mqtt) is not None:
         raise UsageError(f"stream {stream} is fed by MQTT broker {mqtt.address}: publish there")
     if streams[stream].http is not None:
-        raise UsageError(f"stream {stream} is fed over HTTP: post the file to /streams/{stream}")
+        raise UsageError(
+            f"stream {stream} is fed over HTTP: post the file (`curl --data-binary @FILE -H"
+            f" 'Content-Type: application/x-ndjson' URL/streams/{stream}`; `slackwater up` prints"
+            " the URL)"
+        )
 
 
 def _first_us(spec: StreamSpec, file: Path) -> int | None:

@@ -22,7 +22,7 @@ def ingest(
         list[str],
         typer.Argument(
             metavar="STREAM FILE | STREAM=FILE...",
-            help="CSV, CSV.gz or Parquet files. Several are shifted by --as-now together.",
+            help="Files of CSV, Parquet or JSON. Several are shifted by --as-now together.",
         ),
     ],
     deployment: StartedFileOption = None,
@@ -60,7 +60,7 @@ def backfill(
         typer.Option(
             "--from",
             metavar="STREAM=FILE|beginning",
-            help="For each stream of the query: CSV, CSV.gz or Parquet, several times or as a"
+            help="For each stream of the query: CSV, Parquet or JSON, several times or as a"
             " pattern ('lab=2024-*.csv') for several files; beginning: all that its topic holds.",
         ),
     ],

@@ -33,8 +33,8 @@ _NO_ARRIVAL_OF_TOPIC: Final = (
     "of its record is from: record"
 )
 _NO_ARRIVAL_OF_FILE: Final = (
-    "is for a stream with mqtt or http: the rows of a file arrive when it is read; name the column "
-    "of their times"
+    "is for a stream with mqtt or http: the readings of a file arrive when it is read; name the "
+    "column or field of their times"
 )
 _NO_ARRIVAL_OF_DATA: Final = (
     "needs clock: wall: with clock: data the readings are the clock, however late they arrive"
@@ -165,13 +165,13 @@ class KeyAndTimeChecker:
             self._findings.error(place, reason)
 
     def _fits(self, shape: StreamShape, columns: object, field: object, place: Place) -> None:
-        """Check that messages are read by field, and files by column; HTTP accepts both."""
+        """Check that messages are read by field, and a file by one of both; HTTP accepts both."""
         if shape.http is not None:
             return
-        of_messages = shape.topic is not None or shape.mqtt is not None
-        if of_messages and columns:
-            reason = "messages have no columns: use field"
-            self._findings.error(place, reason)
-        if not of_messages and field:
-            reason = "field is for a stream with a topic, mqtt or http: use column for a file"
+        if shape.topic is not None or shape.mqtt is not None:
+            if columns:
+                self._findings.error(place, "messages have no columns: use field")
+        elif (field and not shape.is_json_file) or (columns and shape.is_json_file):
+            other = "field" if shape.is_json_file else "column"
+            reason = f"a file has columns (CSV) or fields (JSON), and time names a {other}: use one"
             self._findings.error(place, reason)

@@ -17,8 +17,9 @@ NO_INDEX: Final = (
 
 
 def check_paths(shape: StreamShape, place: Place, findings: Findings) -> None:
-    """Check the paths of a stream of messages; files have columns, whose names are free."""
-    if shape.topic is None and shape.mqtt is None and shape.http is None:
+    """Check the paths of a stream of JSON or Avro; names of columns of a file are free."""
+    is_of_files = shape.topic is None and shape.mqtt is None and shape.http is None
+    if is_of_files and not shape.is_json_file:
         return
     is_avro = shape.topic is not None and shape.topic.format == "avro"
     for where, path in _paths(shape):

@@ -302,6 +302,12 @@ class StreamShape(Shape):
     missing: Annotated[tuple[Column, ...], Field(min_length=1, max_length=MEANINGS_MAX)] = ()
     values: Annotated[dict[Column, Text], Field(min_length=1, max_length=MEANINGS_MAX)] = {}
 
+    @property
+    def is_json_file(self) -> bool:
+        """Whether its readings are in files of JSON: its time is a field, and not a column."""
+        is_file = self.topic is None and self.mqtt is None and self.http is None
+        return is_file and (self.time.field is not None or self.time.fields_ is not None)
+
 
 class WindowShape(Shape):
     """The windows of a query; tumbling without ``slide``."""

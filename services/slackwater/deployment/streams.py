@@ -106,6 +106,8 @@ class StreamChecker:
             if shape.topic is not None or shape.mqtt is not None:
                 reason = "a stream with topic or mqtt does not read files"
                 self._findings.error((*place, "csv"), reason)
+            elif shape.http is None and shape.is_json_file:
+                self._findings.error((*place, "csv"), "files of fields are JSON: use column")
             delimiter = shape.csv.delimiter
             visible = delimiter == "\t" or (delimiter.isascii() and delimiter.isprintable())
             taken = delimiter == shape.csv.decimal or delimiter.isalnum() or delimiter in '"-+. _'

@@ -19,7 +19,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,51 +43,18 @@ from slackwater.formats.dead_letters import DeadLetters
 from slackwater.formats.isolated import CRASH, tried
 from slackwater.formats.joined import ambiguous, joined_keys, joined_texts
 from slackwater.formats.parquettext import is_parquet
+from slackwater.formats.pieces import PIECE_BYTES_DEFAULT, FilePiece, Guard, Malformed
 from slackwater.formats.repeated import repeated_column
 from slackwater.model.deployment import CsvSpec, StreamSpec
 from slackwater.model.meanings import field_meanings
 from slackwater.model.records import type_i64
 from slackwater.protocols.dpc.source.arrived import Arrived
-from slackwater.protocols.dpc.source.core import Reason
-
-PIECE_BYTES_DEFAULT: Final = 4 * 1024 * 1024
 
 _NEWLINE: Final = ord("\n")
-Guard = tuple[DeadLetters, str]
-"""The dead letters of a stream, and this file's name in them."""
 REPLACED: Final = "\ufffd"
 """Replacement for bytes that are not UTF-8; with it two different keys could become equal."""
 CONVERT: Final = "convert it, such as `iconv -f LATIN1 -t UTF-8`"
 _END_OF_LINE: Final = re.compile(rb"\r\n|\r|\n")
-
-
-@dataclass(frozen=True, slots=True)
-class Malformed:
-    """A line that is not a valid reading."""
-
-    line: int
-    text: str
-    detail: str
-    stime: int | None
-    reason: Reason = "malformed"
-
-
-@dataclass(frozen=True, slots=True)
-class CsvPiece:
-    """Content of a piece: readings in the file's order, malformed lines, and blank lines.
-
-    ``lines`` are the readings' line numbers; ``arrived.positions`` those of the lines after them.
-    """
-
-    arrived: Arrived
-    lines: type_i64
-    malformed: tuple[Malformed, ...]
-    blank: int
-    raw: Lines
-
-    def text(self, line: int) -> str:
-        """Return the line's original text, for the quarantine."""
-        return self.raw.text(line)
 
 
 class Lines:
@@ -200,7 +167,7 @@ class CsvFile:
 
     # Pieces.
 
-    def pieces(self) -> Iterator[CsvPiece]:
+    def pieces(self) -> Iterator[FilePiece]:
         """Yield the whole file in pieces of bounded size."""
         line, left, skip = 1, b"", self._header_lines
         for block in self._source.blocks(self._piece_bytes):
@@ -217,14 +184,14 @@ class CsvFile:
         if left:
             yield from self._read(left, line, last=True)[0]
 
-    def complete(self, data: bytes) -> CsvPiece:
+    def complete(self, data: bytes) -> FilePiece:
         """Return all of ``data``, the content of the source with its header, as one piece."""
         data = data.removeprefix(BOM)
         lines = data.splitlines(keepends=True)
         below = b"".join(lines[self._header_lines :])
         return self._parse(below, 1 + self._header_lines, last=True)[0]
 
-    def _read(self, data: bytes, line: int, *, last: bool) -> tuple[list[CsvPiece], bytes]:
+    def _read(self, data: bytes, line: int, *, last: bool) -> tuple[list[FilePiece], bytes]:
         """Return the lines as one piece; as several if parsing them has crashed a process."""
         if self._guard is not None:
             dead_letters, where = self._guard
@@ -241,7 +208,7 @@ class CsvFile:
 
     def _read_isolated(
         self, dead_letters: DeadLetters, where: str, data: bytes, line: int, *, last: bool
-    ) -> tuple[list[CsvPiece], bytes]:
+    ) -> tuple[list[FilePiece], bytes]:
         rows, left = rows_as_bytes(data, line, self.spec.csv.delimiter, last=last)
         known = dead_letters.positions(where)
         rest = [row for row in rows if row[0] not in known]
@@ -256,13 +223,13 @@ class CsvFile:
         pieces.sort(key=lambda piece: piece.arrived.position)
         return pieces or [self._parse_plain(b"", line)], left
 
-    def _lost(self, line: int, data: bytes) -> CsvPiece:
+    def _lost(self, line: int, data: bytes) -> FilePiece:
         none, raw = np.empty(0, np.int64), Lines(data, line)
         end = line + len(data.splitlines())
         piece = self._assemble(None, none, [], 0, end, raw)
         return replace(piece, malformed=(Malformed(line, raw.text(line), CRASH, None, "crash"),))
 
-    def _parse(self, data: bytes, first_line: int, *, last: bool) -> tuple[CsvPiece, bytes]:
+    def _parse(self, data: bytes, first_line: int, *, last: bool) -> tuple[FilePiece, bytes]:
         """Parse whole lines; return the piece and the bytes of a trailing incomplete row."""
         if b'"' in data:
             found = read_rows(data, first_line, self.spec.csv.delimiter, last=last)
@@ -272,7 +239,7 @@ class CsvFile:
             return self._assemble(None, none, found.rows, found.blank, found.end, raw), found.left
         return self._parse_plain(data, first_line), b""
 
-    def _parse_plain(self, data: bytes, first_line: int) -> CsvPiece:
+    def _parse_plain(self, data: bytes, first_line: int) -> FilePiece:
         """Parse lines without quotes: each line is a row."""
         raw = Lines(data, first_line)
         if b"\r" in data and data.count(b"\r") != data.count(b"\r\n"):
@@ -365,7 +332,7 @@ class CsvFile:
         blank: int,
         end: int,
         raw: Lines,
-    ) -> CsvPiece:
+    ) -> FilePiece:
         rows = [fitting(row, len(self._header), self.spec.csv.delimiter) for row in rows]
         faults = [row for row in rows if row.fault]
         if faults:
@@ -400,7 +367,7 @@ class CsvFile:
         blank: int,
         end: int,
         raw: Lines,
-    ) -> CsvPiece:
+    ) -> FilePiece:
         spec, n = self.spec, len(lines)
         after_key = len(spec.key.parts)
         after_time = after_key + len(spec.time.parts)
@@ -442,12 +409,12 @@ class CsvFile:
         arrived = Arrived(stimes, key_index, keys, tuple(values), after, end)
         if malformed:
             arrived, lines = arrived.take(~bad), lines[~bad]
-        return CsvPiece(arrived, lines, malformed, blank, raw)
+        return FilePiece(arrived, lines, malformed, blank, raw)
 
 
-def _parse_rows(file: CsvFile, rows: Sequence[tuple[int, bytes]]) -> list[CsvPiece]:
+def _parse_rows(file: CsvFile, rows: Sequence[tuple[int, bytes]]) -> list[FilePiece]:
     """Parse rows into pieces, one for each run of consecutive lines."""
-    pieces: list[CsvPiece] = []
+    pieces: list[FilePiece] = []
     run: list[bytes] = []
     first = behind = 0
     for number, data in rows:

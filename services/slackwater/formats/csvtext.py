@@ -46,10 +46,18 @@ class CsvSource:
         return DeploymentError(f"stream {self._stream}: {self.path} {what}")
 
     def blocks(self, block_bytes: int) -> Iterator[bytes]:
-        """Yield the whole file; ``DeploymentError`` if it cannot be read to its end."""
+        """Yield the whole file in whole lines; errors as those of ``unaligned_blocks``."""
+        return _complete_lines(self.unaligned_blocks(block_bytes))
+
+    def unaligned_blocks(self, block_bytes: int) -> Iterator[bytes]:
+        """Yield the whole file in blocks that end anywhere.
+
+        Raises:
+            DeploymentError: it cannot be read to its end; all that could be read is yielded before.
+        """
         try:
             with self._open() as stream:
-                yield from _complete_lines(self._checked(stream, block_bytes))
+                yield from self._checked(stream, block_bytes)
         except OSError as error:
             if isinstance(error, gzip.BadGzipFile):
                 raise self.error(f"is damaged: {error}; {self._remedy}") from error

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="[STREAM=]FILE",
-        help="a CSV, CSV.gz or Parquet file to replay",
+        help="a file of CSV, Parquet or JSON to replay",
     )
     parser.add_argument(
         "--commands",

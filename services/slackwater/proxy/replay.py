@@ -23,7 +23,8 @@ from typing import Final
 
 import numpy as np
 
-from slackwater.formats.csvfile import CsvFile, CsvPiece, Guard
+from slackwater.formats.pieces import FilePiece, Guard
+from slackwater.formats.readingsfile import open_readings
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.limits import FOREVER, NEVER
@@ -45,7 +46,7 @@ class Due:
     lines: type_i64
     entries: tuple[QuarantineEntry, ...]
     blank: int
-    piece: CsvPiece
+    piece: FilePiece
 
     def refused(self, refused: Refused) -> list[QuarantineEntry]:
         """Return quarantine entries for readings that the core refused."""
@@ -66,7 +67,7 @@ class Due:
 class _Open:
     """The piece that is being sent."""
 
-    piece: CsvPiece
+    piece: FilePiece
     times: type_i64
     """The largest stime up to each reading."""
     at: int = 0
@@ -91,9 +92,9 @@ class Replay:
         *,
         pause_us_max: int | None = None,
     ) -> None:
-        self._file = CsvFile(spec, path, piece_bytes, guard)
-        self._pieces: Iterator[CsvPiece] = self._file.pieces()
-        self._ahead: deque[CsvPiece] = deque()
+        file = open_readings(spec, path, piece_bytes, guard)
+        self._pieces: Iterator[FilePiece] = file.pieces()
+        self._ahead: deque[FilePiece] = deque()
         """Pieces read ahead, to see what follows the current one."""
         self._pause_us_max = pause_us_max
         self._end_at_us = FOREVER if end_at_us is None else end_at_us

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from slackwater.formats.csvfile import PIECE_BYTES_DEFAULT
+from slackwater.formats.pieces import PIECE_BYTES_DEFAULT
 from slackwater.model.errors import DeploymentError
 from slackwater.model.limits import FOREVER, NEVER
 from slackwater.protocols.dpc.source.core import SourceRules

@@ -26,7 +26,7 @@ from typing import Any, Final
 import numpy as np
 
 from slackwater.codec.results import format_time
-from slackwater.formats.csvfile import PIECE_BYTES_DEFAULT
+from slackwater.formats.pieces import PIECE_BYTES_DEFAULT
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.limits import FOREVER, NEVER
 from slackwater.proxy.replay import PIECE_BYTES_PACED, Due, Replay

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from slackwater.deployment.kinds import KINDS, ORDERER, PROCESSES
-from slackwater.formats.csvfile import CsvFile
+from slackwater.formats.readingsfile import open_readings
 from slackwater.judge.batch import BatchResult, RowsResult, compute_all, end_boundary
 from slackwater.judge.check import Checker, Expectations
 from slackwater.judge.check_rows import RowChecker
@@ -171,7 +171,7 @@ def make_plan(
         raise UsageError(f"--speed {speed:g}: must be a number above 0")
     _check_inputs(deployment, paths)
     for name, path in paths.items():
-        CsvFile(deployment.streams[name], path)  # raises if the pipeline would refuse it
+        open_readings(deployment.streams[name], path)  # raises if the pipeline would refuse it
     read = {name: read_stream(deployment.streams[name], path) for name, path in paths.items()}
     times = [reading.stime for stream in read.values() for reading in stream.readings]
     if not times:
@@ -290,11 +290,16 @@ def _check_inputs(deployment: Deployment, paths: Mapping[str, Path]) -> None:
                 )
     for name in paths:
         spec = deployment.streams[name]
-        if spec.time.from_ == "arrival":
+        if spec.time.from_ is not None:
             raise DeploymentError(
-                f"stream {name} has times of arrival, which a file has not: declare columns"
+                f"stream {name} has times of {spec.time.from_}, which a file has not: declare the"
+                " column or field of a time; or run `slackwater up`, then `slackwater send"
+                f" {name} --silence 10s..20s`"
             )
-        if spec.topic is not None or not spec.time.columns:
+        kind = "topic" if spec.topic is not None else "mqtt"
+        if spec.topic is not None or spec.mqtt is not None:
             raise DeploymentError(
-                f"stream {name} is fed by a topic, but a rehearsal replays files: declare columns"
+                f"stream {name} is fed by {kind}, but a rehearsal replays files: in a copy of the"
+                f" file leave out its `{kind}`, and give a file with a message in each line"
+                f" ({name}.ndjson)"
             )

@@ -185,3 +185,29 @@ def test_a_start_does_not_look_like_a_history_without_windows(
     now_us += 3_000_000
     bar.show(seen)
     assert "100 readings, 2 windows" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["column", "field"])
+@pytest.mark.parametrize("file_name", ["x.csv", "x.ndjson"])
+def test_a_stream_of_http_is_read_from_files(file: Path, name: str, file_name: str) -> None:
+    of_files = "a: {key: {column: k}, time: {column: t, unit: s}, fields: [x], ahead: 5s}"
+    posted = of_files.replace("column", name).replace("ahead: 5s", "http: {}, sporadic: true")
+    file.write_text("http: {listen: '127.0.0.1:8099'}\n" + FILE.replace(of_files, posted))
+    inputs = BackfillInputs({"a": (file.parent / file_name,)})
+    content, _ = _chosen(replace(options(file, "hours", "a"), inputs=inputs))
+    stream = parse_deployment(content, "copy.yaml").deployment.streams["a"]
+    assert stream.http is None
+    json = file_name.endswith("json")
+    assert (stream.key.field, stream.time.field) == (("k", "t") if json else (None, None))
+    assert stream.time.parts == ("t",)
+
+
+def test_times_of_arrival_are_in_no_file(file: Path) -> None:
+    file.write_text(
+        FILE.replace(
+            "a: {key: {column: k}, time: {column: t, unit: s}, fields: [x], ahead: 5s}",
+            "a: {http: {}, key: {field: k}, time: {from: arrival}, fields: [x], sporadic: true}",
+        )
+    )
+    with pytest.raises(UsageError, match="has times of arrival, which a file has not"):
+        run_backfill(options(file, "hours", "a"))

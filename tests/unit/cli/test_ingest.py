@@ -11,7 +11,7 @@ from slackwater.cli import ingest
 from slackwater.deployment.parse import load_deployment
 from slackwater.deployment.stored import to_text
 from slackwater.machine.placed_proxies import FILE
-from slackwater.model.errors import UsageError
+from slackwater.model.errors import DeploymentError, UsageError
 from slackwater.proxy.sensors import inbox_of, job_from
 
 DEPLOYMENT = """\
@@ -44,6 +44,29 @@ def test_readings_are_paced_with_a_speed_or_as_now_only(
     )
     (path,) = inbox_of(tmp_path, "lab").glob("*.json")
     assert job_from(path).pace == pace
+
+
+def test_files_of_json_are_checked_and_handed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "d.yaml").write_text(DEPLOYMENT.replace("column", "field"))
+    (tmp_path / "a.ndjson").write_text('{"k": "a", "t": 1, "x": 2}\n')
+    (tmp_path / "b.json").write_text('[{"k": "a", "t": 1, "x": 2}')
+    monkeypatch.setattr(ingest, "read_run", lambda _: SimpleNamespace(deployment="d.yaml"))
+    monkeypatch.setattr(ingest, "is_running", lambda _: True)
+
+    def run(name: str) -> None:
+        ingest.run_ingest(tmp_path, {"lab": tmp_path / name}, tmp_path / "d.yaml", None, False)
+
+    run("a.ndjson")
+    assert len(list(inbox_of(tmp_path, "lab").glob("*.json"))) == 1
+    with pytest.raises(DeploymentError, match="its array does not end, after element 0"):
+        run("b.json")
+    (tmp_path / "d.yaml").write_text(
+        DEPLOYMENT.replace("lab: {", "lab: {http: {}, sporadic: true, ")
+    )
+    with pytest.raises(UsageError, match=r"curl --data-binary @FILE .*/streams/lab"):
+        run("a.ndjson")
 
 
 def test_a_file_does_not_run_ahead_of_the_wall_clock(

@@ -31,9 +31,10 @@ from slackwater.cli.drafting.samples import csv_sample
 from slackwater.cli.drafting.topics import sample_of
 from slackwater.deployment.parse import load_deployment, parse_deployment
 from slackwater.formats.csvfile import CsvFile
+from slackwater.formats.readingsfile import open_readings
 from slackwater.model.deployment import Deployment, StreamSpec
-from slackwater.model.errors import UsageError
-from slackwater.rehearsal.plan import make_plan
+from slackwater.model.errors import DeploymentError, SlackwaterError, UsageError
+from slackwater.rehearsal.plan import RehearsalPlan, make_plan
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.transport import RawRecord
 
@@ -90,9 +91,11 @@ def test_a_draft_of_an_example_declares_what_its_page_does(path: Path, tmp_path:
 def test_a_draft_of_json_declares_what_its_page_does(path: Path, tmp_path: Path) -> None:
     found, by_hand = only(drafted(path, tmp_path)), declared(path)
 
-    assert found.http is not None
-    assert found.key == by_hand.key
-    assert found.time == by_hand.time
+    # By hand they are posted, and a draft of readings without a time is, too.
+    assert (found.http is None) == (by_hand.time.from_ is None)
+    assert found.key.parts == by_hand.key.parts
+    assert found.time.parts == by_hand.time.parts
+    assert (found.time.unit, found.time.format) == (by_hand.time.unit, by_hand.time.format)
     assert {field.source for field in by_hand.fields} <= {
         field.source for field in found.fields
     } | {"state.mode"}
@@ -155,6 +158,69 @@ def test_a_draft_of_several_files_can_be_planned_and_rehearsed(tmp_path: Path) -
     assert all(stream.malformed == 0 for stream in plan.inputs.values())
 
 
+def planned(deployment: Deployment, path: Path) -> RehearsalPlan:
+    (name,) = deployment.streams
+    return make_plan(
+        deployment, {name: path}, speed=1e6, duration_us=None, faults=[], seed=0, processes=[]
+    )
+
+
+@pytest.mark.parametrize(
+    "path", sorted(p for p in EXAMPLES.iterdir() if p.suffix not in (".yaml", ".md")), ids=str
+)
+def test_each_file_that_is_drafted_can_be_rehearsed_or_says_why_not(
+    path: Path, tmp_path: Path
+) -> None:
+    """Also by the declaration on its page, which has http for most JSON."""
+    deployments = [load_deployment(EXAMPLES / f"{path.name.partition('.')[0]}.yaml")]
+    if path.suffix in (".messages", ".mqtt") or "senml" in path.name:
+        with pytest.raises(UsageError, match=r"is JSON, which is told|no header|is SenML"):
+            drafted(path, tmp_path)
+    else:
+        deployments.append(drafted(path, tmp_path))
+    for deployment in deployments:
+        stream = only(deployment)
+        why = None
+        if stream.time.from_ is not None:
+            why = "times of .*, which a file has not: .*slackwater send"
+        elif stream.topic is not None or stream.mqtt is not None:
+            why = "in a copy of the file leave out its `(topic|mqtt)`, and give a file"
+        elif "senml" in path.name:
+            why = "is SenML, which is read only if posted"
+        if why is not None:
+            with pytest.raises(DeploymentError, match=why):
+                planned(deployment, path)
+            continue
+        plan = planned(deployment, path)
+        sent = plan.inputs[stream.name]
+        pieces = list(open_readings(stream, path).pieces())
+        times = np.concatenate([piece.arrived.stimes for piece in pieces])
+        assert times.tolist() == [reading.stime for reading in sent.readings] != []
+        assert sum(len(piece.malformed) for piece in pieces) == sent.malformed
+        assert any(plan.expected()[0].values())
+
+
+def test_json_is_told_by_its_name(tmp_path: Path) -> None:
+    for name, text, why in (
+        ("a.txt", '{"t": 1700000000, "v": 1}', r"call the file a\.txt\.ndjson"),
+        ("a.json", '{\n "t": 1700000000,\n "v": 1\n}', "no line of it is JSON: .*jq -c"),
+        ("a.json", '{"t": [1700000000, 1700000001], "v": [1, 2]}', "slackwater init TOPIC"),
+        ("a.json", '[{"v": 1}]\n[{"v": 2}]', "goes on behind the end of its array"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(SlackwaterError, match=why):
+            drafted(tmp_path / name, tmp_path)
+
+
+def test_a_long_array_is_drafted_from_its_beginning(tmp_path: Path) -> None:
+    rows = [{"t": 1_700_000_000 + i, "v": i, "pad": "x" * 90} for i in range(20_000)]
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(rows, indent=1))
+    assert path.stat().st_size > 2 * 1024 * 1024
+    assert only(drafted(path, tmp_path)).time.field == "t"
+    assert "# " + f"{path}: 20,000 readings of" in (tmp_path / "drafted.yaml").read_text()
+
+
 def test_a_draft_is_printed_and_each_guess_has_its_reason(tmp_path: Path) -> None:
     (tmp_path / "Hall 3.csv").write_text("node;when;t\na;02.01.2026 10:00:00;1,5\n")
     done = RUN.invoke(app, ["init", str(tmp_path / "Hall 3.csv")])
@@ -189,7 +255,7 @@ def test_a_file_that_exists_is_not_overwritten(tmp_path: Path) -> None:
         ("a.csv", "x,y\n", "no header"),
         ("a.csv", "name,value\na,1\nb,2\n", "none of its columns is a time: name, value"),
         ("a.csv", "ts,state\n1700000000,calm\n1700000001,windy\n", "has numbers to aggregate"),
-        ("a.json", "{", "nor all of it is JSON"),
+        ("a.json", "{", "no line of it is JSON"),
         ("a.json", "[1, 2]", "has no object of JSON"),
         ("a.json", '[{"bn": "x", "n": "y", "v": 1}]', "SenML"),
         ("a.csv", "\0\0\0", "UTF-16"),

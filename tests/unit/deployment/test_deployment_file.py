@@ -159,7 +159,7 @@ def test_defaults() -> None:
         ),
         ("{column: k}", "{value: ''}", "4: streams.s.key.value: must not be empty"),
         ("{column: k}", "k", "4: streams.s.key: must be a mapping"),
-        ("{column: k}", "{field: k}", "4: streams.s.key: field is for a stream with a topic"),
+        ("{column: k}", "{field: k}", "4: streams.s.key: a file has columns (CSV) or fields"),
         ("unit: s}", "unit: h}", "5: streams.s.time.unit: must be 's', 'ms', 'us', 'ns' or 'iso'"),
         ("unit: s}", "unit: ns, zone: UTC}", "5: streams.s.time.zone: is for local times, which"),
         (", unit: s}", "}", "5: streams.s.time: takes exactly one of unit or format, has none"),
@@ -586,7 +586,7 @@ def test_keys_and_times_of_several_parts(tmp_path: Path) -> None:
         (
             "columns: [site, sensor], join: '-'",
             "fields: [a, b]",
-            "4: streams.room.key: field is for",
+            "4: streams.room.key: a file has columns",
         ),
         (
             "columns: [site, sensor], join: '-'",

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from slackwater.formats.csvfile import CsvFile, CsvPiece
+from slackwater.formats.csvfile import CsvFile
+from slackwater.formats.pieces import FilePiece
 from slackwater.judge.readers.files import read_stream
 from slackwater.model.deployment import CsvSpec, FieldSpec, KeySpec, StreamSpec, TimeSpec
 from slackwater.model.errors import DeploymentError
@@ -59,11 +60,11 @@ def written(folder: Path, of: pa.Table, rows_max: int = 3) -> Path:
     return path
 
 
-def pieces(path: Path, spec: StreamSpec = SPEC, piece_bytes: int = 1 << 20) -> list[CsvPiece]:
+def pieces(path: Path, spec: StreamSpec = SPEC, piece_bytes: int = 1 << 20) -> list[FilePiece]:
     return list(CsvFile(spec, path, piece_bytes).pieces())
 
 
-def readings(read: list[CsvPiece]) -> list[tuple[Any, ...]]:
+def readings(read: list[FilePiece]) -> list[tuple[Any, ...]]:
     return [
         (int(line), int(arrived.stimes[i]), arrived.keys[arrived.key_index[i]],
          *(repr(float(values[i])) for values in arrived.values))
@@ -73,7 +74,7 @@ def readings(read: list[CsvPiece]) -> list[tuple[Any, ...]]:
     ]  # fmt: skip
 
 
-def refused(read: list[CsvPiece]) -> list[tuple[int, str]]:
+def refused(read: list[FilePiece]) -> list[tuple[int, str]]:
     return [(one.line, one.detail) for piece in read for one in piece.malformed]
 
 

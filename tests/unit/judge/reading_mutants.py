@@ -23,6 +23,7 @@ from slackwater.formats import (
     json_input,
     json_tables,
     json_text,
+    jsonfile,
     localtimes,
     repeated,
 )
@@ -32,6 +33,7 @@ from slackwater.formats.avro import schema as avro_schema
 from slackwater.formats.csvfile import CsvFile
 from slackwater.formats.csvtext import CsvSource
 from slackwater.formats.json_input import JsonReader
+from slackwater.formats.jsonfile import JsonPlaces
 from slackwater.model.meanings import Meanings
 from slackwater.proxy.http import bodies, senml, tables
 from slackwater.proxy.mqtt import messages as mqtt_messages
@@ -377,6 +379,37 @@ TABLES = (
     ReadingMutant(
         "a body is divided in its texts", bodies.read_json, "if not any(", "if True or any("
     ),
+)
+JSON_FILES = (
+    ReadingMutant(
+        "inner commas divide an array", JsonPlaces._elements, "depth == 1):", "depth >= 1):"
+    ),
+    ReadingMutant(
+        "an empty array has a reading", JsonPlaces._elements, "found = []  # an", "pass  # an"
+    ),
+    ReadingMutant(
+        "what follows an array is left out",
+        JsonPlaces._elements,
+        "if is_over and data.strip(_BLANK):",
+        "if False:",
+    ),
+    ReadingMutant(
+        "an array that is cut off is whole", JsonPlaces._elements, "if not is_over:", "if False:"
+    ),
+    ReadingMutant(
+        "an array of several blocks is its first",
+        JsonPlaces._elements,
+        "data += block",
+        "data = block",
+    ),
+    ReadingMutant(
+        "blanks before an array", JsonPlaces._begins_with_bracket, "block.lstrip(_BLANK)", "block"
+    ),
+    ReadingMutant("an end of line is a blank", jsonfile._lines, r'split(b"\n")', r'split(b"\r")'),
+    ReadingMutant(
+        "the last line has an end", jsonfile._lines, "not texts or (", "not texts or not more or ("
+    ),
+    ReadingMutant("watermarks are nothing", jsonfile._malformed, "in parsed.boundaries", "in ()"),
 )
 MQTT = (
     ReadingMutant(

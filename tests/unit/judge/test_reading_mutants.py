@@ -25,6 +25,7 @@ from tests.fuzz.judge import judge_file
 from tests.unit.judge.reading_mutants import (
     AVRO,
     FILES,
+    JSON_FILES,
     MESSAGES,
     MQTT,
     SENML,
@@ -169,12 +170,7 @@ def in_files(folder: Path) -> Findings:
     archive = folder / "x.csv.gz"
     archive.write_bytes(gzip.compress(b"t,k,x,y\n1,a,1,2\n") + gzip.compress(b"2,a,3,4\n"))
     given += [(SECONDS, latin), (SECONDS, archive)]
-    for spec, path in given:
-        for piece_bytes in (16, 300, 1 << 20):
-            try:
-                found += judge_file(spec, path, piece_bytes)
-            except Exception as error:  # noqa: BLE001 -- one of the two refuses the file
-                found += [] if _both_refuse(spec, path, error) else [repr(error)]
+    found += _compared(given, (16, 300, 1 << 20))
     for seed in range(14):
         file = grammar.file(seed, 300)
         path = folder / "fuzzed.csv"
@@ -183,14 +179,43 @@ def in_files(folder: Path) -> Findings:
     return found
 
 
+def _compared(given: Sequence[tuple[StreamSpec, Path]], sizes: Sequence[int]) -> Findings:
+    found: Findings = []
+    for spec, path in given:
+        for piece_bytes in sizes:
+            try:
+                found += judge_file(spec, path, piece_bytes)
+            except Exception as error:  # noqa: BLE001 -- one of the two refuses the file
+                found += [] if _both_refuse(spec, path, error) else [repr(error)]
+    return found
+
+
+def in_json_files(folder: Path) -> Findings:
+    """Compare files of JSON, lines and arrays."""
+    one, two = OF_FLAT[0], OF_FLAT[9]
+    texts = (
+        f"{one}\r\n\n{two}\n{OF_FLAT[7]}\n17\n{one}",
+        f"\n [{one},\n{two}, [1, 2],{OF_FLAT[7]}]\n",
+        "[ ]",
+        f"[{one}]\n[{two}]",
+        f"[{one},{two}",
+    )
+    given = []
+    for number, text in enumerate(texts):
+        path = folder / f"{number}.json"
+        path.write_text(text, newline="")
+        given.append((FLAT, path))
+    return _compared(given, (16, 1 << 20))
+
+
 def _both_refuse(spec: StreamSpec, path: Path, error: Exception) -> bool:
-    from slackwater.formats.csvfile import CsvFile
+    from slackwater.formats.readingsfile import open_readings
     from slackwater.judge.readers.files import read_stream
 
     if not isinstance(error, DeploymentError):
         return False
     refused = 0
-    for read in (lambda: read_stream(spec, path), lambda: list(CsvFile(spec, path).pieces())):
+    for read in (lambda: read_stream(spec, path), lambda: list(open_readings(spec, path).pieces())):
         try:
             read()
         except DeploymentError:
@@ -623,6 +648,7 @@ def in_senml(_: Path) -> Findings:
 
 COMPARISONS = {
     "file": in_files,
+    "json file": in_json_files,
     "json": in_messages,
     "mqtt": in_mqtt,
     "avro": in_avro,
@@ -632,6 +658,7 @@ COMPARISONS = {
 PLANTED: list[tuple[str, ReadingMutant]] = [
     *(("senml", mutant) for mutant in SENML),
     *(("file", mutant) for mutant in FILES),
+    *(("json file", mutant) for mutant in JSON_FILES),
     *(("json", mutant) for mutant in MESSAGES),
     *(("mqtt", mutant) for mutant in MQTT),
     *(("avro", mutant) for mutant in AVRO),

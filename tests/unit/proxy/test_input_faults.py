@@ -21,10 +21,10 @@ import pyarrow as pa
 import pytest
 from tests.unit.formats.test_avro_reader import framed, reader, record
 
-from slackwater.formats.csvfile import CsvFile
 from slackwater.formats.json_array import JsonArrayReader
 from slackwater.formats.json_input import JsonReader
 from slackwater.formats.messages import Parsed
+from slackwater.formats.readingsfile import open_readings
 from slackwater.judge.readers.files import read_stream
 from slackwater.model.deployment import FieldSpec, HttpInputSpec, KeySpec, StreamSpec, TimeSpec
 from slackwater.model.errors import DeploymentError
@@ -177,16 +177,23 @@ def posted_csv(change: Row | bytes) -> str:
     return posted(CSV, change if isinstance(change, bytes) else csv_of(change))
 
 
-def in_file(change: Row | bytes, folder: Path) -> str:
-    path = folder / "x.csv"
-    path.write_bytes(change if isinstance(change, bytes) else csv_of(change))
+def in_csv_file(change: Row | bytes, folder: Path) -> str:
+    return in_file(FILE, folder / "x.csv", change if isinstance(change, bytes) else csv_of(change))
+
+
+def in_json_file(change: Row | bytes, folder: Path) -> str:
+    return in_file(TOPIC, folder / "x.ndjson", b"".join(b"%b\n" % line for line in pair(change)))
+
+
+def in_file(spec: StreamSpec, path: Path, data: bytes) -> str:
+    path.write_bytes(data)
     try:
-        (piece,) = CsvFile(FILE, path).pieces()
+        (piece,) = open_readings(spec, path).pieces()
     except DeploymentError:
         with pytest.raises(DeploymentError):
-            read_stream(FILE, path)
+            read_stream(spec, path)
         return "refused"
-    judged = read_stream(FILE, path)
+    judged = read_stream(spec, path)
     assert (len(judged.readings), judged.malformed) == (len(piece.lines), len(piece.malformed))
     read = piece.arrived
     bad: Any = piece.malformed
@@ -267,7 +274,8 @@ INPUTS: Final[Mapping[str, tuple[str, Callable[..., str]]]] = {
     "HTTP SenML": ("senml", posted_senml),
     "HTTP CSV": ("csv", posted_csv),
     "HTTP Arrow": ("arrow", posted_arrow),
-    "file": ("csv", in_file),
+    "CSV file": ("csv", in_csv_file),
+    "JSON file": ("json", in_json_file),
     "Producer": ("producer", by_producer),
 }
 SENML_WITHOUT: Final = {"the time is absent", "the key is absent"}
@@ -275,7 +283,7 @@ SENML_WITHOUT: Final = {"the time is absent", "the key is absent"}
 
 def outcome(fault: str, name: str, folder: Path) -> str:
     family, read = INPUTS[name]
-    more = (folder,) if name == "file" else ()
+    more = (folder,) if name.endswith(" file") else ()
     if fault in OVERRIDES:
         if name == "HTTP SenML" and fault in SENML_WITHOUT:
             return "-"

@@ -204,7 +204,7 @@ def test_inputs_are_checked(paths: dict[str, Path], tmp_path: Path) -> None:
     assert "no input has a reading" in refused(empty)
     assert "--speed 0" in refused(paths, speed=0.0)
     fed = deployment(stream("room-1"), stream("room-2", topic=TopicSpec("t")))
-    assert "fed by a topic" in refused(paths, fed)
+    assert "leave out its `topic`, and give a file" in refused(paths, fed)
 
 
 def test_a_column_that_is_not_there_is_found_before_anything_starts(

@@ -79,7 +79,7 @@ NAMES: Final = {
     "Chunk": "SourceChunk, ResultChunk",
     "Context": "ProcessContext, InputContext",
     "Answer": "ResultRows, AnswerTentatively, AnsweredRun",
-    "Piece": "DeltaPiece, BucketPiece, CsvPiece",
+    "Piece": "DeltaPiece, BucketPiece, FilePiece",
     "Reading": "FileReading, MessageReading, ResultReading, SensorReading",
     "say_again": "replay_from",
 }

@@ -25,6 +25,7 @@ from slackwater.cli.drafting.samples import (
 )
 from slackwater.deployment.parse import parse_deployment
 from slackwater.formats.csvtext import CsvSource
+from slackwater.formats.jsonfile import JsonPlaces, is_json
 from slackwater.model.errors import EnvironmentProblem, UsageError
 from slackwater.runtime.logs.cluster import Cluster
 
@@ -67,8 +68,8 @@ def run_init(sources: Sequence[str], output: Path | None, reach: Callable[[], Cl
 
 
 def _measured(draft: DraftedStream, path: Path) -> MeasuredStream:
-    """Measure a file completely, the readings of other sources as far as they are in the sample."""
-    if draft.sample.format != "csv":
+    """Measure files completely, the readings of other sources as far as they are in the sample."""
+    if not draft.is_of_files:
         times, keys = parsed_times(draft), keys_of_sample(draft)
         return MeasuredStream(
             draft, measure_texts(times, keys) if len(times) == len(keys) else None
@@ -92,11 +93,35 @@ def _sample(source: str, reach: Callable[[], Cluster]) -> ReadingSample:
     for ending in ENDINGS:
         name = name.removesuffix(ending)
     text = _beginning(path)
+    if is_json(path):
+        return _json_file(stream_name(name), source, path)
     if text.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
-        values, unreadable = json_values(text, source)
-        found = json_sample(stream_name(name), source, values, unreadable)
-        return replace(found, format="json")
+        raise UsageError(
+            f"{source}: is JSON, which is told by the end of a name: call the file"
+            f" {path.name}.ndjson if it has a reading in each line, or {path.name}.json"
+        )
     return csv_sample(stream_name(name), source, text)
+
+
+def _json_file(name: str, source: str, path: Path) -> ReadingSample:
+    """Return the sample of a file of JSON.
+
+    Raises:
+        UsageError: its readings are no objects, or have arrays as columns.
+    """
+    pieces = iter(JsonPlaces(name, path, SAMPLE_BYTES))
+    piece = next(pieces, None)
+    next(pieces, None)  # an array that goes on in another one is refused
+    values, unreadable = json_values([] if piece is None else piece.texts, source)
+    found = json_sample(name, source, values, unreadable)
+    if found.format == "number":
+        raise UsageError(f"{source}: has no object of JSON")
+    if found.format != "json":
+        raise UsageError(
+            f"{source}: its lines have many readings each ({found.format}), which are read from a"
+            " topic: write them to one, then `slackwater init TOPIC`"
+        )
+    return found
 
 
 def _has_ending(path: Path) -> bool:

@@ -73,8 +73,10 @@ def _stream(each: MeasuredStream) -> Iterator[str]:
             f"    topic: {{name: {scalar(sample.topic)}, format: {sample.format}}}",
             "read from its beginning; from: end skips what is there",
         )
-    elif sample.format != "csv":
-        yield _with("    http: {}", "JSON is posted (files are CSV): docs/howto/send-over-http.md")
+    elif not draft.is_of_files:
+        yield _with("    http: {}", "without a time it is posted: docs/howto/send-over-http.md")
+    elif sample.format == "json":
+        yield "    # Read from files; with `http: {}` the same JSON is posted."
     yield _key(draft)
     yield _time(draft)
     yield from _csv(draft)
@@ -178,7 +180,7 @@ def _fields(draft: DraftedStream) -> Iterator[str]:
 def _silence(each: MeasuredStream) -> Iterator[str]:
     """Yield disorder and silence: files follow the clock, other sources declare a silence."""
     draft, measured = each.draft, each.measured
-    is_file = draft.sample.format == "csv"
+    is_file = draft.is_of_files
     arrives = draft.time is None and draft.sample.topic is None
     least = DISORDER_MIN_US if is_file else 0
     behind_us = 0 if measured is None else measured.behind_us

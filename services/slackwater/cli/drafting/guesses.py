@@ -61,6 +61,11 @@ class DraftedStream:
     left_out: Sequence[tuple[str, str]]
     texts: Mapping[str, Sequence[str]]
 
+    @property
+    def is_of_files(self) -> bool:
+        """Whether the stream is read from files: readings of JSON without a time are posted."""
+        return self.sample.topic is None and self.time is not None
+
 
 def stream_name(text: str) -> str:
     """Return a valid name of a stream from that of a file or topic."""

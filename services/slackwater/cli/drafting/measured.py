@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from slackwater.cli.drafting.times import YEARS_S
-from slackwater.formats.csvfile import CsvFile
+from slackwater.formats.readingsfile import open_readings
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.records import type_i64
 
@@ -68,10 +68,10 @@ def nice(us: float) -> int:
 
 
 def measure_file(spec: StreamSpec, path: Path) -> MeasuredReadings | None:
-    """Read a CSV file by its declaration; None if no row of it is a reading."""
+    """Read a file by its declaration; None if it has no reading."""
     times, keys, names = [], [], dict[str, int]()
     refused, example, count = 0, "", 0
-    for piece in CsvFile(spec, path).pieces():
+    for piece in open_readings(spec, path).pieces():
         refused += len(piece.malformed)
         if piece.malformed and not example:
             first = piece.malformed[0]

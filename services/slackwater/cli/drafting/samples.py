@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from slackwater.formats.csvfile import CONVERT, REPLACED
+from slackwater.formats.json_text import with_usual_constants
 from slackwater.model.errors import UsageError
 
 DELIMITERS: Final = (";", "\t", "|", ",")
@@ -150,25 +151,23 @@ def _begins_with_digit(cell: str) -> bool:
 # JSON.
 
 
-def json_values(text: str, origin: str) -> tuple[list[Any], int]:
-    """Return the values of a file: JSON lines, or one value; and how many lines are unreadable.
+def json_values(texts: Sequence[bytes], origin: str) -> tuple[list[Any], int]:
+    """Return the values of a file's lines or elements, and how many are unreadable.
 
     Raises:
-        UsageError: it is not JSON.
+        UsageError: none is JSON.
     """
-    try:
-        return [json.loads(text)], 0
-    except ValueError:
-        pass
     values, unreadable = [], 0
-    for line in text.splitlines():
-        if line.strip():
-            try:
-                values.append(json.loads(line))
-            except ValueError:
-                unreadable += 1
+    for text in texts:
+        try:
+            values.append(json.loads(with_usual_constants(text.decode())))
+        except ValueError:
+            unreadable += 1
     if not values:
-        raise UsageError(f"{origin}: neither a line nor all of it is JSON")
+        raise UsageError(
+            f"{origin}: no line of it is JSON: a file has a reading in each line, or is one array"
+            " (`jq -c . FILE` writes an object in one line)"
+        )
     return values, unreadable
 
 
@@ -187,7 +186,10 @@ def json_sample(
         objects += found[: ROWS_MAX - len(objects)]
         formats[format_] += 1
     if any({"n", "v"} <= each.keys() or "bn" in each for each in objects):
-        raise UsageError(f"{origin}: is SenML: its stream is declared by hand, with http")
+        raise UsageError(
+            f"{origin}: is SenML, which is posted: its stream is declared by hand, with http, as"
+            " docs/examples/senml-pack.yaml has it"
+        )
     if not objects and set(formats) != {"number"}:
         raise UsageError(f"{origin}: has no object of JSON")
     if not objects:

@@ -1,4 +1,4 @@
-"""Reads a CSV file row by row, as the page of the deployment file has it."""
+"""Reads a file row by row, or element by element, as the page of the deployment file has it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from slackwater.judge.readers.cells import (
     time_in,
     value_in,
 )
+from slackwater.judge.readers.json_files import is_json, read_json
 from slackwater.judge.readers.parquet import PARQUET
 from slackwater.judge.readers.rows import opened, rows_of
 from slackwater.judge.readings import FileReading, StreamInput
@@ -22,10 +23,12 @@ from slackwater.model.errors import DeploymentError
 
 
 def read_stream(spec: StreamSpec, path: Path, without: Set[int] = frozenset()) -> StreamInput:
-    """Read a CSV, CSV.gz or Parquet file according to the stream's declaration.
+    """Read a file of CSV, Parquet or JSON according to the stream's declaration.
 
-    Rows that begin at the lines ``without`` are treated as absent.
+    Rows that begin at the lines ``without``, or elements of these numbers, are treated as absent.
     """
+    if is_json(path):
+        return read_json(spec, path, without)
     if path.suffix == PARQUET:
         spec = replace(spec, csv=CsvSpec())
     found = StreamInput(spec)

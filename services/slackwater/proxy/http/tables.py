@@ -32,11 +32,12 @@ from slackwater.formats.columns import (
     times,
     trimmed,
 )
-from slackwater.formats.csvfile import CsvFile, CsvPiece
+from slackwater.formats.csvfile import CsvFile
 from slackwater.formats.csvtext import CsvSource
 from slackwater.formats.joined import ambiguous, joined_keys, joined_texts
 from slackwater.formats.localtimes import local_times
 from slackwater.formats.messages import Bad, Parsed
+from slackwater.formats.pieces import FilePiece
 from slackwater.formats.repeated import repeated_column
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import DeploymentError
@@ -71,7 +72,7 @@ class _BodySource(CsvSource):
 class _Lines:
     """The lines of a body as text; an index is a line number."""
 
-    piece: CsvPiece
+    piece: FilePiece
 
     def __call__(self, line: int) -> str:
         return self.piece.text(line)
