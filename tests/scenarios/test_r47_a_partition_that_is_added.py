@@ -341,7 +341,7 @@ def test_a_proxy_that_sees_a_partition_before_the_first_one_takes_it_in_later(
     fed = Growing(world, monkeypatch, partitions=2, topic=theirs)
     registry = Registry(world.broker)
     registry.publish_partitions("room", 2)
-    for partition in (1, 3):
+    for partition in range(4):
         world.broker.grow_topic(f"sw.source.room.{partition}", 1)
     second = TopicInput(world.context(share=1), theirs)
     second.begin()

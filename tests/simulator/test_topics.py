@@ -17,6 +17,7 @@ from tests.simulator.topic_mutants import (
     ADDED_UNREAD,
     BEGUN,
     FIRST_AWAY,
+    SECOND_AWAY,
     UNREAD,
     UNSEEN,
     plan_with_topic,
@@ -56,6 +57,16 @@ def test_both_proxies_of_a_topic_take_in_partitions_whoever_sees_them_first() ->
     logs = outcome.history.source_logs
     assert outcome.history.logs("s1") == ["s1.0", "s1.1", "s1.2", "s1.3"]
     assert all(any(r.readings for _, r in logs[f"s1.{n}"]) for n in range(4))
+
+
+def test_what_is_added_before_the_second_proxy_begins_is_the_streams() -> None:
+    """What the other partition of this proxy has lost by then is nobody's."""
+    outcome = run(plan_with_topic(*SECOND_AWAY, partitions=2, proxies=2))
+    assert outcome.violation is None, str(outcome)
+    history = outcome.history
+    assert history.topics["s1"].began.keys() == {0, 1}
+    lost = [sum(g.lost for _, r in history.source_logs[f"s1.{n}"] for g in r.gap) for n in (1, 3)]
+    assert lost[0] == 0 < lost[1]
 
 
 def test_messages_that_retention_deletes_unread_are_counted_one_by_one() -> None:

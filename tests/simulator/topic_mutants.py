@@ -18,6 +18,7 @@ from tests.simulator.plans import Plan
 from tests.simulator.readings import Habits
 from tests.simulator.run import check_plan
 from tests.support.proxy_world import World
+from tests.unit.proxy.topic import test_shared_topic as shared
 
 _partition = "slackwater.proxy.topic.partition"
 _logs = "slackwater.proxy.topic.source_logs"
@@ -80,6 +81,13 @@ def first_start_interrupted(folder: Path, patch: pytest.MonkeyPatch) -> None:
     added.test_a_partition_of_an_interrupted_first_start_is_no_added_one(folder, patch, "end", 5)
 
 
+def added_with_its_proxy(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Partitions and proxies are increased together."""
+    shared.test_a_proxy_that_is_added_with_its_partition_begins_where_the_first_log_tells_of_it(
+        folder, patch, 1_000
+    )
+
+
 def on_a_growing_topic(test: Callable[[added.Growing], None]) -> None:
     """Run a test of the proxy of trace-47."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
@@ -102,6 +110,10 @@ BEGUN: Final = ("at=0.0003s pause proxy/s1 for 0.2s", "at=0.15s expire s1 by 3")
 """Nothing has been read when retention deletes what came after the beginning."""
 ADDED_UNREAD: Final = (BEGUN[0], "at=0.02s grow s1 by 1", "at=0.15s expire s1 by 2")
 """Nothing has been read when a partition is added and loses messages."""
+SECOND_AWAY: Final = (
+    "at=0.0001s kill proxy/s1.1", "at=0.02s grow s1 by 2", "at=0.4s expire s1 by 2",
+)  # fmt: skip
+"""The second proxy of the topic has no record yet when partitions are added and lose messages."""
 FIRST_AWAY: Final = ("at=1.95s kill proxy/s1", "at=2s grow s1 by 2")
 """The second proxy of the topic is the first one to see the partitions."""
 UNSEEN: Final = ("at=2s kill proxy/s1", "at=2.002s unclean s1 for 0.001s by 12")
@@ -298,7 +310,7 @@ TOPIC_MUTANTS: Final = (
     ),
     Mutant(
         "the log of an added partition begins with any watermark", "trace-47",
-        (Edit(f"{_logs}:take_over", "log.begin(added_at=added_at)", "log.begin()"),),
+        (Edit(f"{_logs}:take_over", "added_at if log in added else None", "None"),),
         "tests.simulator.topic_mutants:on_a_growing_topic",
         (added.test_the_proxy_records_the_partition_before_it_names_it_and_begins_its_log,),
     ),
@@ -322,12 +334,29 @@ TOPIC_MUTANTS: Final = (
     ),
     Mutant(
         "an added log that has START alone was always there", "trace-47",
-        (Edit(f"{_logs}:take_over", "if begun and unread:", "if False:"),),
+        (Edit(f"{_logs}:take_over", "log.was_added = True", "pass"),),
         "tests.simulator.topic_mutants:on_a_topic", (added_before_the_first_reading,),
     ),
     Mutant(
+        "a new proxy does not ask which of its partitions were added", "trace-47",
+        (Edit(f"{_logs}:take_over", "[first] if context.name.share else []", "[]"),),
+        "tests.simulator.topic_mutants:on_a_topic", (added_with_its_proxy,),
+    ),
+    Mutant(
+        "simulated: a new proxy does not ask which of its partitions were added", "trace-47",
+        (Edit(f"{_logs}:take_over", "[first] if context.name.share else []", "[]"),),
+        "tests.simulator.topic_mutants:with_two_proxies", SECOND_AWAY,
+    ),
+    Mutant(
+        "the added log of a new proxy begins without a watermark", "trace-47",
+        (Edit(f"{_logs}:take_over",
+              "_watermark_before(transport, first, new) if has_all and new else NEVER", "NEVER"),),
+        "tests.simulator.topic_mutants:on_a_topic", (added_with_its_proxy,),
+    ),
+    Mutant(
         "each log that has START alone is an added one", "trace-47",
-        (Edit(f"{_logs}:take_over", 'int(log.name.rpartition(".")[2]) >= count', "True"),),
+        (Edit(f"{_logs}:take_over", "*_added(unread, transport, [log.topic for log in begun])",
+              "*unread"),),
         "tests.simulator.topic_mutants:on_a_topic", (first_start_interrupted,),
     ),
     Mutant(

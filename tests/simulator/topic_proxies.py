@@ -169,7 +169,8 @@ class SimTopicProxy(Process):
             self._has_begun = True
             logs = {int(log.name.rpartition(".")[2]): log.topic for log in source.logs}
             unread = [number for number, log in logs.items() if not self._has_record(log)]
-            self.topic.begin(unread, logs.keys())
+            has_begun = self._has_record(f"sw.source.{self.stream}.0")
+            self.topic.begin(unread, logs.keys(), source._count, has_begun=has_begun)
         self.world.served(self)
 
     def _watermark_elsewhere(self) -> int | None:
@@ -203,11 +204,14 @@ class SimTopicProxy(Process):
         return None if source is None else source.detail().get(WATERMARK)
 
     def _has_record(self, name: str) -> bool:
-        log = self.world.broker.log(name)
-        return log.beginning > 0 or any(
-            isinstance(record, SourceRecord) and record.kind is not Kind.START
-            for _, record in log.read(0, 99)
-        )
+        """Whether a log has a record that counts besides START: none of an earlier writer."""
+        log, inc = self.world.broker.log(name), -1
+        for at, record in log.read(log.beginning, 99):
+            if isinstance(record, SourceRecord):
+                if record.kind is not Kind.START and record.inc == inc:
+                    return True
+                inc = at if record.kind is Kind.START else inc
+        return log.beginning > 0
 
     def _close(self) -> None:
         """End the serving of the stream; its writer waits for the records in flight."""

@@ -71,6 +71,8 @@ class InputTopic:
         self._rng = Random(f"topic/{stream}/{seed}")
         self._broker, self._sensor = broker, sensor
         self._ids = 0
+        self._begun_with = 0
+        """The number of partitions when the first one began."""
         self._written_from = -1
         """Time until which a partition has no leader, and accepts no messages."""
         self._state: TopicState | None = None
@@ -116,14 +118,29 @@ class InputTopic:
         later = [begin for other, begin in self._led[partition].items() if other > epoch]
         return min(later, default=self._logs[partition].end)
 
-    def begin(self, unread: Collection[int], read: Collection[int]) -> None:
+    def begin(
+        self, unread: Collection[int], read: Collection[int], count: int, *, has_begun: bool
+    ) -> None:
         """Note that a process ``read``s these partitions; ``unread`` have no record yet.
 
         A stream begins with its first record; a process that died before has changed nothing.
+
+        Args:
+            unread: those of them without a record.
+            read: the partitions of the process.
+            count: the number of partitions that it knows.
+            has_begun: whether the first partition has a record. Of partitions that were added since
+                all messages are the stream's, also if their proxy is a new one.
         """
-        begins = read if len(unread) == len(read) else self.history.began
+        if len(unread) < len(read):
+            begins: Collection[int] = self.history.began
+        else:
+            known = self._begun_with if has_begun and 0 not in read else count
+            begins = [number for number in read if number < known]
         for number in {*unread}.intersection(begins):
             self.history.began[number] = self.history.last_id, self.log(number).beginning
+            if number == 0:
+                self._begun_with = count
 
     # Changes.
 

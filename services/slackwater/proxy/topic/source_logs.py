@@ -15,19 +15,26 @@ from functools import partial
 from typing import Final
 
 from slackwater.codec import decode_source
-from slackwater.model.errors import DeploymentError, EnvironmentProblem, MalformedRecordError
-from slackwater.model.limits import NEVER
-from slackwater.model.records import Kind
+from slackwater.model.errors import (
+    DeploymentError,
+    EnvironmentProblem,
+    MalformedRecordError,
+    SlackwaterError,
+)
+from slackwater.model.limits import FOREVER, NEVER
+from slackwater.model.records import Kind, SourceRecord
 from slackwater.proxy.shell import InputContext
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.topic.watched import Recount, WatchedTopic
 from slackwater.runtime.logs.topics import ensure_topics, topics_for
-from slackwater.runtime.logs.transport import Transport, read_range
+from slackwater.runtime.logs.transport import Log, RawRecord, Transport, read_range
 from slackwater.runtime.service.registry import Registry
 
 _log = logging.getLogger(__name__)
 RECORDED_S_MAX: Final = 2.0
 """How long a proxy that is not the first one waits for the number before it checks for its end."""
+TELLING_RECORDS: Final = 1_000
+"""Records at the end of the first log that are read first, for where it tells of added ones."""
 
 
 def decided_partitions(context: InputContext, topic: WatchedTopic) -> int:
@@ -95,7 +102,11 @@ def take_over(logs: Sequence[SourceLog], context: InputContext) -> None:
     The stream has begun if one of them has a record after START, which follows the START of all
     logs that the stream had then. A log without any record is therefore added, and its first
     watermark is the smallest of the others. No bucket has been emitted beyond it without the new
-    log, since the others' START, which tells of it, comes first (rule-30).
+    log, since the others' START, which tells of it, comes first (rule-30). A proxy without such a
+    log may be the first one of its partitions: the stream's first log shows which ones are added.
+
+    Raises:
+        SlackwaterError: the stream's first proxy has not begun to tell of an added partition yet.
     """
     transport = context.transport
     ends = transport.end_offsets([(log.topic, 0) for log in logs])
@@ -105,32 +116,85 @@ def take_over(logs: Sequence[SourceLog], context: InputContext) -> None:
     for log in old:
         log.begin(hints.get(log.name))
     begun = [log for log in old if log.scan.positions or log.core.watermark > NEVER]
-    added_at = min(log.core.watermark for log in old) if begun else None
-    for log in new:
-        log.begin(added_at=added_at)
     unread = [log for log in old if not log.scan.positions and not log.was_added]
-    if begun and unread:
-        count = min(_partitions_at_beginning(transport, log) for log in begun)
-        for log in unread:
-            log.was_added = int(log.name.rpartition(".")[2]) >= count
+    if begun:
+        added_at = min(log.core.watermark for log in old)
+        added = {*new, *_added(unread, transport, [log.topic for log in begun])}
+    else:
+        first = transport.names.source(f"{context.spec.name}.0")
+        added = _added([*unread, *new], transport, [first] if context.name.share else [])
+        # A log that was there from the beginning holds all buckets back.
+        has_all = len(added) == len(unread) + len(new)
+        added_at = _watermark_before(transport, first, new) if has_all and new else NEVER
+    for log in new:
+        log.begin(added_at=added_at if log in added else None)
+    for log in added.intersection(unread):
+        log.was_added = True
 
 
-def _partitions_at_beginning(transport: Transport, log: SourceLog) -> int:
-    """Return how many partitions the stream had when it began in this log.
+def _added(
+    logs: Sequence[SourceLog], transport: Transport, others: Sequence[str]
+) -> set[SourceLog]:
+    """Return those that the stream did not have when it began, as its ``others`` show."""
+    if not logs:
+        return set()
+    count = min((_partitions_at_beginning(transport, (of, 0)) for of in others), default=FOREVER)
+    return {log for log in logs if _number(log) >= count}
+
+
+def _number(log: SourceLog) -> int:
+    return int(log.name.rpartition(".")[2])
+
+
+def _partitions_at_beginning(transport: Transport, at: Log) -> int:
+    """Return how many partitions the stream had when it began in a log.
 
     Its first record after START tells, or START, if that record has readings or is damaged. 0 if
-    retention has deleted them: no partition is then known to have been there.
+    retention has deleted them: no partition is then known to have been there. ``FOREVER`` if the
+    stream has not begun there.
     """
-    at, inc, count = (log.topic, 0), 0, 0
+    inc = count = 0
     if transport.beginning_offsets([at])[at]:
         return 0
-    for raw in read_range(transport, at, 0, log.inc, idle_s_max=10.0):
-        try:
-            record = decode_source(raw.value, "", raw.offset)
-        except MalformedRecordError:
-            break
+    for raw in read_range(transport, at, 0, transport.end_offsets([at])[at], idle_s_max=10.0):
+        record = _decoded(raw)
+        if record is None:
+            return count
         if record.kind is Kind.START:
             inc, count = raw.offset, record.partitions
         elif record.inc == inc:  # others are those of an earlier writer
             return record.partitions or count
-    return count
+    return FOREVER
+
+
+def _watermark_before(transport: Transport, first: str, new: Sequence[SourceLog]) -> int:
+    """Return the watermark of the stream's first log where it begins to tell of the new ones.
+
+    That is near its end.
+    """
+    at, number, count = (first, 0), max(map(_number, new)), TELLING_RECORDS
+    beginning, end = transport.beginning_offsets([at])[at], transport.end_offsets([at])[at]
+    while True:
+        start = max(beginning, end - count)
+        tell_less, found = False, None
+        for raw in read_range(transport, at, start, end, idle_s_max=10.0):
+            record = _decoded(raw)
+            if record is None or not record.partitions:
+                continue
+            if record.partitions > number:
+                found = record.boundary
+                break
+            tell_less = True
+        if tell_less or start == beginning:
+            break
+        count *= 10
+    if found is None:
+        raise SlackwaterError(f"{first} does not tell of partition {number} yet")
+    return found
+
+
+def _decoded(raw: RawRecord) -> SourceRecord | None:
+    try:
+        return decode_source(raw.value, "", raw.offset)
+    except MalformedRecordError:
+        return None
