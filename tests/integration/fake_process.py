@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
 from functools import partial
 
 from slackwater.model.errors import EnvironmentProblem
@@ -16,11 +17,12 @@ from slackwater.runtime.service.entry import ProcessContext, exit_code_of, run
 from slackwater.runtime.service.heartbeats import HeartbeatSender
 from slackwater.runtime.service.log import named
 from slackwater.runtime.service.parts import (
+    ADD,
     FAILED_AT,
     FAILED_CODE,
     FAILURES,
+    REMOVE,
     PartBeat,
-    of_parts,
     start_following,
 )
 from slackwater.runtime.service.registry import Registry
@@ -35,6 +37,10 @@ def main(context: ProcessContext) -> None:
         return
     sender = HeartbeatSender(context.cluster, context.process, names=Names()).start()
     registry = Registry(context.transport())
+    if not context.arguments.fragments:  # they come with commands
+        sender.update(ready=True)
+        context.stopping.wait()
+        return
     query = registry.wait_for_query(_query(context), 60)
     sender.update(ready=True, detail={"e0": query.e0_us, "w": query.w_us})
     clock = registry.wait_for_clock(60)
@@ -45,20 +51,26 @@ def main(context: ProcessContext) -> None:
 
 def _host(context: ProcessContext) -> None:
     """One heartbeat for each fragment; a command is confirmed by printing it."""
-    parts = context.arguments.fragments.split(",")
     sender = HeartbeatSender(context.cluster, context.process, names=Names(), carries=True).start()
-    beats = {part: PartBeat(sender, part) for part in parts}
+    beats: dict[str, PartBeat] = {}
     registry = Registry(context.transport())
-    for part, beat in beats.items():
+
+    def add(part: str) -> None:
+        beats[part] = PartBeat(sender, part)
         registry.wait_for_query(part.partition("/")[2].partition(".")[0], 60)
-        beat.update(ready=True)
+        beats[part].update(ready=True)
 
-    def kill(beat: PartBeat) -> None:
-        beat.begin_again({"killed": 1})
-        beat.update(ready=True)
+    def kill(part: str) -> None:
+        beats[part].begin_again({"killed": 1})
+        beats[part].update(ready=True)
 
-    verbs = {part: {"kill": partial(kill, beat)} for part, beat in beats.items()}
-    start_following(sys.stdin.buffer, of_parts(verbs))
+    def command(verb: str, part: str) -> Callable[[], None] | None:
+        acts = {ADD: add, REMOVE: lambda part: beats.pop(part).stop(), "kill": kill}
+        return partial(acts[verb], part)
+
+    for part in filter(None, context.arguments.fragments.split(",")):
+        add(part)
+    start_following(sys.stdin.buffer, command)
     context.stopping.wait()
 
 

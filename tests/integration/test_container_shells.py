@@ -17,8 +17,8 @@ from tests.support.engine import KAFKA_IMAGE, KafkaContainer, require
 from tests.support.starting import make_topics
 
 from slackwater.deployment.parse import load_deployment
-from slackwater.machine.stack import StackOptions
-from slackwater.machine.stack_thread import StackThread
+from slackwater.stack.stack import StackOptions
+from slackwater.stack.stack_thread import StackThread
 
 pytestmark = [pytest.mark.containers, pytest.mark.slow]
 

@@ -30,10 +30,10 @@ from slackwater.formats.csvtext import read_rows
 from slackwater.formats.json_input import JsonReader
 from slackwater.formats.messages import Bad
 from slackwater.machine.broker import EmbeddedBroker
-from slackwater.machine.stack import StackOptions
-from slackwater.machine.stack_thread import StackThread
 from slackwater.model.deployment import StreamSpec
 from slackwater.proxy.sensors import hand_over
+from slackwater.stack.stack import StackOptions
+from slackwater.stack.stack_thread import StackThread
 
 pytestmark = [pytest.mark.slow]
 

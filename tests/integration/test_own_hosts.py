@@ -13,8 +13,6 @@ from tests.support.waiting import eventually
 from slackwater.codec.results import parse_result
 from slackwater.deployment.parse import load_deployment
 from slackwater.machine.draining import FRAGMENT_MIB_MAX, HOST_MIB_MAX, Draining, mib_of
-from slackwater.machine.stack import StackOptions
-from slackwater.machine.stack_thread import StackThread
 from slackwater.runtime.logs.transport import read_to_end
 from slackwater.runtime.service.parts import (
     FAILURES,
@@ -23,6 +21,8 @@ from slackwater.runtime.service.parts import (
     LONG_TURN_MS,
     OWN_HOST,
 )
+from slackwater.stack.stack import StackOptions
+from slackwater.stack.stack_thread import StackThread
 
 READINGS = 60
 LEAK_READINGS = 600
@@ -106,7 +106,7 @@ def test_a_host_is_drained_into_a_new_one_while_readings_come_and_nothing_is_los
     stack.begin(START_TIME_US, 1.0, END_US)
     eventually(lambda: len(answered(stack, "well")) > 5, "it is under way")
     kept = stack.stack
-    draining = Draining(kept.supervisor, kept.listener, kept.launch)
+    draining = Draining(kept.supervisor, kept.listener, kept.processes.launch)
     stack.run(draining.drain("host/0"))
     after = stack.pids()
     assert {name for name in after if name.startswith("host/")} == {"host/new-1"}

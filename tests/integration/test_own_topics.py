@@ -16,12 +16,12 @@ from tests.support.waiting import eventually
 
 from slackwater.deployment.parse import load_deployment
 from slackwater.machine.broker import EmbeddedBroker
-from slackwater.machine.stack import StackOptions
-from slackwater.machine.stack_thread import StackThread
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.registration.topics import topic_specs
 from slackwater.runtime.logs.topics import delete_topics, ensure_topics, partition_counts
 from slackwater.runtime.service.parts import FAILED_CODE, FAILURES
+from slackwater.stack.stack import StackOptions
+from slackwater.stack.stack_thread import StackThread
 
 pytestmark = [pytest.mark.slow]
 

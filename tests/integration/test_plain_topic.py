@@ -22,13 +22,13 @@ from tests.support.waiting import WAIT_S_MAX
 from slackwater.codec.results import parse_time
 from slackwater.deployment.parse import load_deployment
 from slackwater.machine.broker import EmbeddedBroker
-from slackwater.machine.stack import StackOptions
-from slackwater.machine.stack_thread import StackThread
 from slackwater.model.names import RESULT_KINDS, UNPREFIXED, Names
 from slackwater.runtime.logs.cluster import Where
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import confluent_client
 from slackwater.runtime.logs.transport import read_to_end
+from slackwater.stack.stack import StackOptions
+from slackwater.stack.stack_thread import StackThread
 
 pytestmark = [pytest.mark.slow]
 

@@ -18,10 +18,10 @@ from tests.support.waiting import WAIT_S_MAX
 
 from slackwater.deployment.parse import load_deployment
 from slackwater.machine.broker import EmbeddedBroker
-from slackwater.machine.stack import StackOptions
-from slackwater.machine.stack_thread import StackThread
 from slackwater.model.errors import DeploymentError
 from slackwater.runtime.logs.admin import Admin
+from slackwater.stack.stack import StackOptions
+from slackwater.stack.stack_thread import StackThread
 
 pytestmark = [pytest.mark.slow]
 

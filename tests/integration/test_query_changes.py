@@ -19,7 +19,6 @@ from tests.support.starting import make_topics
 from tests.support.waiting import eventually
 
 from slackwater.cli.controls import reach_controllers
-from slackwater.cli.local_control import LocalControl
 from slackwater.cli.query_changes import apply_queries, request
 from slackwater.control.control_object import (
     DeleteQuery,
@@ -29,14 +28,14 @@ from slackwater.control.control_object import (
 )
 from slackwater.deployment.parse import parse_deployment
 from slackwater.machine.broker import EmbeddedBroker
-from slackwater.machine.stack import StackOptions
-from slackwater.machine.stack_thread import StackThread
 from slackwater.model.deployment import Deployment
 from slackwater.model.names import Names
 from slackwater.registration.retired import retired_topics
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import delete_topics, partition_counts
 from slackwater.runtime.service.registry import Registry
+from slackwater.stack.stack import StackOptions
+from slackwater.stack.stack_thread import StackThread
 
 ATTIC = "attic-readings"
 
@@ -113,11 +112,9 @@ class Running:
         path = folder / "d.yaml"
         path.write_text(STREAMS + EACH + WIDE)
         self.thread = StackThread(StackOptions(path, deployment(EACH, WIDE), folder / "data"))
-        self._control = LocalControl(self.thread.stack, folder / "data")
         self.bootstrap = self.thread.open()
         self.transport = KafkaTransport(self.bootstrap)
         self.thread.start_up()
-        self.thread.run(self._control.start())
         self._reach = reach_controllers(None, None, None, folder / "data")
 
     def apply(self, name: str, *queries: str, streams: str = STREAMS) -> None:
@@ -128,7 +125,6 @@ class Running:
         request(self._reach, operation)
 
     def stop(self) -> None:
-        self.thread.run(self._control.stop())
         self.thread.stop()
 
     def fragments(self, query: str) -> list[str]:

@@ -44,8 +44,6 @@ from tests.support.waiting import WAIT_S_MAX, eventually
 from slackwater.deployment.parse import load_deployment
 from slackwater.machine.broker import EmbeddedBroker, why_no_answer
 from slackwater.machine.broker_security import BrokerSecurity
-from slackwater.machine.stack import StackOptions
-from slackwater.machine.stack_thread import StackThread
 from slackwater.model.errors import UsageError
 from slackwater.registration.topics import topic_specs
 from slackwater.runtime.logs.admin import Admin
@@ -53,6 +51,8 @@ from slackwater.runtime.logs.cluster import Cluster, find_cluster
 from slackwater.runtime.logs.topics import confluent_client, ensure_topics
 from slackwater.runtime.security.acl import Rule, rules
 from slackwater.runtime.security.credentials import Role
+from slackwater.stack.stack import StackOptions
+from slackwater.stack.stack_thread import StackThread
 
 # It starts all processes with TLS, and waits for the corrections of a silence and two kills.
 pytestmark = [pytest.mark.slow]

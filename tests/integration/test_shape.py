@@ -32,10 +32,10 @@ from tests.support.waiting import WAIT_S_MAX, eventually
 from slackwater.codec import decode_source
 from slackwater.deployment.parse import load_deployment
 from slackwater.formats.positions import split_position
-from slackwater.machine.stack import StackOptions
-from slackwater.machine.stack_thread import StackThread
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.transport import read_to_end
+from slackwater.stack.stack import StackOptions
+from slackwater.stack.stack_thread import StackThread
 
 pytestmark = [pytest.mark.slow, pytest.mark.drill, pytest.mark.timeout(5_400)]
 

@@ -19,8 +19,6 @@ from tests.unit.machine.test_layout import query, stream
 from tests.unit.registration.test_beginning import encoded
 
 from slackwater.machine.broker import EmbeddedBroker
-from slackwater.machine.stack import Stack, StackOptions
-from slackwater.machine.stack_thread import StackThread
 from slackwater.model.deployment import Deployment, TopicSpec
 from slackwater.model.errors import DeploymentError, EnvironmentProblem, UsageError
 from slackwater.model.names import Names
@@ -33,6 +31,8 @@ from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.datadir import read_run
 from slackwater.runtime.service.parts import FAILED_CODE, FAILURES
 from slackwater.runtime.service.registry import QueryDefinition, Registry
+from slackwater.stack.stack import Stack, StackOptions
+from slackwater.stack.stack_thread import StackThread
 
 FAKE = Path(__file__).with_name("fake_process.py")
 FILE = """\
@@ -332,7 +332,7 @@ async def test_topics_of_users(tmp_path: Path, bootstrap: str) -> None:
 async def test_an_unreachable_broker_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slackwater.machine.stack.BROKER_S_MAX", 1.0)
+    monkeypatch.setattr("slackwater.stack.stack.BROKER_S_MAX", 1.0)
     stack = Stack(options(tmp_path, deployment(), "127.0.0.1:1"))
     with pytest.raises(EnvironmentProblem, match=r"no broker answers on 127\.0\.0\.1:1") as caught:
         await stack.open()
@@ -377,8 +377,8 @@ async def test_status_compares_with_what_should_run(
         await stack.wait_ready(names, WAIT_S_MAX)
         shown = await shown_with(0, *here, "-v")
         rows = [line.split()[0] for line in shown.splitlines()]
-        expected = ["broker", "controllers", *names]
-        assert rows[rows.index("broker") :] == expected, "it has no controller, and status says so"
+        expected = ["broker", "controller", *names]
+        assert rows[rows.index("broker") :] == expected
         people = await shown_with(0, *here)
         assert people.startswith(("all is well at ", "all runs at ")), people
 

@@ -22,17 +22,16 @@ from tests.support.starting import SENDS_ONCE, asked, make_topics
 from tests.support.waiting import WAIT_S_MAX, eventually
 
 from slackwater.cli.controls import reach_controllers
-from slackwater.cli.local_control import LocalControl
 from slackwater.cli.query_changes import apply_queries
 from slackwater.codec import decode_source
 from slackwater.deployment.parse import load_deployment
 from slackwater.machine.broker import EmbeddedBroker
-from slackwater.machine.stack import StackOptions
-from slackwater.machine.stack_thread import StackThread
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import confluent_client, delete_topics, partition_counts
 from slackwater.runtime.logs.transport import read_to_end
 from slackwater.runtime.service.registry import Registry
+from slackwater.stack.stack import StackOptions
+from slackwater.stack.stack_thread import StackThread
 
 pytestmark = [pytest.mark.slow]
 
@@ -155,12 +154,9 @@ def _changing(tmp_path: Path) -> Iterator[Changing]:
         try:
             stack.open()
             stack.start_up()
-            control = LocalControl(stack.stack, options.data_dir)
-            stack.run(control.start())
             changing = Changing(stack)
             yield changing
             changing.results.close()
-            stack.run(control.stop())
         finally:
             stack.stop()
 

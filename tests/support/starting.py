@@ -9,10 +9,10 @@ from typing import Any, Final, TypeVar
 from confluent_kafka.admin import AdminClient
 from tests.support.waiting import WAIT_S_MAX
 
-from slackwater.machine.stack_thread import StackThread
 from slackwater.runtime.logs.admin import Admin
 from slackwater.runtime.logs.cluster import Where
 from slackwater.runtime.logs.topics import TopicLayout, ensure_topics
+from slackwater.stack.stack_thread import StackThread
 
 V = TypeVar("V")
 SENDS_ONCE: Final[dict[str, Any]] = {"enable.idempotence": True, "max.in.flight": 1}

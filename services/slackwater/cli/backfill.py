@@ -37,8 +37,6 @@ from slackwater.codec.results import format_time, parse_time
 from slackwater.deployment.parse import load_deployment, parse_deployment
 from slackwater.formats.jsonfile import is_json
 from slackwater.machine.paths import java_executable
-from slackwater.machine.stack import StackOptions
-from slackwater.machine.stack_thread import StackThread
 from slackwater.machine.starting import StartLines
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, UsageError
@@ -55,6 +53,8 @@ from slackwater.runtime.security.private import make_data_directory, write_atomi
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.parts import ENDED, LAST_READING
 from slackwater.runtime.service.registry import QueryDefinition, Registry
+from slackwater.stack.stack import StackOptions
+from slackwater.stack.stack_thread import StackThread
 
 BOUND: Final = "1h"
 """X of the copied queries: a file that is read an hour after the others is not waited for."""

@@ -87,9 +87,9 @@ def reach_controllers(
         UsageError: an option is wrong.
         EnvironmentProblem: no deployment runs from the data directory.
     """
-    from slackwater.cli.local_control import where
     from slackwater.controller.app import parse_addresses, read_secret
     from slackwater.controller.tls import read_tls
+    from slackwater.stack.local_control import where
 
     if controllers is not None:
         secret = b"" if secret_file is None else read_secret(secret_file)
@@ -126,8 +126,8 @@ def find_controllers(
     Raises:
         UsageError: an option is wrong.
     """
-    from slackwater.cli.local_control import where
     from slackwater.runtime.service.datadir import is_running, read_run
+    from slackwater.stack.local_control import where
 
     if controllers is None and secret_file is None and tls_dir is None:
         try:

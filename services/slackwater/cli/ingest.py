@@ -16,7 +16,7 @@ from typing import Final
 from slackwater.cli.common import emit
 from slackwater.deployment.parse import load_deployment
 from slackwater.formats.readingsfile import open_readings
-from slackwater.machine.placed_proxies import added_streams
+from slackwater.machine.placed_proxies import running_streams
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import EnvironmentProblem, UsageError
 from slackwater.proxy.replay import PIECE_BYTES_PACED, Replay
@@ -46,7 +46,7 @@ def run_ingest(
     spec = load_deployment(deployment or Path(run.deployment))
     streams = spec.streams
     if not files.keys() <= streams.keys():
-        streams = {**streams, **added_streams(data_dir, run.lives)}
+        streams = {**streams, **running_streams(data_dir, run.lives)}
     for stream in files:
         check_stream(stream, streams)
     if spec.clock != "data" and not as_now:

@@ -87,6 +87,7 @@ def node(
     from slackwater.node.app import NodeConfig, run_node
     from slackwater.node.last_record import LastRecord
     from slackwater.node.machine import NodeMachine
+    from slackwater.node.place import NodePlace
     from slackwater.runtime.logs.cluster import find_cluster
     from slackwater.runtime.security.credentials import Role
     from slackwater.runtime.service.settings import settings
@@ -105,7 +106,7 @@ def node(
         *(["--workers-alike"] if spark_workers_alike else []),
         *(f"--conf={_setting(text)}" for text in spark_conf or []),
     ]
-    machine = NodeMachine(name, cluster, directory, options)
+    machine = NodeMachine(NodePlace(name, cluster, directory, options))
     run_node(node_config, machine, LastRecord(directory))
 
 
@@ -200,12 +201,7 @@ def node_move(
 
     Example: slackwater node move root/climate.0 n2 --controllers 127.0.0.1:7101
     """
-    from slackwater.cli.query_changes import request
-    from slackwater.control.control_object import MoveFragment
-    from slackwater.control.recorded import key_of
+    from slackwater.cli.node_changes import move
 
-    query, name = key_of(fragment)
-    request(
-        reach_controllers(controllers, secret_file, tls_dir, None), MoveFragment(query, name, node)
-    )
+    move(reach_controllers(controllers, secret_file, tls_dir, None), fragment, node)
     emit(f"{fragment} is placed on {node}")

@@ -7,7 +7,9 @@ from typing import Final
 
 from slackwater.cli.common import emit
 from slackwater.cli.controls import Reach
-from slackwater.control.recorded import fragment_specs, process_of
+from slackwater.cli.query_changes import request
+from slackwater.control.control_object import MoveFragment
+from slackwater.control.recorded import fragment_specs, key_in, process_of
 from slackwater.controller.links import LinkError, StateFrame
 from slackwater.model.errors import CheckFailed, EnvironmentProblem
 from slackwater.status.overview import Overview, overview_of
@@ -82,6 +84,17 @@ async def _wait_drained(reach: Reach, name: str) -> None:
                 f"not drained after {DRAINED_S_MAX:g} s: {', '.join([*left, *reasons])}"
             )
         await asyncio.sleep(_LOOK_S)
+
+
+def move(reach: Reach, fragment: str, node: str) -> None:
+    """Place a fragment, as `status` names it, on a node.
+
+    Raises:
+        UsageError: it is refused, or there is no such fragment.
+        EnvironmentProblem: no controller answers.
+    """
+    frame = asyncio.run(_state(reach))
+    request(reach, MoveFragment(*key_in(frame.state, fragment), node))
 
 
 async def _state(reach: Reach) -> StateFrame:

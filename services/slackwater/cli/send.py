@@ -24,7 +24,7 @@ from typing import Any, Final, Protocol, get_args
 from slackwater.cli.common import emit
 from slackwater.cli.send_mqtt import DEVICE, MqttPublisher, topic_of
 from slackwater.deployment.parse import load_deployment
-from slackwater.machine.placed_proxies import added_streams
+from slackwater.machine.placed_proxies import running_streams
 from slackwater.model.deployment import Deployment, StreamSpec
 from slackwater.model.durations import parse_duration_us
 from slackwater.model.errors import EnvironmentProblem, UsageError
@@ -302,7 +302,7 @@ def find_stream(stream: str, file: Path | None, data_dir: Path) -> tuple[StreamS
                 " one that runs elsewhere with --deployment"
             )
         deployment = load_deployment(Path(run.deployment))
-        streams = {**deployment.streams, **added_streams(data_dir, run.lives)}
+        streams = {**deployment.streams, **running_streams(data_dir, run.lives)}
     else:
         deployment = load_deployment(file)
         streams = dict(deployment.streams)

@@ -14,15 +14,12 @@ from types import FrameType
 from typing import Final
 
 from slackwater.cli.common import check_address, emit, warn
-from slackwater.cli.local_control import LocalControl
 from slackwater.cli.plan import warn_of
 from slackwater.cli.quarantine import FirstReadings
 from slackwater.codec.results import format_time
 from slackwater.deployment.kinds import BROKER
 from slackwater.deployment.parse import check_deployment, load_deployment
 from slackwater.machine.broker_security import CLIENT_FILE, KCAT_FILE
-from slackwater.machine.stack import StackOptions
-from slackwater.machine.stack_thread import StackThread
 from slackwater.machine.starting import LOOK_S, StartLines, repeatedly
 from slackwater.registration.registration import Registration
 from slackwater.runtime.logs.cluster import Cluster, find_cluster
@@ -30,6 +27,8 @@ from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.security.credentials import Role
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.settings import settings
+from slackwater.stack.stack import StackOptions
+from slackwater.stack.stack_thread import StackThread
 
 FIRST_READINGS: Final = "the first readings: with clock: data a query begins with them"
 TOPICS_S_MAX: Final = 120.0
@@ -74,7 +73,6 @@ def run_up(
         runs_long=True,
     )
     thread = StackThread(options)
-    control = LocalControl(thread.stack, data_dir)
     is_refused = True
     try:
         for signum in (signal.SIGINT, signal.SIGTERM):
@@ -89,7 +87,6 @@ def run_up(
         shown = _Shown(thread, lines)
         with repeatedly(shown.starts):  # ends before the stack's loop, which it asks
             thread.start_up()
-            thread.run(control.start())
         started.set()
         _watch(thread, stopping, shown)
         is_refused = False
@@ -99,7 +96,6 @@ def run_up(
         stopping.set()
         if not is_refused:
             emit("stopping")
-        thread.run(control.stop())
         thread.stop()
 
 
@@ -150,7 +146,7 @@ def _watch(thread: StackThread, stopping: threading.Event, shown: _Shown) -> Non
             thread.check()
             names = [name for name in thread.stack.process_names if name != BROKER]
             ready = {name: listener.ready(name) for name in names}
-            awaited = FIRST_READINGS if thread.stack.late.names else ""
+            awaited = FIRST_READINGS if thread.stack.waiting else ""
             for line in shown.lines.look(ready, _now_s(), first=awaited):
                 emit(line)
             all_ready = all(ready.values())

@@ -44,14 +44,12 @@ class RunningQueries:
         deadlines_us: the first deadline with which each query is registered, us after normal time.
         deleted: the deleted queries; None if only the name is known. A query of such a name
             continues the results of the deleted one, as its next generation.
-        takes_http: a new stream may receive readings over HTTP.
         paused: names of its paused queries.
     """
 
     deployment: Deployment
     deadlines_us: Mapping[str, int]
     deleted: Mapping[str, QuerySpec | None]
-    takes_http: bool = False
     paused: Collection[str] = ()
 
 
@@ -98,7 +96,6 @@ def why_refused_on_nodes(operation: Operation, state: ControlState) -> str:
             for name, query in applied.items()
         },
         dict.fromkeys(state.queries_wanted(Wanted.DELETED)),
-        takes_http=True,
         paused=state.queries_wanted(Wanted.PAUSED),
     )
     return why_refused(operation, known)
@@ -166,14 +163,7 @@ def _against(applied: AppliedQuery, known: RunningQueries) -> Iterator[str]:
         yield f"query {name} is of a deployment with another prefix"
     for source in spec.sources:
         if source in added.streams:
-            if source not in running.streams:
-                if added.streams[source].http is not None and not known.takes_http:
-                    yield (
-                        f"query {name} reads stream {source}, which is new and receives readings"
-                        " over HTTP: it is added to the deployment file, before `slackwater up` is"
-                        " started"
-                    )
-            elif running.streams[source] != added.streams[source]:
+            if running.streams.get(source, added.streams[source]) != added.streams[source]:
                 yield f"query {name}: stream {source} runs with another definition"
         elif (read := running.query_read(source)) is None:
             yield f"query {name} reads query {source}, which does not run: apply that first"

@@ -1,9 +1,10 @@
 """The queries of a deployment file in the replicated record of `slackwater up`.
 
-The stack has started and registered them when the controller begins. What the record lacks is added
-to it: all queries in a new data directory, or in one of an earlier version. The file has the
-present definitions of streams, the record perhaps earlier ones. Queries that were registered from
-the file, and that the file no longer has, stay in the record and do not run.
+The record owns the definitions of queries; the registry in Kafka is a copy of what was carried out.
+What the record lacks is added to it before a start: the new queries of the file, and what is
+registered, if the record was lost. The file has the present definitions of streams, the record
+perhaps earlier ones. Queries that were registered from the file, and that the file no longer has,
+stay in the record and do not run.
 """
 
 from __future__ import annotations
@@ -12,13 +13,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from slackwater.control.admission import RunningQueries, why_refused
-from slackwater.control.applied import AppliedQuery, to_text
+from slackwater.control.applied import AppliedQuery, Start, to_text
 from slackwater.control.control_object import (
     ApplyQuery,
-    DeleteQuery,
     Operation,
     PauseQuery,
-    ResumeQuery,
 )
 from slackwater.control.control_state import ControlState, QueryEntry, Wanted
 from slackwater.control.recorded import applied_queries, deployment_of, parsed
@@ -35,11 +34,14 @@ class DeclaredQueries:
     Args:
         deployment: its queries, paused ones and those that were applied at run time too.
         registered: all registered queries, deleted ones too.
+        start: the start of new queries.
     """
 
-    def __init__(self, deployment: Deployment, registered: Registered) -> None:
+    def __init__(self, deployment: Deployment, registered: Registered, start: Start) -> None:
         self._deployment = deployment
-        self._texts = {name: to_text(AppliedQuery(name, deployment)) for name in deployment.queries}
+        self._texts = {
+            name: to_text(AppliedQuery(name, deployment, start)) for name in deployment.queries
+        }
         self._left_out = {
             name
             for name, query in registered.items()
@@ -49,15 +51,15 @@ class DeclaredQueries:
     def imports(
         self, recorded: ControlState, registered: Registered
     ) -> list[ApplyQuery | PauseQuery]:
-        """Return the operations that add to the record the registered queries that it lacks.
+        """Return the operations that add to the record the queries that it lacks.
 
         A query that is recorded as deleted and still runs is not added: it will be ended.
         """
         found: list[ApplyQuery | PauseQuery] = []
         for name in (query.name for query in self._deployment.in_order()):
-            if name not in recorded.queries and name in registered:
+            if name not in recorded.queries:
                 found.append(ApplyQuery(name, self._texts[name]))
-                if registered[name].state == "paused":
+                if name in registered and registered[name].state == "paused":
                     found.append(PauseQuery(name))
         return found
 
@@ -109,11 +111,7 @@ class DeclaredQueries:
         return to_text(replace(applied, deployment=replace(applied.deployment, streams=own)))
 
     def why_refused(
-        self,
-        operation: Operation,
-        recorded: ControlState,
-        registered: Registered,
-        here: Deployment,
+        self, operation: Operation, recorded: ControlState, registered: Registered
     ) -> str:
         """Return why an operation is refused; empty if it is to be recorded.
 
@@ -121,25 +119,15 @@ class DeclaredQueries:
             operation: what a client requests.
             recorded: the record.
             registered: all registered queries, deleted ones too.
-            here: the queries of the stack, and its streams.
         """
-        if (
-            isinstance(operation, DeleteQuery | PauseQuery | ResumeQuery)
-            and operation.query in here.queries.keys() - recorded.queries.keys()
-        ):
-            return (
-                f"query {operation.query} cannot be changed, since it is not recorded; with clock:"
-                " data it is recorded with its first reading"
-            )
         state = self.view(recorded)
         applied = applied_queries(state)
-        queries = {n: query for n, query in here.queries.items() if n not in recorded.queries}
-        queries |= {name: query.deployment.queries[name] for name, query in applied.items()}
+        queries = {name: query.deployment.queries[name] for name, query in applied.items()}
         tombstones = {n for n in state.queries_wanted(Wanted.DELETED) if n in registered}
         deleted = {n: q.spec for n, q in registered.items() if q.state == "deleted"}
-        streams = {**deployment_of(applied).streams, **here.streams}
+        streams = {**deployment_of(applied).streams, **self._deployment.streams}
         known = RunningQueries(
-            replace(here, streams=streams, queries=queries),
+            replace(self._deployment, streams=streams, queries=queries),
             {name: q.first_deadline_us for name, q in registered.items() if name in queries},
             {**dict.fromkeys(tombstones), **deleted},
             paused=state.queries_wanted(Wanted.PAUSED),

@@ -168,11 +168,12 @@ def deployment_of(applied: Mapping[str, AppliedQuery]) -> Deployment:
     deployment = Deployment("wall", {}, {})
     for name, query in applied.items():
         added = query.deployment
+        is_posted = any(stream.http is not None for stream in added.streams.values())
         deployment = replace(
             deployment,
             clock=added.clock,
             names=added.names,
-            http=added.http,
+            http=added.http if is_posted else deployment.http,
             streams={**deployment.streams, **added.streams},
             queries={**deployment.queries, name: added.queries[name]},
         )
@@ -263,7 +264,7 @@ def process_of(query: str, fragment: str) -> str:
 def key_of(process: str) -> tuple[str, str]:
     """The key of a fragment in the record; the inverse of ``process_of``.
 
-    Not for orderers of shared children: only `slackwater up` has some, on its one machine.
+    Not for orderers of shared children, whose names do not tell them: ``key_in`` has these too.
 
     Raises:
         UsageError: it is not the name of a fragment.
@@ -277,6 +278,17 @@ def key_of(process: str) -> tuple[str, str]:
         query = HOSTED[kind](name).query
         return query, f"{kind}.{name.removeprefix(f'{query}.')}"
     raise UsageError(f"{process}: not a fragment, such as root/climate.0; see `node list`")
+
+
+def key_in(state: ControlState, process: str) -> tuple[str, str]:
+    """The key of a fragment that is to run in this state; of another one that of ``key_of``.
+
+    Raises:
+        UsageError: it is not the name of a fragment.
+    """
+    specs = fragment_specs(state)
+    found = {process_of(s.query, s.fragment): (s.query, s.fragment) for s in specs}
+    return found.get(process) or key_of(process)
 
 
 @dataclass(frozen=True, slots=True)

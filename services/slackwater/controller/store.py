@@ -36,6 +36,14 @@ class _Content:
     state: ControlState
 
 
+class DamagedStore(EnvironmentProblem):
+    """The file of a controller has no state that this program can read."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path}: {why}")
+        self.path = path
+
+
 class Store:
     """The file of one controller, opened and locked by ``open_store``."""
 
@@ -106,15 +114,18 @@ def _read(path: Path, name: str) -> _Content:
         first, _, rest = path.read_bytes().partition(b"\n")
         header: _Header = from_bytes(_Header, first)
         if header.version != FILE_VERSION:
-            raise EnvironmentProblem(
-                f"{path}: version {header.version}; this program reads version {FILE_VERSION}"
+            raise DamagedStore(
+                path, f"version {header.version}; this program reads version {FILE_VERSION}"
             )
         if header.name != name:
             raise EnvironmentProblem(f"{path}: it is the file of controller {header.name!r}")
         content: _Content = from_bytes(_Content, rest)
-    except (WireError, OSError) as error:
-        raise EnvironmentProblem(
-            f"{path}: cannot be read ({error}); restore it, or start this controller under a new"
-            " name and let the old one leave"
+    except WireError as error:
+        raise DamagedStore(
+            path,
+            f"cannot be read ({error}); restore it, or start this controller under a new name and"
+            " let the old one leave",
         ) from None
+    except OSError as error:
+        raise EnvironmentProblem(f"{path}: cannot be read: {error}") from None
     return content

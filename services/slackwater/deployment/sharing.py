@@ -76,21 +76,6 @@ def _without_generation(query: QuerySpec) -> QuerySpec:
     return replace(without_sharing(query), name=base_of(query.name))
 
 
-def as_in_last_run(deployment: Deployment, children_of: Mapping[str, str]) -> Deployment:
-    """Return the deployment with the children that its queries read in the last run.
-
-    This predicts the fragments before the registry can be read. ``children_of`` maps each query of
-    that run to the query whose children it read; all other queries share like added queries. The
-    windows of the children are not known here.
-    """
-    known = {
-        name: replace(query, children_of="" if children_of[name] == name else children_of[name])
-        for name, query in deployment.queries.items()
-        if name in children_of
-    }
-    return share(deployment, known)
-
-
 @dataclass(slots=True)
 class _Group:
     members: list[str]

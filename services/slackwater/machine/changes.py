@@ -7,15 +7,12 @@ fragments differently (``layout``); every placement that separates the replicas 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from slackwater.deployment.fragments import aggregators_of, fragments_of
 from slackwater.deployment.kinds import AGGREGATOR, HOST, ORDERER
 from slackwater.machine.layout import Launch, aggregator_spec, host_spec
 from slackwater.machine.supervisor import Supervisor
-from slackwater.model.deployment import Deployment
 from slackwater.model.names import OrdererName, kind_of, own_name
-from slackwater.runtime.service.parts import LEARN
 
 
 def fragments_to_hosts(
@@ -68,14 +65,6 @@ class Fragments:
     def __init__(self, supervisor: Supervisor, launch: Launch) -> None:
         self._supervisor, self._launch = supervisor, launch
 
-    async def settle(self, running: Deployment, paused: Collection[str] = ()) -> None:
-        """Start what the running queries need, and end what they do not need; idempotent.
-
-        Aggregators come first, since they take longest. ``paused`` has the names of other queries.
-        """
-        await self.settle_aggregators(aggregators_of(running))
-        await self.settle_hosts(fragments_of(running, paused))
-
     async def settle_aggregators(self, wanted: Mapping[str, Sequence[str]]) -> None:
         """Run these aggregators with these fragments, and no others."""
         for name, fragments in wanted.items():
@@ -111,12 +100,6 @@ class Fragments:
                 self._supervisor.serve(host_spec(host, fragments, self._launch))
             else:
                 await self._supervisor.end(host)
-
-    def learn(self, streams: Iterable[str], deployment: Deployment) -> None:
-        """Make the proxies of these streams read the registry again."""
-        for stream in streams:
-            for name in deployment.streams[stream].proxy_names:
-                self._supervisor.command(name.process, LEARN)
 
     def _of_kind(self, kind: str) -> list[str]:
         return [name for name in self._supervisor.processes() if kind_of(name) == kind]

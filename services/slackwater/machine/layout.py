@@ -60,21 +60,23 @@ def proxy_specs(deployment: Deployment, launch: Launch) -> list[ProcessSpec]:
     for stream in deployment.streams.values():
         for name in stream.proxy_names:
             served.setdefault(name.share, []).append(name)
-    return [_proxy(share, names, deployment, launch) for share, names in sorted(served.items())]
+    return [
+        proxy_spec(proxy_process(share), names, deployment, launch)
+        for share, names in sorted(served.items())
+    ]
 
 
-def _proxy(
-    share: int, served: Sequence[ProxyName], deployment: Deployment, launch: Launch
-) -> ProcessSpec:
-    streams = {name.stream for name in served}
-    options = _of_streams(launch.proxy_options, deployment, streams)
-    return proxy_spec(f"{PROXY}/{share}" if share else PROXY, served, launch, *options)
+def proxy_process(share: int) -> str:
+    """Return the name of the process that serves this share of all streams that have it."""
+    return f"{PROXY}/{share}" if share else PROXY
 
 
 def proxy_spec(
-    process: str, served: Sequence[ProxyName], launch: Launch, *options: str
+    process: str, served: Sequence[ProxyName], deployment: Deployment, launch: Launch
 ) -> ProcessSpec:
-    """Return a process that serves these streams."""
+    """Return a process that serves these streams of a deployment."""
+    streams = {name.stream for name in served}
+    options = _of_streams(launch.proxy_options, deployment, streams)
     return ProcessSpec(
         process,
         _command("slackwater.proxy", tuple(map(str, served)), launch, ("--commands", *options)),
@@ -121,18 +123,6 @@ def aggregator_spec(name: str, fragments: Sequence[str], launch: Launch) -> Proc
     options = ("--fragments", ",".join(fragments), "--commands", *launch.aggregator_options)
     spec = _spec(name, "slackwater_spark.app", launch, options)
     return replace(spec, fragments=tuple(fragments), takes_commands=True)
-
-
-def differ_in_fragments(one: ProcessSpec, other: ProcessSpec) -> bool:
-    """Return whether two processes differ in their fragments only, which commands can change."""
-    if not (one.takes_commands and other.takes_commands):
-        return False
-    named = (",".join(spec.fragments) for spec in (one, other))
-    commands = [
-        ["" if word == fragments else word for word in spec.command]
-        for spec, fragments in zip((one, other), named, strict=True)
-    ]
-    return commands[0] == commands[1]
 
 
 def host_spec(name: str, fragments: Sequence[str], launch: Launch, *options: str) -> ProcessSpec:

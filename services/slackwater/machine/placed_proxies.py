@@ -1,32 +1,32 @@
-"""The processes of proxies that were placed on a machine, or of streams that were added to `up`.
+"""The processes of the proxies on one machine.
 
-Streams that are added together share a process. Adding a stream does not restart the others, except
-that all streams over HTTP are in one process, which has the port.
+Streams that are added together share a process, and the proxies that share a topic have a process
+for each share. Adding a stream does not restart the others, except that all streams over HTTP are
+in one process, which has the port.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Set
-from dataclasses import replace
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Final, Protocol
 
 from slackwater.deployment.kinds import PROXY
-from slackwater.deployment.stored import SUFFIX, read_stored, to_text
+from slackwater.deployment.stored import SUFFIX, read_stored
 from slackwater.machine.launchers import ProcessSpec
-from slackwater.machine.layout import Launch, proxy_spec
+from slackwater.machine.layout import Launch, proxy_process, proxy_spec
 from slackwater.model.deployment import Deployment, StreamSpec
 from slackwater.model.names import ProxyName, own_name
-from slackwater.runtime.security.private import write_atomically
 
-FILE: Final = f"added{SUFFIX}"
+FILE: Final = f"node{SUFFIX}"
+"""The file in a data directory in which the processes of the machine find the deployment."""
 
 
-def added_streams(data_dir: Path, running: Collection[str]) -> dict[str, StreamSpec]:
-    """Return the streams that queries have added to `up`, and whose proxies run.
+def running_streams(data_dir: Path, running: Collection[str]) -> dict[str, StreamSpec]:
+    """Return the streams whose proxies run on a machine, also those that queries have added.
 
     Args:
-        data_dir: the data directory of `up`.
+        data_dir: the machine's data directory.
         running: the names of the proxies that run (``proxy/lab``); others are ignored.
     """
     file = data_dir / FILE
@@ -53,72 +53,62 @@ class Starter(Protocol):
 
 
 class PlacedProxies:
-    """Keeps the placed proxies running; the names of their processes begin with ``prefix``."""
+    """Keeps the placed proxies running.
 
-    def __init__(self, supervisor: Starter, launch: Launch, prefix: str) -> None:
-        self._supervisor, self._launch, self._prefix = supervisor, launch, prefix
+    Args:
+        supervisor: starts their processes.
+        launch: the parameters of their command lines.
+        node: begins the names of the processes (``proxy/n1-0``). It is empty under `slackwater up`:
+            the first process is ``proxy``, and later ones are ``proxy/added-0`` and so on.
+    """
+
+    def __init__(self, supervisor: Starter, launch: Launch, node: str) -> None:
+        self._supervisor, self._launch, self._node = supervisor, launch, node
         self._processes: dict[str, list[str]] = {}
-        self._count = 0
+        self._used: set[str] = set()
 
-    async def settle(self, wanted: Iterable[str], over_http: Collection[str] = ()) -> None:
+    async def settle(self, wanted: Iterable[str], deployment: Deployment) -> None:
         """Run these proxies (``proxy/lab``), and no others; idempotent.
 
-        ``over_http``: those of streams over HTTP.
+        ``deployment`` has their streams.
         """
         wanted = [*wanted]
         served = {part for parts in self._processes.values() for part in parts}
-        adds_http = bool({*wanted}.intersection(over_http) - served)
+        over_http = {part for part in wanted if _is_over_http(part, deployment)}
+        adds_http = bool(over_http - served)
         for process, parts in list(self._processes.items()):
             kept = [part for part in parts if part in wanted]
-            if adds_http and not {*kept}.isdisjoint(over_http):
-                kept = []  # it has the port: its streams start again, with the added ones
+            if adds_http:  # what has the port starts again, with the added streams
+                kept = [part for part in kept if part not in over_http]
             if kept == parts:
                 continue
             await self._supervisor.end(process)
             del self._processes[process]
             if kept:
-                await self._start(process, kept)
+                await self._start(process, kept, deployment)
         served = {part for parts in self._processes.values() for part in parts}
-        if added := [part for part in wanted if part not in served]:
-            process = f"{PROXY}/{self._prefix}-{self._count}"
-            self._count += 1
-            await self._start(process, added)
+        shares: dict[int, list[str]] = {}
+        for part in wanted:
+            if part not in served:
+                shares.setdefault(ProxyName.parse(own_name(part)).share, []).append(part)
+        for share, parts in sorted(shares.items()):
+            await self._start(self._unused(share), parts, deployment)
 
-    async def _start(self, process: str, parts: list[str]) -> None:
+    def _unused(self, share: int) -> str:
+        """Return the name of a new process."""
+        name = proxy_process(share)
+        if not self._node and name not in self._used:
+            return name
+        names = (f"{PROXY}/{self._node or 'added'}-{n}" for n in range(len(self._used) + 1))
+        return next(name for name in names if name not in self._used)
+
+    async def _start(self, process: str, parts: list[str], deployment: Deployment) -> None:
         names = [ProxyName.parse(own_name(part)) for part in parts]
-        await self._supervisor.start(proxy_spec(process, names, self._launch))
+        self._used.add(process)
+        await self._supervisor.start(proxy_spec(process, names, deployment, self._launch))
         self._processes[process] = parts
 
 
-class AddedProxies:
-    """The proxies of streams that the deployment file of `up` lacks: queries have brought them.
-
-    They read a file that is written from the queries' registrations.
-
-    Args:
-        supervisor: starts their processes.
-        launch: the parameters of the command lines of `up`.
-        declared: the names of the streams in the deployment file.
-        data_dir: directory of the written file.
-    """
-
-    def __init__(
-        self, supervisor: Starter, launch: Launch, declared: Set[str], data_dir: Path
-    ) -> None:
-        self._declared, self._file = declared, data_dir / FILE
-        placed = replace(launch, deployment_path=self._file)
-        self._proxies = PlacedProxies(supervisor, placed, "added")
-        self._written: Deployment | None = None
-
-    async def settle(self, deployment: Deployment) -> None:
-        """Run the proxies of the deployment's added streams, and no others; idempotent."""
-        added = [
-            name.process
-            for stream in deployment.streams.values()
-            if stream.name not in self._declared
-            for name in stream.proxy_names
-        ]
-        if added and deployment != self._written:
-            write_atomically(self._file, to_text(deployment))
-            self._written = deployment
-        await self._proxies.settle(added)
+def _is_over_http(part: str, deployment: Deployment) -> bool:
+    stream = deployment.streams.get(ProxyName.parse(own_name(part)).stream)
+    return stream is not None and stream.http is not None

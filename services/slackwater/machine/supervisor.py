@@ -184,8 +184,9 @@ class Supervisor:
         }
 
     def last_exit(self, name: str) -> int | None:
-        """The last return code of a process (or a part's process); None if it has not ended yet."""
-        return self._children[self._process(name)].last_exit
+        """The last return code of a process (or a part's process); None if it has not ended."""
+        child = self._children.get(self._process(name))
+        return None if child is None else child.last_exit
 
     def lives(self) -> dict[str, Life]:
         """Restarts and last exit of each process, by ``names``, for ``run.json``."""

@@ -438,13 +438,12 @@ class Deployment:
         """SUnions on the longest path to the query's results: two for each query of a chain."""
         return 2 + max((self.stages(name) for name in self.queries_of(query)), default=0)
 
-    def connected(self, query: str | QuerySpec) -> Deployment:
-        """The part that a query's fragments need.
+    def connected(self, *of: str | QuerySpec) -> Deployment:
+        """The part that the fragments of some queries need.
 
-        All queries that it reads or that read it, through others too, and the streams of these.
+        All queries that they read or that read them, through others too, and their streams.
         """
-        queries: dict[str, QuerySpec] = {}
-        waiting = [self._spec(query)]
+        queries, waiting = dict[str, QuerySpec](), [self._spec(query) for query in of]
         while waiting:
             spec = waiting.pop()
             if spec.name not in queries:
@@ -453,7 +452,8 @@ class Deployment:
                 waiting += self._readers(spec)
         read = {name for spec in queries.values() for name in spec.sources}
         streams = {name: stream for name, stream in self.streams.items() if name in read}
-        return Deployment(self.clock, streams, queries, self.names)
+        http = self.http if any(each.http for each in streams.values()) else HttpListenSpec()
+        return Deployment(self.clock, streams, queries, self.names, http)
 
     def bound_us(self, query: str | QuerySpec) -> int:
         """The effective X: the least bound of the query and all chained on it (trace-13)."""

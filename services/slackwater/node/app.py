@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -37,21 +38,22 @@ from slackwater.controller.client import ControlClient, connect
 from slackwater.controller.links import CONNECTED_ALREADY, LinkError, NodeBeat, StateFrame
 from slackwater.controller.server import Address
 from slackwater.controller.tls import LinkTls
-from slackwater.model.errors import SlackwaterError, UsageError
+from slackwater.model.errors import UsageError
 from slackwater.node.clocks import ClockComparison
 from slackwater.node.last_record import LastRecord
 from slackwater.node.machine import FragmentRunner
+from slackwater.node.repeating import RETRY_S_MAX, repeat
 from slackwater.protocols.iads.detector import HEARTBEAT_PERIOD_US
 from slackwater.registration.registering import Registering
 from slackwater.runtime.service.settings import settings
 
 _log = logging.getLogger(__name__)
 
-RETRY_S_MIN: Final = 0.5
-RETRY_S_MAX: Final = 4.0
-"""Pause before incomplete work is repeated, for example while another node registers queries."""
 CHANGING_S_MAX: Final = 1.0
-"""The same while a query is being changed: nothing reports that its new generation is ready."""
+"""Longest pause before registration is repeated while a query is being changed: nothing reports
+that its new generation is ready."""
+READINGS_S: Final = 0.2
+"""The same while a query waits for its first reading."""
 DIAL_S_MIN: Final = 0.1
 DIAL_S_MAX: Final = 2.0
 SAME_NAME_S_MAX: Final = 10.0
@@ -111,6 +113,7 @@ class Node:
         view: returns the state that this node is to carry out for a state of the record.
         known: registered queries, with the generations of their entries in the record.
         last: the record that was carried out last; None for a machine with its own controller.
+        registered: is set when this node has been to register all queries of a state.
     """
 
     def __init__(
@@ -121,6 +124,7 @@ class Node:
         view: Callable[[ControlState], ControlState] = _unchanged,
         known: Mapping[str, int] = MappingProxyType({}),
         last: LastRecord | None = None,
+        registered: asyncio.Event | None = None,
     ) -> None:
         self._config = config
         self._machine = machine
@@ -146,10 +150,16 @@ class Node:
         self._known = {*known}
         """Queries that are known to be registered. The proxies here have been notified of them, and
         aggregators may get their fragments."""
+        self._has_registered = registered or asyncio.Event()
         self._problem = ""
         self._clocks = ClockComparison(lambda: applied_queries(self._state))
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: asyncio.Future[None]
+
+    @property
+    def waiting(self) -> frozenset[str]:
+        """The recorded queries that are not known to be registered."""
+        return frozenset(applied_queries(self._state).keys() - self._known)
 
     async def run(self) -> None:
         """Run until cancelled.
@@ -238,11 +248,17 @@ class Node:
         while True:
             beat = self._beat(client.controller)
             client.beat(beat)
-            if self._is_joined and is_ready(self._config.name, self._state, {*beat.ready}):
-                _touch_health()
+            if self._is_joined and (file := settings().health_file) is not None:
+                self._touch_health(file, {*beat.ready})
             if (state := self._states.get(address)) is not None and self._must_join(state):
                 await self._request_join(client)
             await asyncio.sleep(HEARTBEAT_PERIOD_US / 1e6)
+
+    def _touch_health(self, file: Path, ready: Set[int]) -> None:
+        """Tell the container's health check that all that is placed here is ready."""
+        if is_ready(self._config.name, self._state, ready):
+            with suppress(OSError):
+                file.touch()
 
     def _must_join(self, state: ControlState) -> bool:
         """Whether this node is to join: at its start, or if a controller's record lacks it.
@@ -371,6 +387,8 @@ class Node:
         reasons = [f"query {name}: {why}" for name, why in not_applied(self._state).items()]
         self._report("; ".join([*reasons, *filter(None, [problem])]))
         is_registered = done >= {*left, *assigned.registered}
+        if applied.keys() <= assigned.registered.keys():
+            self._has_registered.set()
         are_ready, refusal = await self._end_replaced(self._registering, applied)
         if refusal:
             self._report("; ".join(filter(None, [self._problem, refusal])))
@@ -410,34 +428,16 @@ class Node:
             self._duties_changed.set()
             return True
 
-        await self._repeat(self._changed, settle)
+        await repeat(self._changed, settle, self._report, lambda: RETRY_S_MAX)
 
     async def _register_always(self) -> None:
-        await self._repeat(self._duties_changed, self._register)
+        await repeat(self._duties_changed, self._register, self._report, lambda: self._retry_s_max)
 
-    async def _repeat(self, due: asyncio.Event, work: Callable[[], Awaitable[bool]]) -> None:
-        """Work after each change, and again with a growing pause while the work is incomplete."""
-        retry_s, has_failed = RETRY_S_MIN, False
-        while True:
-            await due.wait()
-            due.clear()
-            try:
-                is_done = await work()
-                if has_failed:  # Kafka is available again, so other nodes will soon be done
-                    retry_s, has_failed = RETRY_S_MIN, False
-            except (SlackwaterError, OSError) as error:
-                is_done, has_failed = False, True
-                self._report(str(error))
-            if is_done:
-                retry_s = RETRY_S_MIN
-                continue
-            try:
-                async with asyncio.timeout(retry_s):
-                    await due.wait()
-                retry_s = RETRY_S_MIN
-            except TimeoutError:
-                retry_s = min(2 * retry_s, CHANGING_S_MAX if self._is_changing else RETRY_S_MAX)
-            due.set()
+    @property
+    def _retry_s_max(self) -> float:
+        if self._registering is not None and self._registering.awaits_readings:
+            return READINGS_S
+        return CHANGING_S_MAX if self._is_changing else RETRY_S_MAX
 
     def _report(self, problem: str) -> None:
         if problem and problem != self._problem:
@@ -459,10 +459,3 @@ def is_ready(node: str, state: ControlState, ready: Set[int]) -> bool:
     if numbers := assignment(state, node).numbers():
         return ready >= {*numbers.values()}
     return all((s.query, s.fragment) in state.placement for s in fragment_specs(state))
-
-
-def _touch_health() -> None:
-    """Tell the container's health check that all that is placed here is ready."""
-    if (file := settings().health_file) is not None:
-        with suppress(OSError):
-            file.touch()

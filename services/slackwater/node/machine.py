@@ -1,50 +1,44 @@
-"""The processes of a node: hosts, aggregators and proxies of the fragments placed on it.
+"""The processes of a machine: hosts, aggregators and proxies of the fragments placed on it.
 
-The processes and their supervision are those of `slackwater up`, without the broker. They read a
-deployment file that the node writes from the record. If any query has a window, the aggregator runs
-even without a fragment: a JVM takes seconds to start, which would delay a take-over.
+This is the only thing that starts the processes of a deployment, on a node as under
+`slackwater up`. What differs is the machine's *place*: on a node (``NodePlace``) the processes
+read a deployment file that the node writes from the record; under `up` (``stack/place.py``) they
+read the user's file, and the place has a broker of its own.
 
-The machine of `slackwater up` is in ``stack_machine.py``.
+If any query has a window, the first aggregator runs even without a fragment: a JVM takes seconds to
+start, which would delay a take-over. The aggregators of a machine start one after the other: the
+start of one takes seven seconds of CPU time, and one replica suffices for exact answers.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Final, Protocol
 
+from slackwater.control.control_state import Wanted
 from slackwater.control.recorded import Assignment
-from slackwater.deployment.kinds import AGGREGATOR, HOST, ORDERER
-from slackwater.deployment.stored import SUFFIX, to_text
+from slackwater.deployment.kinds import AGGREGATOR, HOST, ORDERER, PROXY
 from slackwater.machine.background import Background
 from slackwater.machine.changes import Fragments, fragments_to_hosts
-from slackwater.machine.draining import Draining
-from slackwater.machine.layout import Launch
-from slackwater.machine.ownhosts import OwnHosts
-from slackwater.machine.paths import java_executable
-from slackwater.machine.placed_proxies import PlacedProxies
-from slackwater.machine.supervisor import ProcessEvent, Supervisor
+from slackwater.machine.layout import aggregator_spec
+from slackwater.machine.processes import Processes
+from slackwater.machine.supervisor import ProcessEvent
 from slackwater.model.deployment import Deployment
-from slackwater.model.errors import DeploymentError
 from slackwater.model.names import OrdererName, ProxyName, kind_of, own_name
+from slackwater.node.place import Place
 from slackwater.registration.begins import Begins
 from slackwater.registration.registering import Registering
 from slackwater.registration.truncation import Truncation
-from slackwater.runtime.logs.cluster import Cluster
-from slackwater.runtime.logs.kafka import KafkaTransport
-from slackwater.runtime.security.private import write_atomically
-from slackwater.runtime.service.datadir import DataDirectory, keep_prefix
-from slackwater.runtime.service.heartbeats import HeartbeatListener
+from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.parts import LEARN
-from slackwater.runtime.service.placements import Placements
 from slackwater.runtime.service.registry import Registry
 from slackwater.runtime.service.settings import settings
 
-FILE: Final = f"node{SUFFIX}"
-PLACEMENTS_FILE: Final = "node-placements.json"
+AGGREGATOR_S_MAX: Final = 12.0
+"""Longest delay of an aggregator by the start of the one before it."""
+_LOOK_S: Final = 0.1
 
 
 class FragmentRunner(Protocol):
@@ -91,71 +85,46 @@ class FragmentRunner(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Processes:
-    """The supervisor of a node and its connections.
-
-    They need the prefix of topics, which the first recorded query has, so they are created with it.
-    """
-
-    supervisor: Supervisor
-    transport: KafkaTransport
-    listener: HeartbeatListener
-    launch: Launch
-    proxies: PlacedProxies
-
-
 class NodeMachine:
-    """The processes of one node; for one event loop. ``close`` in every case.
+    """The processes of one machine; for one event loop. ``close`` in every case.
 
     Args:
-        name: the node's name.
-        cluster: Kafka.
-        data_dir: directory of spools, logs and what the node writes for its processes.
-        aggregator_options: of the command lines of its aggregators (``slackwater_spark.app``).
+        place: where they run.
+        clock: the present time.
     """
 
-    def __init__(
-        self,
-        name: str,
-        cluster: Cluster,
-        data_dir: Path,
-        aggregator_options: Sequence[str] = (),
-    ) -> None:
-        self._name, self._cluster = name, cluster
-        self._aggregator_options = aggregator_options
-        self._directory = DataDirectory(data_dir)
-        self._processes: _Processes | None = None
+    def __init__(self, place: Place, clock: SystemClock | None = None) -> None:
+        self._place, self._clock = place, clock
+        self._processes: Processes | None = None
         self._deployment = Deployment("wall", {}, {})
         self._assigned = Assignment()
         self._aggregated: dict[str, list[str]] = {}
+        self._wanted: Mapping[str, Sequence[str]] = {}
+        """The aggregators that are to run, with their fragments."""
+        self._aggregating = asyncio.Lock()
+        self._others: asyncio.Task[None] | None = None
+        """The start of the aggregators after the first one."""
         self._background = Background()
 
     def open(self) -> None:
-        """Lock the directory; ``EnvironmentProblem`` if another process has it, or without Java."""
-        java_executable()
-        self._directory.acquire()
-
-    @property
-    def file(self) -> Path:
-        """The file in which the node's processes find the deployment."""
-        return self._directory.path / FILE
+        """See ``FragmentRunner``."""
+        self._place.open()
 
     def registering(self) -> Registering | None:
         """See ``FragmentRunner``; it also truncates logs from now on."""
         if self._processes is None:
             return None
-        transport, listener = self._processes.transport, self._processes.listener
-        truncation = Truncation(transport, ())
+        truncation = Truncation(self._processes.transport, ())
         every_s = settings().truncate_every_s
         self._background.run("truncation of logs", partial(truncation.run, every_s))
-        begins = Begins(Registry(transport), listener)
+        registry = Registry(self._processes.transport)
+        begins = Begins(registry, self._processes.listener, self._clock)
         self._background.run("begins of queries", begins.run)
-        return Registering(transport, listener, self.file, truncation, begins)
+        return self._place.registering(truncation, begins)
 
     def numbers_seen(self) -> dict[str, int]:
         """See ``FragmentRunner``."""
-        return Placements(self._directory.path / PLACEMENTS_FILE).read()
+        return {} if self._place.numbers is None else self._place.numbers.read()
 
     def events(self) -> list[ProcessEvent]:
         """All events of processes so far, in order."""
@@ -172,47 +141,41 @@ class NodeMachine:
         if self._processes is None:
             if not deployment.queries:
                 return
-            self._processes = self._begin(deployment)
-        if deployment.queries and deployment.names != self._deployment.names:
-            raise DeploymentError(
-                f"the recorded queries have prefix {deployment.names.prefix!r}, and this node runs"
-                f" with {self._deployment.names.prefix!r}: start it again with another --data-dir"
-            )
-        if deployment.queries and deployment != self._deployment:
-            write_atomically(self.file, to_text(deployment))
+            self._processes = self._place.begin(deployment, self._background)
+        if deployment.queries:
             self._deployment = deployment
+        paused = {n for n, wanted in assigned.registered.items() if wanted is Wanted.PAUSED}
+        self._place.take(deployment, paused)
         # What stayed down, and has another number now, starts without the pause of a failure.
         again = {
             name
             for name in self.superseded()
             if assigned.fragments.get(name) != self._assigned.fragments[name]
         }
-        if assigned.numbers() != self._assigned.numbers():
-            given = Placements(self._directory.path / PLACEMENTS_FILE)
-            given.write(assigned.numbers())
+        if assigned.numbers() != self._assigned.numbers() and self._place.numbers is not None:
+            self._place.numbers.write(assigned.numbers())
         self._assigned = assigned
-        processes = self._processes
-        await processes.proxies.settle(assigned.proxies, self._over_http(assigned.proxies))
-        fragments = Fragments(processes.supervisor, processes.launch)
-        await fragments.settle_aggregators(self._aggregators(assigned.fragments, registered))
+        await self._place.settle_proxies(assigned.proxies, self._deployment)
+        await self._settle_aggregators(self._aggregators(assigned.fragments, registered))
         if again:
-            await fragments.settle_hosts(assigned.fragments.keys() - again)
-        await fragments.settle_hosts(assigned.fragments)
+            await self._fragments.settle_hosts(assigned.fragments.keys() - again)
+        await self._fragments.settle_hosts(assigned.fragments)
 
     def learn(self, streams: Iterable[str]) -> None:
         """See ``FragmentRunner``."""
         wanted = {*streams}
         if self._processes is not None:
-            for part in self._assigned.proxies:
-                if ProxyName.parse(own_name(part)).stream in wanted:
-                    self._processes.supervisor.command(part, LEARN)
+            supervisor = self._processes.supervisor
+            for part in supervisor.names():
+                if kind_of(part) == PROXY and ProxyName.parse(own_name(part)).stream in wanted:
+                    supervisor.command(part, LEARN)
 
     def ready(self) -> frozenset[str]:
         """See ``FragmentRunner``."""
         return frozenset(
             name
             for name in (*self._assigned.fragments, *self._assigned.proxies)
-            if self._is_ready(name)
+            if self._of_processes.is_ready(name)
         )
 
     def superseded(self) -> frozenset[str]:
@@ -220,87 +183,86 @@ class NodeMachine:
 
         A fragment that has been given another number since is not among them.
         """
+        if self._processes is None:
+            return frozenset()
+        processes = self._processes
         return frozenset(
             name
             for name, number in self._assigned.fragments.items()
-            if self._stayed_down_with(name) == number and not self._is_ready(name)
+            if processes.stayed_down_with(name) == number and not processes.is_ready(name)
         )
 
     async def close(self) -> None:
         """See ``FragmentRunner``."""
+        if self._others is not None:
+            self._others.cancel()
+            await asyncio.gather(self._others, return_exceptions=True)
         await self._background.end()
-        if self._processes is not None:
-            await self._processes.supervisor.stop_all()
-            await asyncio.to_thread(self._processes.listener.stop)
-        self._directory.release()
+        await self._place.close()
 
-    def _begin(self, deployment: Deployment) -> _Processes:
-        path = self._directory.path
-        keep_prefix(path, deployment.names)
-        supervisor = Supervisor(path)
-        transport = KafkaTransport(self._cluster, deployment.names)
-        launch = Launch(
-            self.file,
-            self._cluster.bootstrap,
-            path,
-            aggregator_options=self._aggregator_options,
-            kafka_config=self._cluster.security.given,
-            host_options=("--placements", str(path / PLACEMENTS_FILE)),
-        )
-        listener = HeartbeatListener(transport).start()
-        write_atomically(self.file, to_text(deployment))
-        self._deployment = deployment
-        kept = (supervisor, listener, launch)
-        self._background.run("watch of the logs", supervisor.watch_logs)
-        self._background.run("watch of long turns", OwnHosts(*kept).run)
-        self._background.run("watch of the hosts' memory", Draining(*kept).run)
-        proxies = PlacedProxies(supervisor, launch, self._name)
-        return _Processes(supervisor, transport, listener, launch, proxies)
+    @property
+    def _of_processes(self) -> Processes:
+        assert self._processes is not None, "nothing is assigned before the first query is known"
+        return self._processes
 
-    def _over_http(self, proxies: Iterable[str]) -> list[str]:
-        """Those of the proxies whose streams receive readings over HTTP."""
-        streams = self._deployment.streams
-        found = ((name, streams.get(ProxyName.parse(own_name(name)).stream)) for name in proxies)
-        return [name for name, stream in found if stream is not None and stream.http is not None]
+    @property
+    def _fragments(self) -> Fragments:
+        return Fragments(self._of_processes.supervisor, self._of_processes.launch)
 
     def _aggregators(
         self, fragments: Mapping[str, int], registered: Collection[str]
     ) -> dict[str, list[str]]:
         """The aggregated fragments of each aggregator; replicas of a child are kept apart."""
         queries = self._deployment.queries
+        # The query that children are named after may have been deleted, and others read them.
+        aggregated = {
+            query.child_query
+            for name, query in queries.items()
+            if name in registered and query.window is not None
+        }
         orderers = [
             name
             for name in fragments
-            if kind_of(name) == ORDERER
-            and (query := OrdererName.parse(own_name(name)).query) in registered
-            and queries[query].window is not None
+            if kind_of(name) == ORDERER and OrdererName.parse(own_name(name)).query in aggregated
         ]
         placed = fragments_to_hosts(orderers, self._aggregated)
         self._aggregated = {at: has for at, has in placed.items() if has}
         if not self._aggregated and any(query.window is not None for query in queries.values()):
             self._aggregated = {next(iter(placed), f"{HOST}/0"): []}
         return {
-            f"{AGGREGATOR}/{self._name}-{own_name(at)}": [own_name(each) for each in has]
+            f"{AGGREGATOR}/{self._place.prefix}{own_name(at)}": [own_name(each) for each in has]
             for at, has in self._aggregated.items()
         }
 
-    def _is_ready(self, name: str) -> bool:
-        processes = self._processes
-        assert processes is not None, "nothing is assigned before the first query is known"
-        beat, pid = processes.listener.latest(name), self._pid_of(name)
-        return beat is not None and beat.ready and beat.pid == pid
+    async def _settle_aggregators(self, wanted: Mapping[str, Sequence[str]]) -> None:
+        """Run these aggregators; one that does not run yet starts after those that do."""
+        async with self._aggregating:
+            self._wanted = wanted
+            running = wanted.keys() & {*self._of_processes.supervisor.processes()}
+            now = running or {*[*wanted][:1]}
+            await self._fragments.settle_aggregators(
+                {name: has for name, has in wanted.items() if name in now}
+            )
+        if len(now) < len(wanted) and (self._others is None or self._others.done()):
+            self._others = asyncio.create_task(self._start_others())
 
-    def _stayed_down_with(self, name: str) -> int | None:
-        """The placement number with which a fragment stayed down here last."""
-        processes = self._processes
-        pid = None if processes is None else self._pid_of(name)
-        if processes is None or pid is None:
-            return None
-        return processes.listener.stayed_down_with(name, pid)
+    async def _start_others(self) -> None:
+        """Start the aggregators that do not run, each when the ones before it are ready."""
+        supervisor = self._of_processes.supervisor
+        while True:
+            await self._await_aggregators()
+            async with self._aggregating:
+                left = [name for name in self._wanted if name not in supervisor.processes()]
+                if not left:
+                    return
+                spec = aggregator_spec(left[0], self._wanted[left[0]], self._of_processes.launch)
+                await supervisor.start(spec)
 
-    def _pid_of(self, name: str) -> int | None:
-        """The process here that serves a fragment or a proxy; None if none does."""
-        processes = self._processes
-        assert processes is not None, "nothing is assigned before the first query is known"
-        of = processes.supervisor.process_of(name)
-        return None if of is None else processes.supervisor.pids().get(of)
+    async def _await_aggregators(self) -> None:
+        """Wait until those that run are ready, for ``AGGREGATOR_S_MAX`` at most."""
+        processes = self._of_processes
+        for _ in range(round(AGGREGATOR_S_MAX / _LOOK_S)):
+            running = self._wanted.keys() & {*processes.supervisor.processes()}
+            if all(processes.listener.ready(name) for name in running):
+                return
+            await asyncio.sleep(_LOOK_S)

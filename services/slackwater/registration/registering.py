@@ -3,23 +3,28 @@
 The registration of a query is placed on one node, as a fragment is. It is idempotent and is
 repeated after each change of the record, so another node can take it over at any point. It waits
 while Kafka is unavailable.
+
+Queries that are new together are registered together: each costs several requests to Kafka. One
+that begins with the first reading in the logs waits for the proxies of its streams, for a while,
+since they write what their inputs hold (trace-24).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from slackwater.control.applied import AppliedQuery
 from slackwater.control.control_state import Wanted
-from slackwater.control.plan import SetState, State, changes
+from slackwater.control.plan import Apply, SetState, State, changes
 from slackwater.model.deployment import Deployment, QuerySpec
-from slackwater.model.errors import EnvironmentProblem, SlackwaterError
+from slackwater.model.errors import SlackwaterError
 from slackwater.model.names import some_of
 from slackwater.registration.begins import Begins
 from slackwater.registration.registration import Registration
@@ -28,20 +33,19 @@ from slackwater.registration.retired import RetiredTopics
 from slackwater.registration.truncation import Truncation
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import partition_counts
+from slackwater.runtime.service.heartbeat_view import HeartbeatView
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 
 _log = logging.getLogger(__name__)
 
+PROXIES_READY_S_MAX: Final = 5.0
+"""Longest wait for proxies to read their inputs to the end before queries are registered."""
 _NAMES: Final[Mapping[Wanted, State]] = {
     Wanted.RUNNING: "running",
     Wanted.PAUSED: "paused",
     Wanted.DELETED: "deleted",
 }
-
-
-class _MissingTopics(EnvironmentProblem):
-    """A query waits for input topics."""
 
 
 def _is_deleted(name: str, registered: Mapping[str, QueryDefinition]) -> bool:
@@ -57,8 +61,10 @@ class Registering:
         path: the name of the deployment file in error messages.
         truncation: truncates the logs of the queries that are registered here.
         begins: records the begins of these queries; its ``run`` is the caller's.
+        declared: queries of a deployment file, which has their streams.
         input_partitions: number of partitions with which missing input topics are created; None if
             they are created by others, and queries wait for them.
+        speed: of a rehearsal, whose clock is published by others; None for live data.
     """
 
     def __init__(
@@ -68,15 +74,22 @@ class Registering:
         path: Path,
         truncation: Truncation,
         begins: Begins,
+        *,
+        declared: Collection[str] = (),
         input_partitions: int | None = None,
+        speed: float | None = None,
     ) -> None:
-        self._transport, self._path = transport, path
-        self._input_partitions = input_partitions
+        self._transport, self._listener, self._path = transport, listener, path
+        self._declared, self._input_partitions, self._speed = declared, input_partitions, speed
         self._replacing = Replacing(transport, listener)
         self._truncation, self._begins = truncation, begins
         self._retired = RetiredTopics(transport, listener)
         self._registered: Mapping[str, QueryDefinition] = {}
         self._waits_since: dict[str, int] = {}
+        self._proxies_until_s: dict[str, float] = {}
+        """By query, until when the proxies of its streams are waited for (monotonic time)."""
+        self.awaits_readings = False
+        """Whether a query was not registered at the last attempt for want of a first reading."""
 
     async def carry_out(
         self, wanted: Mapping[str, Wanted], applied: Mapping[str, AppliedQuery], all_: Deployment
@@ -149,7 +162,6 @@ class Registering:
         states = {name: _NAMES[of] for name, of in wanted.items()}
         waiting: set[str] = set()
         problems: list[str] = []
-        lacking: defaultdict[str, list[str]] = defaultdict(list)
         while True:
             found = self._registered = self._all_queries()
             to_do = [
@@ -157,47 +169,103 @@ class Registering:
                 for change in changes(states, {n: q.state for n, q in found.items()}, stages)
                 if change.query not in waiting
             ]
-            for change in to_do:
-                if isinstance(change, SetState):
-                    changed = replace(found[change.query], state=change.state)
-                    registry.publish_queries(changed)
-                    continue
-                waiting.add(change.query)
-                try:
-                    definition = self._define(applied[change.query], all_)
-                except _MissingTopics as error:
-                    lacking[str(error)].append(change.query)
-                    continue
-                except SlackwaterError as error:  # does not delay the other queries
-                    problems.append(str(error))
-                    continue
-                if definition is not None:
-                    registry.publish_queries(definition)
-                    waiting.discard(change.query)
-                    _log.info("registered query %s", change.query)
+            set_ = [each for each in to_do if isinstance(each, SetState)]
+            new = [each.query for each in to_do if isinstance(each, Apply)]
+            if set_:
+                to = {each.query: replace(found[each.query], state=each.state) for each in set_}
+                registry.publish_queries(*to.values())
+            if new:
+                waiting |= {*new}
+                defined, why = self._define_all([applied[name] for name in new], all_)
+                problems += why
+                if defined:
+                    registry.publish_queries(*defined)
+                    waiting -= {each.name for each in defined}
+                    _log.info("registered %s", some_of([each.name for each in defined]))
             if not to_do:
                 used = {n for n, s in states.items() if s != "deleted" and _is_deleted(n, found)}
-                problems += [f"{why}, for query {some_of(q)}" for why, q in lacking.items()]
                 problems += [
                     f"query {name} has the name of a deleted one: delete it, and apply it again,"
                     " which continues the results of that one, or under another name"
                     for name in sorted(used)
                 ]
+                self.awaits_readings = bool(waiting) and not problems
                 return frozenset(wanted) - waiting - used, "; ".join(problems)
 
-    def _define(self, query: AppliedQuery, all_: Deployment) -> QueryDefinition | None:
-        needed = all_.connected(query.query)
-        if self._input_partitions is None:
-            topics = {s.topic.name for s in needed.streams.values() if s.topic is not None}
-            found = partition_counts(self._transport.cluster, topics)
+    def _define_all(
+        self, queries: Sequence[AppliedQuery], all_: Deployment
+    ) -> tuple[list[QueryDefinition], list[str]]:
+        """Return the definitions of those whose start is known, and why others have none."""
+        problems: list[str] = []
+        if lacking := self._lacking(queries, all_):
+            problems += [f"{why}, for query {some_of(of)}" for why, of in lacking.items()]
+            without = {name for of in lacking.values() for name in of}
+            queries = [each for each in queries if each.query not in without]
+        defined: list[QueryDefinition] = []
+        try:
+            defined += self._define(queries, all_)
+        except SlackwaterError as error:
+            if len(queries) < 2:
+                return [], [*problems, str(error)]
+            for each in queries:  # one that cannot be registered does not delay the others
+                try:
+                    defined += self._define([each], all_)
+                except SlackwaterError as own:
+                    problems.append(str(own))
+        return defined, problems
+
+    def _lacking(self, queries: Iterable[AppliedQuery], all_: Deployment) -> dict[str, list[str]]:
+        """By what is missing, the queries that wait for topics which others are to create."""
+        if self._input_partitions is not None:
+            return {}
+        read = {
+            each.query: {
+                stream.topic.name
+                for stream in all_.connected(each.query).streams.values()
+                if stream.topic is not None
+            }
+            for each in queries
+        }
+        found = partition_counts(self._transport.cluster, {t for of in read.values() for t in of})
+        lacking: defaultdict[str, list[str]] = defaultdict(list)
+        for name, topics in read.items():
             if missing := sorted(topics - found.keys()):
                 some, do = ("topic", "does") if len(missing) == 1 else ("topics", "do")
-                raise _MissingTopics(
+                lacking[
                     f"{some} {', '.join(missing)} {do} not exist on {self._transport.bootstrap}:"
                     " create what is missing, for example with `slackwater topics --inputs 1`"
-                )
+                ].append(name)
+        return lacking
+
+    def _define(self, queries: Sequence[AppliedQuery], all_: Deployment) -> list[QueryDefinition]:
+        if not queries:
+            return []
+        needed = all_.connected(*(each.query for each in queries))
         registration = Registration(
             self._transport, needed, self._path, waits_since=self._waits_since
         )
         registration.make_topics(input_partitions=self._input_partitions)
-        return registration.define(query.query, registration.publish_clock(), query.start)
+        self._await_proxies([each.query for each in queries if each.start == "beginning"], needed)
+        return registration.define(
+            {each.query: each.start for each in queries},
+            None if self._speed is not None else registration.publish_clock(),
+            declared=self._declared,
+            speed=self._speed,
+        )
+
+    def _await_proxies(self, queries: Iterable[str], of: Deployment) -> None:
+        """Wait until the proxies of these queries' streams are ready, for a while."""
+        now_s = time.monotonic()
+        left_s = {
+            name: self._proxies_until_s.setdefault(name, now_s + PROXIES_READY_S_MAX) - now_s
+            for name in queries
+        }
+        waiting = [name for name, s in left_s.items() if s > 0]
+        if waiting:
+            streams = {stream for name in waiting for stream in of.source_streams(of.queries[name])}
+            proxies = [each.process for s in sorted(streams) for each in of.streams[s].proxy_names]
+
+            def are_ready(view: HeartbeatView) -> bool:
+                return all(view.ready(each, time.monotonic()) for each in proxies)
+
+            self._listener.wait_for(are_ready, max(left_s.values()))

@@ -1,7 +1,7 @@
 """Registration: creates the topics, the event clock and the queries of a deployment in Kafka.
 
-`slackwater up` registers the deployment whose processes it starts, and a node the queries whose
-registration is placed on it. Registration is idempotent: existing topics and entries are kept, so a
+A node registers the queries whose registration is placed on it; `slackwater up` checks its file
+against what is registered. Registration is idempotent: existing topics and entries are kept, so a
 second start uses the E0 and the w that the first one fixed (trace-24, trace-27).
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
+from slackwater.control.applied import Start
 from slackwater.deployment.deadlines import brought_forward, first_deadlines
 from slackwater.deployment.sharing import is_same, share, without_sharing
 from slackwater.model.deployment import Deployment, QuerySpec
@@ -59,8 +59,6 @@ def as_changed(
         elif found.state != "deleted" and found.deployment is not None:
             queries.setdefault(name, found.spec)
     added = streams_of(registered[name] for name in queries if name in registered)
-    # One process has the port for HTTP. It reads the file, so it cannot serve added streams.
-    added = {name: stream for name, stream in added.items() if stream.http is None}
     streams = {**added, **deployment.streams}
     for name, query in queries.items():
         known = {*streams, *map(base_of, queries)}
@@ -269,40 +267,72 @@ class Registration:
         return frozenset(query.name for query in found if query.state == "paused")
 
     def define(
-        self, name: str, event_clock: EventClock, start: int | Literal["now", "beginning"]
-    ) -> QueryDefinition | None:
-        """Return the definition of a query that is applied at run time.
+        self,
+        starts: Mapping[str, Start],
+        event_clock: EventClock | None,
+        *,
+        declared: Collection[str] = (),
+        speed: float | None = None,
+    ) -> list[QueryDefinition]:
+        """Return the definitions of new queries, without those whose start is not known yet.
 
         Args:
-            name: a query of the deployment.
-            event_clock: the deployment's event clock.
-            start: its start E0 (us, event time); ``beginning``: the first reading in the source
-                logs; ``now``: the next window (with ``clock: data`` as ``beginning``).
+            starts: the start E0 of queries of the deployment (us, event time); ``beginning``: the
+                first reading in the source logs; ``now``: the next window (with ``clock: data`` as
+                ``beginning``).
+            event_clock: the deployment's event clock; None if all starts are given.
+            declared: queries whose definitions stand without their streams, since a deployment file
+                has them.
+            speed: of a rehearsal, in which no answer waits for a begin; None for live data.
 
-        Returns:
-            None while the start depends on a first reading that has not arrived.
-
-        A new generation of a query starts at the first window for which the earlier one has given
-        no stable answer, and ``start`` is not used (rule-29).
+        A query that reads other queries starts with their streams. Queries that share children have
+        one start, also if readings arrive meanwhile. A new generation of a query starts at the
+        first window for which the earlier one has given no stable answer, and its start in
+        ``starts`` is not used (rule-29).
         """
-        query = self._deployment.queries[name]
-        start_us = self._starts.of(query, event_clock, start)
+        known = {q.spec.child_query: (q.e0_us, q.w_us) for q in self._all_registered().values()}
+        found: list[QueryDefinition] = []
+        unknown: set[str] = set()
+        for query in self._deployment.in_order():
+            if query.name not in starts:
+                continue
+            if unknown & {query.child_query, *self._deployment.queries_of(query)}:
+                unknown.add(query.name)
+                continue
+            begin = known.get(query.child_query)
+            if begin is None and (begin := self._begin(query, starts, event_clock, speed)) is None:
+                unknown |= {query.name, query.child_query}
+                continue
+            known[query.child_query] = begin
+            defined = self._definition(query, *begin)
+            if query.name not in declared:
+                defined = replace(defined, deployment=self._deployment.connected(query))
+            awaits = speed is None and not generation_of(query.name)
+            found.append(replace(defined, awaits_begin=awaits))
+        return found
+
+    def _begin(
+        self,
+        query: QuerySpec,
+        starts: Mapping[str, Start],
+        event_clock: EventClock | None,
+        speed: float | None,
+    ) -> tuple[int, int] | None:
+        """Return E0 and the width of the buckets, us; None while they are not known."""
+        start_us = self._starts.of(query, event_clock, starts[query.name])
         if start_us is None:
             return None
-        w_us = query.bucket_us(self._starts.speed(query, event_clock))
-        defined = self._definition(query, start_us, w_us)
-        return replace(
-            defined,
-            deployment=self._deployment.connected(query),
-            awaits_begin=not generation_of(name),
-        )
+        factor = self._starts.speed(query, event_clock) if speed is None else speed
+        return start_us, query.bucket_us(factor)
+
+    def _all_registered(self) -> Mapping[str, QueryDefinition]:
+        return Registry(self._transport).all_queries()
 
     def _definition(self, query: QuerySpec, start_us: int, w_us: int) -> QueryDefinition:
         return QueryDefinition(
             *(query.name, generation_of(query.name), start_us, w_us, query),
             deadline_us=self._deadline_us(query),
             zones=zones_of(query),
-            awaits_begin=True,
             partitions=self._taken_in(query),
         )
 
@@ -318,17 +348,6 @@ class Registration:
             for stream, topic in topics.items()
             if topic is not None and topic.partitions == "fixed"
         }
-
-    def as_registered(self) -> Deployment:
-        """Return the deployment with only its registered queries, and the children they read."""
-        registered = self._registered()
-        found = share(self._deployment, registered)
-        queries = {name: query for name, query in found.queries.items() if name in registered}
-        return replace(found, queries=queries)
-
-    def _registered(self) -> dict[str, QuerySpec]:
-        found = Registry(self._transport).queries()
-        return {name: definition.spec for name, definition in found.items()}
 
     def missing(self) -> list[str]:
         """Return the unregistered queries.
@@ -361,34 +380,3 @@ class Registration:
         """Return the first deadline of a query, us; None if it is that of the query's own bound."""
         deadline_us = self._deployment.deadline_us(query, 1)
         return None if self._deployment.bound_at(query) == query else deadline_us
-
-    def register(self, names: Iterable[str], event_clock: EventClock) -> list[str]:
-        """Register the queries whose start time is known; return the names of the others.
-
-        A query that reads other queries starts with their streams, and is registered after them.
-        """
-        deployment, wanted = self._deployment, set(names)
-        definitions: list[QueryDefinition] = []
-        unknown: list[str] = []
-        begins: dict[str, int | None] = {}
-        speeds: dict[str, int] = {}
-        for query in deployment.in_order():
-            if query.name not in wanted:
-                continue
-            # Queries that share children have one start, also if readings arrive meanwhile.
-            start_time_us = begins.get(query.child_query)
-            if query.child_query not in begins and not set(unknown).intersection(
-                deployment.queries_of(query)
-            ):
-                start_time_us = self._starts.of(query, event_clock, "beginning")
-            begins[query.child_query] = start_time_us
-            if start_time_us is None:
-                unknown.append(query.name)
-            else:
-                if query.child_query not in speeds:
-                    speeds[query.child_query] = self._starts.speed(query, event_clock)
-                w_us = query.bucket_us(speeds[query.child_query])
-                definitions.append(self._definition(query, start_time_us, w_us))
-        if definitions:
-            Registry(self._transport).publish_queries(*definitions)
-        return unknown

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal
 
 from slackwater.codec.results import format_time
+from slackwater.control.applied import Start
 from slackwater.deployment.fragments import sources_of
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import EnvironmentProblem
@@ -49,20 +49,21 @@ class Starts:
         self._partitions_of, self._clock = partitions_of, clock
         self._waits_since = waits_since
 
-    def of(
-        self, query: QuerySpec, event_clock: EventClock, start: int | Literal["now", "beginning"]
-    ) -> int | None:
+    def of(self, query: QuerySpec, event_clock: EventClock | None, start: Start) -> int | None:
         """Return E0 (us) of a query; None while it depends on a first reading.
+
+        ``event_clock`` is None if the start is a time.
 
         A new generation of a query starts at the first window for which the earlier one has given
         no stable answer, and ``start`` is not used (rule-29).
         """
-        grid = Grid(query.bucket_us(), query.units(query.bucket_us()))
-        now_us = event_clock.event(self._clock.now_us())
         if generation_of(query.name):
             return self._unanswered(query)
         if isinstance(start, int):
             return start
+        assert event_clock is not None, "this start follows the clock"
+        grid = Grid(query.bucket_us(), query.units(query.bucket_us()))
+        now_us = event_clock.event(self._clock.now_us())
         if start == "now" and isinstance(event_clock, WallClock) and now_us is not None:
             return grid.window_end(grid.last_window_holding(now_us))
         return self._beginning(query, event_clock)
@@ -143,7 +144,7 @@ class Starts:
         since_us = self._waits_since.setdefault(query.child_query, now_us)
         return now_us - since_us > FIRST_READINGS_S_MAX * 1e6
 
-    def speed(self, query: QuerySpec, event_clock: EventClock) -> int:
+    def speed(self, query: QuerySpec, event_clock: EventClock | None) -> int:
         """Return how many times as wide as live ones the query's buckets are."""
         if not isinstance(event_clock, DataClock):
             return 1

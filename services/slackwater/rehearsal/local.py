@@ -1,6 +1,6 @@
 """The local stage of a rehearsal: the real pipeline on this machine, one process per component.
 
-``machine.stack`` starts the processes and keeps them running. This module adds what a
+``stack`` starts the processes and keeps them running. This module adds what a
 rehearsal needs: each proxy's options (file, end, silences), the time at which a killed process is
 processing again (by its heartbeats, which is later than its start), and the contents of the
 quarantine.
@@ -9,20 +9,16 @@ quarantine.
 from __future__ import annotations
 
 import dataclasses
-import io
 from collections import Counter, deque
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 import orjson
-from ruamel.yaml import YAML
 
 from slackwater.deployment.fragments import host_names
 from slackwater.deployment.fragments import process_names as names_of
 from slackwater.deployment.kinds import BROKER, HOSTED, PROXY
-from slackwater.machine.stack import StackOptions
-from slackwater.machine.stack_thread import StackThread
 from slackwater.machine.supervisor import ProcessEvent as Happened
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem
@@ -32,9 +28,11 @@ from slackwater.rehearsal.plan import RehearsalPlan
 from slackwater.rehearsal.stage import StageEvent
 from slackwater.runtime.logs.skipped import SKIPPED
 from slackwater.runtime.logs.transport import LogError, RawRecord, Transport, read_to_end
-from slackwater.runtime.security.private import make_data_directory, write_atomically
+from slackwater.runtime.security.private import make_data_directory
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.cpu import CpuLoad, LoadMeter
+from slackwater.stack.stack import StackOptions
+from slackwater.stack.stack_thread import StackThread
 
 QUARANTINE_S_MAX: Final = 10.0
 LOADS_MAX: Final = 20_000
@@ -61,8 +59,9 @@ class LocalStage:
         self._clock = SystemClock()
         make_data_directory(data_dir)
         options = StackOptions(
-            deployment_path=_with_wall_clock(plan, deployment, data_dir),
-            deployment=restricted(plan.deployment, plan.paths),
+            deployment_path=deployment,
+            # The rehearsal paces the readings of a history, too.
+            deployment=dataclasses.replace(restricted(plan.deployment, plan.paths), clock="wall"),
             data_dir=data_dir,
             proxy_options=proxy_options(plan),
         )
@@ -202,21 +201,6 @@ def proxy_options(plan: RehearsalPlan) -> tuple[str, ...]:
             silence = f"{fault.at_us / 1e6:.6f}:{fault.for_us / 1e6:.6f}"
             options += ["--silence", f"{fault.target}={silence}"]
     return tuple(options)
-
-
-def _with_wall_clock(plan: RehearsalPlan, given: Path, data_dir: Path) -> Path:
-    """Copy the deployment file with a wall clock, since the rehearsal paces the readings."""
-    path = data_dir / "deployment.yaml"
-    if plan.deployment.clock == "wall":
-        write_atomically(path, given.read_text(encoding="utf-8"))
-        return path
-    yaml = YAML()
-    content = yaml.load(given)
-    content["clock"] = "wall"
-    written = io.StringIO()
-    yaml.dump(content, written)
-    write_atomically(path, written.getvalue())
-    return path
 
 
 def _quarantined(raw: RawRecord) -> set[tuple[str, str]]:

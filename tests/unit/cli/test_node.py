@@ -12,8 +12,10 @@ from typer.testing import CliRunner
 
 from slackwater.cli.app import app
 from slackwater.control.applied import from_text
+from slackwater.machine.background import Background
 from slackwater.machine.layout import aggregator_spec
-from slackwater.node import machine as node_machine
+from slackwater.machine.processes import Processes
+from slackwater.node import place as node_place
 from slackwater.node.machine import NodeMachine
 from slackwater.runtime.service.entry import argument_parser
 from slackwater_spark.app import _add_arguments
@@ -46,10 +48,10 @@ def test_the_aggregators_get_the_options_of_spark(
 
 def parsed(machine: NodeMachine, monkeypatch: pytest.MonkeyPatch) -> Namespace:
     """What an aggregator of this node reads on its command line."""
-    for name in ("HeartbeatListener", "KafkaTransport", "Background.run"):
-        monkeypatch.setattr(f"{node_machine.__name__}.{name}", Mock())
+    monkeypatch.setattr(f"{node_place.__name__}.KafkaTransport", Mock())
+    monkeypatch.setattr(Processes, "watch", Mock())
     applied = from_text("q", apply("q").definition)
-    launch = machine._begin(applied.deployment).launch
+    launch = machine._place.begin(applied.deployment, Background()).launch
     spec = aggregator_spec("aggregator/n1-0", ["q.0.a"], launch)
     parser = argument_parser("aggregator")
     _add_arguments(parser)

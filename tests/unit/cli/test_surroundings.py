@@ -14,18 +14,19 @@ import pytest
 
 from slackwater.cli.backfill import BackfillOptions, run_backfill
 from slackwater.cli.backfill_inputs import BackfillInputs
-from slackwater.cli.local_control import ADDRESS_FILE, FOLDER, LocalControl
 from slackwater.cli.rehearse import Options, rehearse
 from slackwater.cli.up import run_up
 from slackwater.controller.store import open_store
 from slackwater.deployment.parse import load_deployment
-from slackwater.machine.stack import Stack, StackOptions
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.node.machine import NodeMachine
+from slackwater.node.place import NodePlace
 from slackwater.rehearsal.run import Quiet
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.security.credentials import PLAINTEXT
 from slackwater.runtime.service.datadir import DataDirectory
+from slackwater.stack.local_control import ADDRESS_FILE, FOLDER
+from slackwater.stack.stack import Stack, StackOptions
 
 SLACKWATER = Path(sys.executable).with_name("slackwater")
 DEPLOYMENT = """\
@@ -96,7 +97,7 @@ async def test_without_java_nothing_is_started_and_no_file_is_read(
     with pytest.raises(EnvironmentProblem, match=reported):
         await stack.open()
     with pytest.raises(EnvironmentProblem, match=reported):
-        NodeMachine("n1", Cluster("127.0.0.1:1", PLAINTEXT), made).open()
+        NodeMachine(NodePlace("n1", Cluster("127.0.0.1:1", PLAINTEXT), made)).open()
     with pytest.raises(EnvironmentProblem, match=reported):
         run_backfill(BackfillOptions(file, "q", as_inputs(files), tmp_path / "out", made))
     with pytest.raises(EnvironmentProblem, match=reported):
@@ -132,6 +133,5 @@ async def test_a_refused_start_leaves_the_address_of_the_controller_that_runs(
     address = tmp_path / FOLDER / ADDRESS_FILE
     address.parent.mkdir()
     address.write_text("127.0.0.1:7101")
-    stack = Stack(StackOptions(file, load_deployment(file), tmp_path))
-    await LocalControl(stack, tmp_path).stop()
+    await Stack(StackOptions(file, load_deployment(file), tmp_path)).stop()
     assert address.read_text() == "127.0.0.1:7101"

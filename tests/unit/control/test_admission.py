@@ -23,11 +23,6 @@ streams:
   b: {key: {value: b}, time: {column: t, unit: s}, fields: [x, y]}
 queries:
 """
-HTTP = STREAMS.replace(
-    "queries:",
-    "  c: {http: {}, key: {field: k}, time: {field: t, unit: s}, fields: [y], sporadic: true}\n"
-    "queries:",
-)
 ONE = "  one: {from: [a, b], window: {size: 1s}, aggregate: [avg], bound: 2s}\n"
 TWO = "  two: {from: [one], window: {size: 1m}, aggregate: [max], bound: 5s}\n"
 THREE = "  three: {from: [b], where: y > 1, bound: 5s}\n"
@@ -98,12 +93,6 @@ def test_new_queries_over_what_runs_are_admitted() -> None:
             parsed(THREE, streams=STREAMS.replace("[x, y]", "[y]")),
             known(ONE),
             "stream b runs with another definition",
-        ),
-        (
-            "three",
-            parsed(THREE.replace("[b]", "[c]"), streams=HTTP),
-            known(ONE.replace("[a, b]", "[a]")),
-            "reads stream c, which is new and receives readings over HTTP",
         ),
         (
             "three",

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.control.test_admission import ONE, STREAMS, THREE, TWO, parsed
 from tests.unit.control.test_recorded import names
 
-from slackwater.control.applied import AppliedQuery, to_text
+from slackwater.control.applied import AppliedQuery, from_text, to_text
 from slackwater.control.control_object import (
     AcknowledgeView,
     ApplyQuery,
@@ -59,7 +59,7 @@ class World:
 
     def start(self) -> None:
         """`up` starts, again perhaps."""
-        self.declared = DeclaredQueries(self.here, self.registered)
+        self.declared = DeclaredQueries(self.here, self.registered, "beginning")
         self.do(*self.declared.imports(self.state, self.registered))
 
     @property
@@ -72,7 +72,7 @@ class World:
             assert not self.record.apply(operation, Stamp(view, self._time, "up")).refusal
 
     def refusal(self, operation: Operation) -> str:
-        return self.declared.why_refused(operation, self.state, self.registered, self.here)
+        return self.declared.why_refused(operation, self.state, self.registered)
 
     def apply(self, name: str, deployment: Deployment) -> str:
         operation = ApplyQuery(name, to_text(AppliedQuery(name, deployment)))
@@ -90,17 +90,17 @@ def test_what_runs_is_recorded_once_and_a_paused_query_is_paused() -> None:
     assert world.declared.known(world.state, world.registered) == {"one": 0, "three": 0}
 
 
-def test_a_query_is_recorded_when_it_is_registered() -> None:
-    """With ``clock: data`` its start time is known with the first reading."""
+def test_a_new_query_of_the_file_is_recorded_before_it_is_registered() -> None:
+    """With ``clock: data`` its start time is known with the first reading; it can be paused."""
     world = World(ONE)
-    late = DeclaredQueries(parsed(ONE, THREE), world.registered)
-    assert late.imports(world.state, world.registered) == []
-    (found,) = late.imports(world.state, registered(parsed(ONE, THREE)))
-    assert found.query == "three"
-    here = parsed(ONE, THREE)
-    for operation in (PauseQuery("three"), DeleteQuery("three")):
-        refused = late.why_refused(operation, world.state, world.registered, here)
-        assert refused.startswith("query three cannot be changed, since it is not recorded")
+    world.here = parsed(ONE, THREE)
+    (found,) = DeclaredQueries(world.here, world.registered, 5).imports(world.state, {})
+    assert isinstance(found, ApplyQuery)
+    assert from_text("three", found.definition).start == 5
+    world.start()
+    assert {*world.state.live_queries()} == {"one", "three"}
+    assert world.declared.known(world.state, world.registered) == {"one": 0}
+    assert world.refusal(PauseQuery("three")) == ""
 
 
 def test_a_record_that_was_lost_is_filled_with_what_runs() -> None:

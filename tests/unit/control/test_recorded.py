@@ -22,7 +22,7 @@ from slackwater.control.control_object import (
     Operation,
     PauseQuery,
 )
-from slackwater.control.control_state import ControlState, Wanted, drop_tombstones
+from slackwater.control.control_state import CHILDREN, ControlState, Wanted, drop_tombstones
 from slackwater.control.placement import NodeReports, Standing, plan_moves
 from slackwater.control.recorded import (
     REGISTRATION,
@@ -31,10 +31,12 @@ from slackwater.control.recorded import (
     deleted_since,
     deployment_of,
     fragment_specs,
+    key_in,
     key_of,
     not_applied,
     process_of,
 )
+from slackwater.deployment.sharing import share
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import UsageError
 from slackwater.model.names import Names
@@ -107,6 +109,18 @@ def test_a_query_has_been_deleted_if_its_tombstone_is_there_or_has_been_dropped(
 )
 def test_a_fragment_is_found_in_the_record_by_the_name_that_status_prints(process: str) -> None:
     assert process_of(*key_of(process)) == process
+
+
+def test_the_orderer_of_children_that_queries_share_has_their_key() -> None:
+    wide = ONE.replace("one:", "wide:").replace("size: 1s", "size: 4s")
+    both = share(parsed(ONE, wide))
+    texts = {name: to_text(AppliedQuery(name, both)) for name in both.queries}
+    state = recorded(*(ApplyQuery(name, text) for name, text in texts.items()))
+    assert key_in(state, "orderer/one.0.a") == (CHILDREN, "one.0.a")
+    assert key_in(state, "root/wide.0") == ("wide", "root.0")
+    assert key_in(recorded(apply("one", ONE)), "orderer/one.0.a") == ("one", "orderer.0.a")
+    with pytest.raises(UsageError):
+        key_in(state, "host/0")
 
 
 @pytest.mark.parametrize("text", ["", "one", "host/0", "root/one", "orderer/one.0"])

@@ -32,6 +32,7 @@ from slackwater.controller.store import open_store
 from slackwater.model.errors import UsageError
 from slackwater.node.app import Node, NodeConfig
 from slackwater.node.machine import NodeMachine
+from slackwater.node.place import NodePlace
 from slackwater.protocols.iads.messages import Stamp
 from slackwater.runtime.logs.cluster import find_cluster
 from slackwater.runtime.security.credentials import Role
@@ -253,7 +254,9 @@ async def test_a_node_that_the_record_cannot_have_ends_with_the_reason(
     tmp_path: Path, name: str, room: int, text: str
 ) -> None:
     async with controller(tmp_path / "a") as address:
-        machine = NodeMachine(name, find_cluster("127.0.0.1:9", None, Role.ADMIN), tmp_path / "n")
+        machine = NodeMachine(
+            NodePlace(name, find_cluster("127.0.0.1:9", None, Role.ADMIN), tmp_path / "n")
+        )
         with pytest.raises(UsageError, match=text):
             await Node(NodeConfig(name, [address], room, {}), machine).run()
 
@@ -281,7 +284,7 @@ async def test_a_clock_that_takes_more_than_half_a_margin_is_reported(
         connect([address]) as client,
     ):
         assert not (await client.request(apply("q"))).response.refusal
-        machine = NodeMachine("n1", cluster, tmp_path / "n")
+        machine = NodeMachine(NodePlace("n1", cluster, tmp_path / "n"))
         made = Node(NodeConfig("n1", [address], 5, {}), machine)
         running = asyncio.create_task(made.run())
 

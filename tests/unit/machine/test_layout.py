@@ -1,14 +1,11 @@
 """The processes and topics of a deployment."""
 
 import dataclasses
-from dataclasses import replace
 from pathlib import Path
 
 from slackwater.deployment.fragments import host_names, process_names, sources_of
 from slackwater.machine.layout import (
     Launch,
-    aggregator_spec,
-    differ_in_fragments,
     fragment_specs,
     proxy_specs,
 )
@@ -208,13 +205,3 @@ def test_topics_a_source_log_for_each_partition_and_one_quarantine_for_the_strea
         "sw.heartbeats": 1,
         "sw.registry": 1,
     }
-
-
-def test_an_aggregator_that_was_started_early_is_kept_if_commands_can_change_it() -> None:
-    early = aggregator_spec("aggregator/0", ["climate.0.a"], LAUNCH)
-    later = aggregator_spec("aggregator/0", ["climate.g1.0.a", "quick.0.a"], LAUNCH)
-    assert early.command != later.command
-    assert differ_in_fragments(early, later)
-    elsewhere = replace(LAUNCH, bootstrap="127.0.0.1:9093")
-    assert not differ_in_fragments(early, aggregator_spec("aggregator/0", [], elsewhere))
-    assert not differ_in_fragments(early, replace(later, takes_commands=False))

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from slackwater.model.deployment import (
     Deployment,
     FieldSpec,
+    HttpInputSpec,
+    HttpListenSpec,
     JoinSpec,
     KeySpec,
     QuerySpec,
@@ -176,3 +178,13 @@ def test_all_generations_of_a_query_have_its_readers() -> None:
     assert changed.fields_of("q") == ("2_count", "2_avg", "2_max")
     assert changed.stages("p") == 4
     assert changed.connected("p").queries == changed.queries
+
+
+def test_what_a_query_over_http_needs_has_the_address_that_is_listened_on() -> None:
+    posted = dataclasses.replace(stream("s1"), http=HttpInputSpec())
+    queries = {"q": query("s1"), "p": dataclasses.replace(query("s2"), name="p")}
+    listen = HttpListenSpec("0.0.0.0", 9000, "own.pem", "own.key")
+    both = Deployment("wall", {"s1": posted, "s2": stream("s2")}, queries, http=listen)
+    assert both.connected("q").http == listen
+    assert both.connected("p").http == HttpListenSpec(), "equal queries have equal texts"
+    assert both.connected("q", "p") == both

@@ -16,6 +16,7 @@ from slackwater.model.errors import UsageError
 from slackwater.node import app
 from slackwater.node.app import Node, NodeConfig
 from slackwater.node.machine import NodeMachine
+from slackwater.node.place import NodePlace
 from slackwater.runtime.logs.cluster import Cluster
 
 
@@ -24,7 +25,7 @@ async def test_an_error_of_a_part_that_began_later_ends_the_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The truncation of logs begins with the first query that is registered here."""
-    machine = NodeMachine("n1", Cluster("127.0.0.1:9"), tmp_path)
+    machine = NodeMachine(NodePlace("n1", Cluster("127.0.0.1:9"), tmp_path))
     node = Node(NodeConfig("n1", (), 1, {}), machine)
 
     async def truncate() -> None:
@@ -57,7 +58,7 @@ def test_a_second_node_of_a_name_ends_with_a_sentence(
         return
 
     monkeypatch.setattr(app, "connect", refused)
-    machine = NodeMachine("n1", Cluster("127.0.0.1:9"), tmp_path)
+    machine = NodeMachine(NodePlace("n1", Cluster("127.0.0.1:9"), tmp_path))
     node = Node(NodeConfig("n1", (Address("127.0.0.1", 9),), 1, {}), machine)
     monkeypatch.setattr(node, "_register_always", nothing)
     monkeypatch.setattr(node, "_settle_always", nothing)

@@ -36,7 +36,7 @@ class FakeRegistering:
         self.waiting: set[str] = set()
         self.ready: set[str] = set()
         """New generations that can replace the earlier one."""
-        self.is_away = False
+        self.is_away = self.awaits_readings = False
 
     async def carry_out(
         self, wanted: Mapping[str, Wanted], applied: Mapping[str, AppliedQuery], _: Deployment

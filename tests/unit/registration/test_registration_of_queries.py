@@ -23,12 +23,19 @@ from slackwater.model.deployment import (
 )
 from slackwater.model.errors import DeploymentError, EnvironmentProblem
 from slackwater.model.records import Kind, Position, RootState, SourceRecord
-from slackwater.primitives.eventclock import DataClock, WallClock
+from slackwater.primitives.eventclock import DataClock, EventClock, WallClock
 from slackwater.registration import registration, starts
 from slackwater.registration.registration import Registration
 from slackwater.runtime.logs.topics import QueryTopics, topics_for
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.registry import QueryDefinition, Registry
+
+
+def register(of: Registration, names: list[str], event_clock: EventClock) -> list[str]:
+    """Register queries of a file whose start is known; return the names of the others."""
+    found = of.define(dict.fromkeys(names, "beginning"), event_clock, declared=names)
+    Registry(of._transport).publish_queries(*found)
+    return [name for name in names if name not in {each.name for each in found}]
 
 
 class OtherCluster:
@@ -73,8 +80,8 @@ def test_queries_that_share_begin_together_though_data_arrives_meanwhile(
     monkeypatch.setattr(registration, "partition_counts", lambda where, topics: {})
     monkeypatch.setattr(broker, "cluster", None, raising=False)
     wanted = Registration(cast(Any, broker), deployment, Path("d.yaml"))
-    assert wanted.register(["q", "r"], DataClock()) == ["q", "r"]
-    assert wanted.register(["q", "r"], DataClock()) == []
+    assert register(wanted, ["q", "r"], DataClock()) == ["q", "r"]
+    assert register(wanted, ["q", "r"], DataClock()) == []
     begun = Registry(broker).queries()
     assert begun["q"].e0_us == begun["r"].e0_us
 
@@ -93,7 +100,7 @@ def test_a_history_has_wider_buckets_the_same_for_queries_that_share(
     monkeypatch.setattr(starts, "history_speed", lambda *of: speeds.pop(0))
     monkeypatch.setattr(registration, "partition_counts", lambda where, topics: {})
     monkeypatch.setattr(broker, "cluster", None, raising=False)
-    Registration(cast(Any, broker), deployment, Path("d.yaml")).register(["q", "r"], clock)
+    register(Registration(cast(Any, broker), deployment, Path("d.yaml")), ["q", "r"], clock)
     assert {each.w_us for each in Registry(broker).queries().values()} == {w_us}
 
 
@@ -113,10 +120,9 @@ def test_a_query_over_a_fixed_topic_is_registered_with_its_partitions(
     monkeypatch.setattr(registration, "partition_counts", lambda where, topics: {"readings": 3})
     monkeypatch.setattr(broker, "cluster", None, raising=False)
     wanted = Registration(cast(Any, broker), Deployment("wall", streams, queries), Path("d.yaml"))
-    assert wanted.register(["q"], WallClock()) == []
-    applied = wanted.define("r", WallClock(), "now")
+    assert register(wanted, ["q"], WallClock()) == []
+    (applied,) = wanted.define({"r": "now"}, WallClock())
     assert Registry(broker).queries()["q"].partitions == {"s1": 3, "s2": 5}
-    assert applied is not None
     assert applied.partitions == {}
 
 
@@ -139,15 +145,14 @@ def test_a_history_waits_for_all_its_files_but_not_for_ever(
         at = cast(Any, broker), deployment, Path("d.yaml")
         return Registration(*at, clock=clock, waits_since=waits_since)
 
-    assert wanted().register(["q"], DataClock()) == ["q"]
-    assert wanted().define("q", DataClock(), "now") is None
+    assert register(wanted(), ["q"], DataClock()) == ["q"]
+    assert wanted().define({"q": "now"}, DataClock()) == []
     now_us += 9_000_000
-    assert wanted().register(["q"], DataClock()) == ["q"]
+    assert register(wanted(), ["q"], DataClock()) == ["q"]
     now_us += 2_000_000
-    applied = wanted().define("q", DataClock(), "now")
-    assert applied is not None
+    (applied,) = wanted().define({"q": "now"}, DataClock())
     assert applied.e0_us == 7_000_000
-    assert wanted().register(["q"], DataClock()) == []
+    assert register(wanted(), ["q"], DataClock()) == []
     assert Registry(broker).queries()["q"].e0_us == 7_000_000
 
 
@@ -186,7 +191,7 @@ def test_an_added_query_that_brings_registered_deadlines_forward_is_refused(
     broker: MemoryBroker,
 ) -> None:
     first = on(broker, of_chain(Q, R))
-    assert first.register(first.missing(), WallClock()) == []
+    assert register(first, first.missing(), WallClock()) == []
     with pytest.raises(DeploymentError) as refused:
         on(broker, of_chain(Q, R, HASTY)).missing()
     assert str(refused.value).startswith(
@@ -203,7 +208,7 @@ def test_the_one_that_is_to_be_changed_is_named_at_the_end_of_a_chain(
     broker: MemoryBroker,
 ) -> None:
     first = on(broker, of_chain(Q))
-    first.register(first.missing(), WallClock())
+    register(first, first.missing(), WallClock())
     between = replace(query("between", "q"), bound_us=9_000_000)
     end = replace(query("end", "between"), bound_us=1_500_000)
     with pytest.raises(DeploymentError, match=r"query end .* of q: .* query q, which is .* 2200ms"):
@@ -216,32 +221,30 @@ def test_a_new_generation_begins_at_the_first_window_without_a_stable_answer(
     broker: MemoryBroker,
 ) -> None:
     first = on(broker, of_chain(Q))
-    first.register(first.missing(), WallClock())
+    register(first, first.missing(), WallClock())
     for spec in topics_for([], [QueryTopics("q", 1, 1, 1, True, True)]):
         if spec.name == "sw.state.q":
             broker.create_topic(spec.name, spec.partitions)
     changed = replace(Q, name="q.g2", bound_us=9_000_000)
     both = on(broker, of_chain(Q, changed))
-    begun = both.define("q.g2", WallClock(), "now")
-    assert begun is not None
+    (begun,) = both.define({"q.g2": "now"}, WallClock())
     assert (begun.e0_us, begun.generation) == (5_000_000, 2), "q has no answer yet"
     at = Position(0)
     state = RootState("root/q.0", 1, 5, 0, 8_000_000, 9_000_000, (at,), ())
     writer = broker.writer(lambda why: None)
     writer.append("sw.state.q", 0, encode_root_state(state), b"root/q.0")
     broker.create_topic("sw.source.s1", 1)
-    begun = both.define("q.g2", WallClock(), "beginning")
-    assert begun is not None
+    (begun,) = both.define({"q.g2": "beginning"}, WallClock())
     assert begun.e0_us == 8_000_000
     reading = SourceRecord(Kind.BOUNDARY, "s1", 0, 0, -1, 9_000_000, 9_000_000, 9_000_000)
     for _ in range(2):
         writer.append("sw.source.s1", 0, encode_source(reading))
     broker.delete_records({("sw.source.s1", 0): 1})
     with pytest.raises(EnvironmentProblem, match="retention has deleted readings of s1 before"):
-        both.define("q.g2", WallClock(), "now")
+        both.define({"q.g2": "now"}, WallClock())
     assert (
-        on(broker, of_chain(replace(changed, name="r.g1"))).define("r.g1", WallClock(), "now")
-        is None
+        on(broker, of_chain(replace(changed, name="r.g1"))).define({"r.g1": "now"}, WallClock())
+        == []
     ), "r is not registered yet"
 
 
@@ -249,7 +252,7 @@ def test_a_file_that_has_a_changed_query_starts_the_new_generation(
     broker: MemoryBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = on(broker, of_chain(Q))
-    first.register(first.missing(), WallClock())
+    register(first, first.missing(), WallClock())
     registry, changed = Registry(broker), replace(Q, name="q.g1", bound_us=9_000_000)
     registry.publish_queries(
         QueryDefinition("q.g1", 1, 5_000_000, 250_000, changed, deployment=of_chain(changed))
@@ -271,7 +274,7 @@ def test_a_file_that_has_a_changed_query_starts_the_new_generation(
 
 def test_an_applied_query_keeps_the_streams_that_the_file_lacks(broker: MemoryBroker) -> None:
     first = on(broker, of_chain(Q))
-    assert first.register(first.missing(), WallClock()) == []
+    assert register(first, first.missing(), WallClock()) == []
     far, near = query("far", "s3"), query("near", "s1")
     streams = {name: stream(name) for name in ("s1", "s3")}
     applied = Deployment("wall", streams, {"far": far, "near": near})
@@ -290,8 +293,7 @@ def test_an_applied_query_keeps_the_streams_that_the_file_lacks(broker: MemoryBr
     )
     definition = QueryDefinition("far", 0, 5_000_000, 250_000, far, deployment=over_http)
     Registry(broker).publish_queries(definition)
-    with pytest.raises(DeploymentError, match="far was applied at run time and reads s3, which"):
-        on(broker, file)
+    assert on(broker, file).share().streams["s3"].http is not None
     Registry(broker).publish_queries(replace(definition, state="deleted"))
     assert on(broker, file).share().streams == file.streams
 
@@ -300,7 +302,7 @@ def test_a_file_that_lacks_a_query_that_an_applied_one_reads_is_refused(
     broker: MemoryBroker,
 ) -> None:
     first = on(broker, of_chain(Q))
-    assert first.register(first.missing(), WallClock()) == []
+    assert register(first, first.missing(), WallClock()) == []
     reader = replace(query("reader", "q"), bound_us=9_000_000)
     definition = QueryDefinition(
         "reader", 0, 5_000_000, 250_000, reader, deployment=of_chain(Q, reader)
@@ -319,7 +321,7 @@ def test_a_file_with_a_reader_of_a_changed_query_starts_both(broker: MemoryBroke
     wide = replace(Q, sources=("s1", "s2"))
     reader = replace(query("reader", "q"), bound_us=9_000_000)
     first = on(broker, of_chain(wide, reader))
-    assert first.register(first.missing(), WallClock()) == []
+    assert register(first, first.missing(), WallClock()) == []
     registry, changed = Registry(broker), replace(Q, name="q.g1")
     registry.publish_queries(
         replace(registry.queries()["q"], state="deleted"),
@@ -348,7 +350,7 @@ def test_a_file_with_a_reader_of_a_changed_query_starts_both(broker: MemoryBroke
 
 def test_a_deleted_query_begins_again_where_it_was_deleted(broker: MemoryBroker) -> None:
     first = on(broker, of_chain(Q))
-    first.register(first.missing(), WallClock())
+    register(first, first.missing(), WallClock())
     registry = Registry(broker)
     registry.publish_queries(replace(registry.queries()["q"], state="deleted"))
     for spec in topics_for([], [QueryTopics("q", 1, 1, 1, True, True)]):
@@ -359,18 +361,17 @@ def test_a_deleted_query_begins_again_where_it_was_deleted(broker: MemoryBroker)
     writer.append("sw.state.q", 0, encode_root_state(state), b"root/q.0")
     broker.create_topic("sw.source.s1", 1)
     again = replace(Q, name="q.g1")
-    begun = on(broker, of_chain(again)).define("q.g1", WallClock(), "now")
-    assert begun is not None
+    (begun,) = on(broker, of_chain(again)).define({"q.g1": "now"}, WallClock())
     assert (begun.e0_us, begun.generation) == (8_000_000, 1)
     for other in (replace(again, parts=2), replace(again, window=WindowSpec(7, 7))):
         with pytest.raises(EnvironmentProblem, match="had another window or another number of"):
-            on(broker, of_chain(other)).define("q.g1", WallClock(), "now")
+            on(broker, of_chain(other)).define({"q.g1": "now"}, WallClock())
     reading = SourceRecord(Kind.BOUNDARY, "s1", 0, 0, -1, 9_000_000, 9_000_000, 9_000_000)
     for _ in range(2):
         writer.append("sw.source.s1", 0, encode_source(reading))
     broker.delete_records({("sw.source.s1", 0): 1})
     with pytest.raises(EnvironmentProblem, match="it cannot be continued: delete it, and give the"):
-        on(broker, of_chain(again)).define("q.g1", WallClock(), "now")
+        on(broker, of_chain(again)).define({"q.g1": "now"}, WallClock())
 
 
 def test_one_that_was_in_the_file_from_the_beginning_may_begin_later(
@@ -381,7 +382,7 @@ def test_one_that_was_in_the_file_from_the_beginning_may_begin_later(
     begins = iter([5_000_000, None, None])
     monkeypatch.setattr(starts, "beginning", lambda *of: next(begins))
     first = on(broker, of_chain(Q, both, clock="data"))
-    assert first.register(first.missing(), DataClock()) == ["hasty"]
+    assert register(first, first.missing(), DataClock()) == ["hasty"]
     assert Registry(broker).queries()["q"].first_deadline_us == 800_000
     assert on(broker, of_chain(Q, both, clock="data")).missing() == ["hasty"]
 

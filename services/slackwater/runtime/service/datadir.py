@@ -98,9 +98,6 @@ class RunFile(BaseModel):
     lives: dict[str, Life] = {}
     """Restarts and last exit of all processes that the supervisor keeps running, by name."""
     prefix: str = ""
-    children_of: dict[str, str] = {}
-    """For each query the query whose children it reads. The next start derives the fragments from
-    this before the registry can be read."""
 
     @field_validator("prefix")
     @classmethod
@@ -160,7 +157,6 @@ class DataDirectory:
         processes: Mapping[str, int],
         names: Names = UNPREFIXED,
         lives: Mapping[str, Life] = MappingProxyType({}),
-        children_of: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Write ``run.json``; without processes it records that nothing runs."""
         cluster = cluster_of(where)
@@ -173,7 +169,6 @@ class DataDirectory:
             processes=dict(processes),
             prefix=names.prefix,
             lives=dict(lives),
-            children_of=dict(children_of),
         )
         # The stack does not need the file, and continues if the disk is full.
         with contextlib.suppress(OSError):

@@ -36,14 +36,12 @@ def test_a_place_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 def test_run_json_keeps_the_address_when_nothing_runs(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path)
     assert read_run(tmp_path) is None
-    shared = {"q": "q", "r": "q"}
-    directory.write_run("127.0.0.1:9092", tmp_path / "d.yaml", {"broker": 7}, children_of=shared)
+    directory.write_run("127.0.0.1:9092", tmp_path / "d.yaml", {"broker": 7})
     assert read_run(tmp_path) == RunFile(
         bootstrap="127.0.0.1:9092",
         deployment=str(tmp_path / "d.yaml"),
         pid=os.getpid(),
         processes={"broker": 7},
-        children_of=shared,
     )
     directory.write_run("127.0.0.1:9092", tmp_path / "d.yaml", {})
     emitted = read_run(tmp_path)

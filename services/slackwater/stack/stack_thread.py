@@ -11,9 +11,9 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
-from slackwater.machine.stack import Stack, StackOptions
 from slackwater.machine.supervisor import ProcessEvent
 from slackwater.runtime.service.clock import SystemClock
+from slackwater.stack.stack import Stack, StackOptions
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 
 from slackwater.deployment.parse import load_deployment
-from slackwater.machine import stack as module
 from slackwater.machine.broker import EmbeddedBroker
 from slackwater.machine.launchers import ProcessSpec
-from slackwater.machine.layout import Launch
-from slackwater.machine.stack import Stack, StackOptions
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.runtime.logs.cluster import Cluster
-from slackwater.runtime.service.datadir import RUN_FILE, DataDirectory
+from slackwater.stack import stack as module
+from slackwater.stack.stack import Stack, StackOptions
 
 DEPLOYMENT = """\
 apiVersion: slackwater/v1
@@ -90,43 +88,6 @@ async def test_while_no_port_has_been_chosen_the_broker_is_first(
     assert (await started(tmp_path, monkeypatch)).reported == ["broker"]
 
 
-MORE = "  a: {from: [s], window: {size: 5s}, aggregate: [avg], bound: 2s, replicas: 2}\n"
-
-
-@pytest.mark.parametrize(
-    ("children_of", "fragments"),
-    [
-        ({"q": "q"}, "q.0.a,a.0.a"),
-        ({"q": "q", "a": "q"}, "q.0.a"),
-        ({}, "q.0.a"),
-    ],
-)
-async def test_what_starts_early_has_the_fragments_of_the_last_run(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    children_of: dict[str, str],
-    fragments: str,
-) -> None:
-    """With those of the file alone it would be restarted if a query was added."""
-    path = tmp_path / "deployment.yaml"
-    monkeypatch.setattr(f"{__name__}.DEPLOYMENT", DEPLOYMENT + MORE)
-    (tmp_path / "data").mkdir()
-    directory = DataDirectory(tmp_path / "data")
-    directory.write_run("127.0.0.1:19092", path, {}, children_of=children_of)
-    supervisor = await started(tmp_path, monkeypatch, port=19_092)
-    (command,) = supervisor.commands
-    assert command[command.index("--fragments") + 1] == fragments
-
-
-async def test_a_damaged_run_file_stops_no_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / RUN_FILE).write_text("{")
-    supervisor = await started(tmp_path, monkeypatch, port=19_092)
-    assert supervisor.reported == ["aggregator/0", "broker"]
-
-
 @pytest.mark.parametrize(
     ("options", "partitions", "has_directory"),
     [
@@ -169,33 +130,3 @@ async def test_input_topics_are_created_on_its_own_broker_only(
         await stack.open()
     await stack.stop()
     assert given == [has_directory, partitions]
-
-
-@pytest.mark.parametrize("is_ready", [True, False])
-async def test_other_replicas_aggregators_start_when_the_first_one_is_ready(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_ready: bool
-) -> None:
-    """Or has not become ready in time. The hosts do not wait."""
-    path = tmp_path / "deployment.yaml"
-    path.write_text(DEPLOYMENT)
-    supervisor, waited = Starting(), list[object]()
-
-    class Registered:
-        def paused(self) -> frozenset[str]:
-            return frozenset()
-
-    async def wait_ready(_: Stack, names: list[str], within_s: float) -> None:
-        waited.append((names, list(supervisor.reported)))
-        if not is_ready:
-            raise EnvironmentProblem(f"not ready after {within_s} s")
-
-    stack = Stack(StackOptions(path, load_deployment(path), tmp_path / "data"))
-    monkeypatch.setattr(stack, "_supervisor", supervisor)
-    monkeypatch.setattr(stack, "_registration", Registered())
-    monkeypatch.setattr(stack, "_launch", Launch(path, "127.0.0.1:1", tmp_path / "data"))
-    monkeypatch.setattr(Stack, "_truncate", lambda _: None)
-    monkeypatch.setattr(Stack, "wait_ready", wait_ready)
-    await stack._start_fragments()
-    first = ["aggregator/0", "host/0", "host/1"]
-    assert waited == [(["aggregator/0"], first)]
-    assert supervisor.reported == [*first, "aggregator/1"]

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 from tests.support.waiting import WAIT_S_MAX
 
-from slackwater.machine import stack_thread as stack
-from slackwater.machine.stack_thread import StackThread
+from slackwater.stack import stack_thread as stack
+from slackwater.stack.stack_thread import StackThread
 
 
 class SlowStack:
@@ -54,7 +54,7 @@ def test_a_stop_in_the_middle_of_a_start_ends_the_start(monkeypatch: pytest.Monk
 
 WAITS_FOR_THE_BROKER = """
 import asyncio, threading
-from slackwater.machine import stack_thread as stack
+from slackwater.stack import stack_thread as stack
 
 asking, answer = threading.Event(), threading.Event()
 

@@ -1,67 +1,60 @@
-"""The stack: a whole deployment on this machine, started in the right order.
+"""The stack: a whole deployment on this machine: broker, controller, node and processes.
 
-There are two ways to start. `up` is for live data: the event clock is published at once. The
-proxies start first and read the data in their inputs, then the queries are registered with the E0
-of that data (trace-24), and the other processes start. In a *rehearsal* the data is given: the
-queries are registered first, and all processes start and become ready. Then the clock is published,
-anchored one second ahead, so that all processes begin together. Processes wait for their entries in
-the registry, so every order is correct; these are the fastest.
+What starts the processes is the machine of a node (``node/machine.py``), which carries out the
+record of a controller (``local_control.py``). This module adds the broker, what is checked before
+anything runs, and two kinds of time. `up` is for live data: the event clock is published at once,
+and queries begin with the first readings in their inputs (trace-24). In a *rehearsal* the data is
+given: the start of the queries is, too, and the clock is published once all processes are ready,
+anchored one second ahead, so that all begin together.
+
+The proxies of the file's streams start first, and beside the broker the first aggregator, since
+half of a start is Spark's. Processes wait for their entries in the registry, so every order is
+correct; this one is the fastest.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 import sys
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
+from slackwater.control.applied import Start
 from slackwater.deployment.fragments import process_names, without_queries
 from slackwater.deployment.kinds import AGGREGATOR
-from slackwater.deployment.sharing import as_in_last_run, share
+from slackwater.deployment.sharing import share
 from slackwater.machine.background import Background
 from slackwater.machine.broker import EmbeddedBroker, why_no_answer
 from slackwater.machine.broker_security import CLIENT_FILE, security_of
-from slackwater.machine.draining import Draining
 from slackwater.machine.http_port import check_http_port
-from slackwater.machine.launchers import ProcessSpec
-from slackwater.machine.layout import Launch, differ_in_fragments, fragment_specs, proxy_specs
-from slackwater.machine.ownhosts import OwnHosts
+from slackwater.machine.layout import Launch, aggregator_spec
 from slackwater.machine.paths import java_executable
-from slackwater.machine.placed_proxies import AddedProxies
+from slackwater.machine.placed_proxies import FILE
+from slackwater.machine.processes import Processes
 from slackwater.machine.readiness import raise_what_ended, wait_ready
 from slackwater.machine.supervisor import ProcessEvent, Supervisor
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem, UsageError
-from slackwater.model.names import kind_of
 from slackwater.primitives.eventclock import AnchoredClock
-from slackwater.registration.begins import Begins
-from slackwater.registration.late_registration import LateRegistration
 from slackwater.registration.registration import Registration
-from slackwater.registration.truncation import Truncation
 from slackwater.runtime.logs.cluster import Cluster, find_cluster
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.security.credentials import Role
 from slackwater.runtime.service.clock import SystemClock
-from slackwater.runtime.service.datadir import DataDirectory, keep_prefix, read_run
+from slackwater.runtime.service.datadir import DataDirectory, keep_prefix
 from slackwater.runtime.service.heartbeats import HeartbeatListener
-from slackwater.runtime.service.registry import QueryDefinition, Registry
+from slackwater.runtime.service.registry import Registry
 from slackwater.runtime.service.settings import Settings, settings
-from slackwater.runtime.service.zone_rules import zones_of
+from slackwater.stack.local_control import LocalControl
+from slackwater.stack.place import HowToRegister, StackPlace, write_file
 
-_log = logging.getLogger(__name__)
-
-PROXIES_READY_S_MAX = 5.0
-"""Longest wait for proxies to read their inputs to the end before queries are registered."""
 READY_S_MAX = 600.0
 BROKER_S_MAX = 10.0
 """Longest wait for the response of an external broker."""
 ANCHOR_AHEAD_US = 1_000_000
-FIRST_AGGREGATOR_S_MAX = 12.0
-"""Longest delay of the other replicas' aggregators by the start of the first one."""
+FIRST = f"{AGGREGATOR}/0"
+"""The aggregator that starts beside the broker."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +97,7 @@ class StackOptions:
 class Stack:
     """A deployment's processes on this machine. For one event loop.
 
-    ``stop`` must be called in every case, also after a start that has failed. ``late`` has the
-    queries that it has not been able to register yet.
+    ``stop`` must be called in every case, also after a start that has failed.
     """
 
     def __init__(
@@ -122,20 +114,14 @@ class Stack:
         self._on_event = on_event
         self._directory = DataDirectory(options.data_dir)
         self._background = Background()
-        self._launch: Launch | None = None
-        self._early: dict[str, ProcessSpec] = {}
-        """Processes started before the broker responded."""
         self._supervisor: Supervisor | None = None
-        self._listener: HeartbeatListener | None = None
         self._transport: KafkaTransport | None = None
+        self._processes: Processes | None = None
         self._registration: Registration | None = None
         self._paused: frozenset[str] = frozenset()
-        self._truncation: Truncation | None = None
-        self.begins: Begins
-        """Records the begins of its queries; after ``open``."""
-        self.late = LateRegistration()
-        self.added: AddedProxies
-        """The proxies of streams that were added with queries; after ``open``."""
+        self._control: LocalControl | None = None
+        self._early: str | None = None
+        """The broker's address for the aggregator that was started before it."""
 
     @property
     def deployment(self) -> Deployment:
@@ -146,6 +132,11 @@ class Stack:
     def paused(self) -> frozenset[str]:
         """Names of its paused queries."""
         return self._paused
+
+    @property
+    def waiting(self) -> frozenset[str]:
+        """The names of its queries that are not registered yet."""
+        return frozenset() if self._control is None else self._control.waiting
 
     @property
     def bootstrap(self) -> str:
@@ -171,10 +162,15 @@ class Stack:
         return self._supervisor
 
     @property
+    def processes(self) -> Processes:
+        """Its processes, once its broker is started."""
+        assert self._processes is not None, "not started yet"
+        return self._processes
+
+    @property
     def listener(self) -> HeartbeatListener:
         """The listener for its processes' heartbeats."""
-        assert self._listener is not None, "not started yet"
-        return self._listener
+        return self.processes.listener
 
     @property
     def process_names(self) -> tuple[str, ...]:
@@ -190,7 +186,7 @@ class Stack:
         if http and self.options.runs_long:
             await check_http_port(self._deployment.http)
         keep_prefix(self._directory.path, self._deployment.names)
-        self._deployment = self._as_in_last_run()
+        self._write_file()
         self._supervisor = Supervisor(
             self._directory.path,
             clock=self._clock,
@@ -201,66 +197,57 @@ class Stack:
         self._transport = KafkaTransport(cluster, self._deployment.names)
         self._registration = self._registration_of(self._deployment)
         self._deployment = await asyncio.to_thread(self.registration.share)
-        self._launch = self._launch_at(cluster)
-        self.added = AddedProxies(
-            self._supervisor, self._launch, self.declared_streams, self._directory.path
-        )
+        self._write_file()
         self._write_run()
         inputs = self.options.input_partitions
         await asyncio.to_thread(self.registration.make_topics, input_partitions=inputs)
-        self._listener = HeartbeatListener(self._transport).start()
-        self.begins = Begins(Registry(self._transport), self._listener, self._clock)
-        self._background.run("watch of the logs", self._supervisor.watch_logs)
-        kept = (self._supervisor, self._listener, self._launch)
-        self._background.run("watch of long turns", OwnHosts(*kept).run)
-        self._background.run("watch of the hosts' memory", Draining(*kept).run)
+        launch = self._launch_at(cluster)
+        self._processes = Processes(self._supervisor, self._transport, launch)
+        self._processes.watch(self._background)
         return cluster.bootstrap
 
     async def start_up(self) -> None:
-        """Start the processes for live data; returns when all have been started once.
+        """Start the processes for live data.
 
-        A query whose start time is not known yet (``clock: data`` and no data) is registered in the
-        background.
+        Returns when the queries are registered, and their fragments started once; a query whose
+        start time is not known yet (``clock: data`` and no data) follows by itself.
+
+        Raises:
+            DeploymentError: the file differs from what is registered.
+            UsageError: it has another clock.
+            EnvironmentProblem: the registry is lost, or the record has no space for the queries.
         """
-        event_clock = await asyncio.to_thread(self.registration.publish_clock)
-        missing = await asyncio.to_thread(self.registration.missing)
-        declared = {name: self._deployment.streams[name] for name in self.declared_streams}
-        proxies = proxy_specs(replace(self._deployment, streams=declared), self.launch)
-        for proxy in proxies:
-            await self.supervisor.start(proxy)
-        await self.added.settle(self._deployment)
-        if missing:
-            with contextlib.suppress(EnvironmentProblem):  # not all are ready in time
-                parts = [part for proxy in proxies for part in proxy.parts]
-                await self.wait_ready(parts, PROXIES_READY_S_MAX)
-            missing = await asyncio.to_thread(self.registration.register, missing, event_clock)
-            # Another program may have registered one of the queries first, with other children.
-            self._deployment = await asyncio.to_thread(self.registration.share)
-            self._write_run()
-        self.begins.register(self._deployment.queries)
-        self._background.run("begins of queries", self.begins.run)
-        await self._start_fragments()
-        self.late.begin_with(missing)
-        if missing:
-            run = partial(self.late.run, lambda: self.registration, event_clock)
-            self._background.run("registration", run)
+        await asyncio.to_thread(self.registration.publish_clock)
+        await asyncio.to_thread(self.registration.missing)
+        await (await self._carry_out("beginning")).registered()
 
-    def set_queries(self, deployment: Deployment, paused: Iterable[str]) -> None:
-        """Set the queries, paused ones too; the caller starts and ends their fragments."""
-        self._deployment, self._paused = deployment, frozenset(paused)
-        self._registration = self._registration_of(deployment)
+    async def _carry_out(self, start: Start, speed: float | None = None) -> LocalControl:
+        """Start the proxies, record the queries, and run what the record has from now on."""
+        options = self.options
+        how = HowToRegister(
+            options.deployment_path, options.deployment, options.input_partitions, speed
+        )
+        place = StackPlace(self.processes, self._directory.path / FILE, how, self._take)
+        await place.settle_proxies((), self._deployment)
+        self._control = control = LocalControl(
+            self._directory.path, place, self._deployment, start, self.transport, self._clock
+        )
+        await control.start()
+        return control
+
+    def _take(self, recorded: Deployment, paused: Collection[str]) -> Deployment:
+        """Take in the recorded queries, and their streams beside those of the file."""
+        declared = self.options.deployment
+        is_posted = any(stream.http is not None for stream in declared.streams.values())
+        self._deployment = replace(
+            declared,
+            streams={**recorded.streams, **declared.streams},
+            queries=recorded.queries,
+            http=declared.http if is_posted else recorded.http,
+        )
+        self._paused = frozenset(paused)
         self._write_run()
-
-    @property
-    def truncation(self) -> Truncation:
-        """The truncation of its logs, once the fragments have been started."""
-        assert self._truncation is not None, "not started yet"
-        return self._truncation
-
-    @property
-    def declared_streams(self) -> Set[str]:
-        """The names of the streams in the deployment file; others were added with queries."""
-        return self.options.deployment.streams.keys()
+        return self._deployment
 
     @property
     def running(self) -> Deployment:
@@ -278,20 +265,11 @@ class Stack:
         )
 
     async def start_rehearsal(self, start_time_us: int, speed: float) -> None:
-        """Register the queries, start everything and wait until all are ready for the clock."""
-        definitions = [
-            QueryDefinition(
-                *(name, 0, start_time_us, query.bucket_us(speed), query), zones=zones_of(query)
-            )
-            for name, query in self._deployment.queries.items()
-        ]
-        registry = Registry(self.transport)
-        await asyncio.to_thread(registry.publish_queries, *definitions)
-        # The slowest processes start first; then the stack waits until all are ready.
-        fragments = fragment_specs(self._deployment, self.launch)
-        proxies = proxy_specs(self._deployment, self.launch)
-        await self._start_rest([*fragments, *proxies])
-        self._truncate()
+        """Start the processes for given data, and wait until all are ready for the clock.
+
+        The start of the queries is given; the clock is published by ``begin``.
+        """
+        await self._carry_out(start_time_us, speed)
         await self.wait_ready(process_names(self._deployment, broker=False), READY_S_MAX)
 
     async def begin(self, start_time_us: int, speed: float, end_us: int | None = None) -> int:
@@ -318,20 +296,14 @@ class Stack:
 
     async def stop(self) -> None:
         """Stop everything; allowed at any time, and repeatedly."""
+        if self._control is not None:
+            await self._control.stop()
         await self._background.end()
-        if self._supervisor is not None:
+        if self._processes is not None:
+            await self._processes.stop()
+        elif self._supervisor is not None:
             await self._supervisor.stop_all()
-        if self._listener is not None:
-            await asyncio.to_thread(self._listener.stop)
-            self._listener = None
         self._directory.release()
-
-    def _as_in_last_run(self) -> Deployment:
-        # With a damaged file the process that starts early may have to be restarted.
-        with contextlib.suppress(EnvironmentProblem):
-            if (run := read_run(self._directory.path)) is not None:
-                return as_in_last_run(self.options.deployment, run.children_of)
-        return self._deployment
 
     async def _find_broker(self) -> Cluster:
         if not self.options.has_external_broker:
@@ -367,6 +339,10 @@ class Stack:
         if security is None and broker.known_bootstrap is not None:
             await self._start_early(self._launch_at(Cluster(broker.known_bootstrap)))
         await self.supervisor.start_broker(broker)
+        if (
+            self._early is not None and self._early != broker.bootstrap
+        ):  # it could not keep its port
+            await self.supervisor.end(FIRST)
         if security is not None:
             security.write_client_files(broker.bootstrap, broker.inside, directory)
         return broker.cluster
@@ -374,22 +350,19 @@ class Stack:
     async def _start_early(self, launch: Launch) -> None:
         """Start the slowest process, the first aggregator, while the broker starts.
 
-        The aggregator waits for the broker and for its queries. A killed broker can register again
-        only after three seconds without work. The start of Spark's JVM takes half of a restart, and
-        for most of it needs no broker. The aggregators of other replicas start once the broker
-        responds: on two cores they would delay the broker and the first aggregator, and one replica
-        suffices for an answer.
+        The aggregator waits for the broker, and gets its fragments when they are placed. A killed
+        broker can register again only after three seconds without work. The start of Spark's JVM
+        takes half of a restart, and for most of it needs no broker. The other aggregators start
+        later (``node/machine.py``): on two cores they would delay the broker and the first one.
         """
-        for spec in fragment_specs(self._deployment, launch):
-            if kind_of(spec.name) == AGGREGATOR:
-                await self.supervisor.start(spec)
-                self._early[spec.name] = spec
-                break
+        if any(query.window is not None for query in self._deployment.queries.values()):
+            await self.supervisor.start(aggregator_spec(FIRST, (), launch))
+            self._early = launch.bootstrap
 
     def _launch_at(self, cluster: Cluster) -> Launch:
         options = self.options
         return Launch(
-            options.deployment_path.resolve(),
+            self._directory.path / FILE,
             cluster.bootstrap,
             self._directory.path,
             options.proxy_options,
@@ -398,47 +371,10 @@ class Stack:
             cluster.security.given,
         )
 
-    async def _start_fragments(self) -> None:
-        """Start the first aggregator and the hosts; when it is ready, the other aggregators.
-
-        The start of an aggregator takes seven seconds of CPU time. One replica suffices for exact
-        answers, and on two cores they begin a third earlier if the replicas' aggregators start one
-        after the other.
-        """
-        self._paused = await asyncio.to_thread(self.registration.paused)
-        specs = fragment_specs(self.running, self.launch, self._paused)
-        aggregators = [spec for spec in specs if kind_of(spec.name) == AGGREGATOR]
-        others = aggregators[1:]
-        await self._start_rest(spec for spec in specs if spec not in others)
-        self._truncate()
-        if others:
-            with contextlib.suppress(EnvironmentProblem):  # not ready in time
-                await self.wait_ready([aggregators[0].name], FIRST_AGGREGATOR_S_MAX)
-            await self._start_rest(others)
-
-    async def _start_rest(self, specs: Iterable[ProcessSpec]) -> None:
-        for spec in specs:
-            early = self._early.pop(spec.name, None)
-            if early is not None and early.command != spec.command:
-                # The registered queries differ from those of the file.
-                if differ_in_fragments(early, spec):
-                    self.supervisor.serve(spec)
-                    continue
-                await self.supervisor.end(spec.name)
-                early = None
-            if early is None:
-                await self.supervisor.start(spec)
-
-    def _truncate(self) -> None:
-        self._truncation = Truncation(self.transport, self._deployment.queries.values())
-        every_s = self._settings.truncate_every_s
-        self._background.run("truncation of logs", partial(self._truncation.run, every_s))
-
-    @property
-    def launch(self) -> Launch:
-        """The parameters of its processes' command lines; after ``open``."""
-        assert self._launch is not None, "open the stack first"
-        return self._launch
+    def _write_file(self) -> None:
+        """Write what the processes read."""
+        folder = self.options.deployment_path.parent
+        write_file(self._directory.path / FILE, self._deployment, folder)
 
     def _write_run(self) -> None:
         if self._transport is not None:
@@ -449,5 +385,4 @@ class Stack:
                 {} if kept is None else kept.pids(),
                 self._deployment.names,
                 {} if kept is None else kept.lives(),
-                {name: query.child_query for name, query in self._deployment.queries.items()},
             )

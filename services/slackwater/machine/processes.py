@@ -1,0 +1,59 @@
+"""The processes of one machine, and what is kept for them while they run.
+
+It is the same for `slackwater up` and for a node: one supervisor, the heartbeats of all processes,
+and the watches of logs, of long turns and of memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from slackwater.machine.background import Background
+from slackwater.machine.draining import Draining
+from slackwater.machine.layout import Launch
+from slackwater.machine.ownhosts import OwnHosts
+from slackwater.machine.supervisor import Supervisor
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.service.heartbeats import HeartbeatListener
+
+
+class Processes:
+    """The supervisor of a machine, with its connections to Kafka; for one event loop.
+
+    Args:
+        supervisor: keeps the processes running.
+        transport: to the logs of the deployment.
+        launch: the parameters of their command lines.
+    """
+
+    def __init__(self, supervisor: Supervisor, transport: KafkaTransport, launch: Launch) -> None:
+        self.supervisor, self.transport, self.launch = supervisor, transport, launch
+        self.listener = HeartbeatListener(transport)
+
+    def watch(self, background: Background) -> None:
+        """Receive heartbeats, and watch the processes until ``background`` ends."""
+        self.listener.start()
+        kept = (self.supervisor, self.listener, self.launch)
+        background.run("watch of the logs", self.supervisor.watch_logs)
+        background.run("watch of long turns", OwnHosts(*kept).run)
+        background.run("watch of the hosts' memory", Draining(*kept).run)
+
+    async def stop(self) -> None:
+        """Stop all processes, and the receipt of heartbeats."""
+        await self.supervisor.stop_all()
+        await asyncio.to_thread(self.listener.stop)
+
+    def is_ready(self, name: str) -> bool:
+        """Whether a part reports ready, by the heartbeat of the process that serves it now."""
+        beat, pid = self.listener.latest(name), self.pid_of(name)
+        return beat is not None and beat.ready and beat.pid == pid
+
+    def stayed_down_with(self, name: str) -> int | None:
+        """The placement number with which a fragment stayed down here last."""
+        pid = self.pid_of(name)
+        return None if pid is None else self.listener.stayed_down_with(name, pid)
+
+    def pid_of(self, name: str) -> int | None:
+        """The process that serves a fragment or a proxy; None if none does."""
+        process = self.supervisor.process_of(name)
+        return None if process is None else self.supervisor.pids().get(process)

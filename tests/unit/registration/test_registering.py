@@ -1,0 +1,174 @@
+"""How a node registers queries: together, or each for itself, and after its proxies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from tests.support.memory import MemoryBroker
+from tests.unit.machine.test_layout import query, stream
+
+from slackwater.control.applied import AppliedQuery, Start
+from slackwater.control.control_state import Wanted
+from slackwater.deployment.sharing import share
+from slackwater.model.deployment import Deployment, QuerySpec, TopicSpec
+from slackwater.model.errors import EnvironmentProblem
+from slackwater.primitives.eventclock import WallClock
+from slackwater.registration import registering, registration
+from slackwater.registration.registering import Registering
+from slackwater.registration.registration import Registration
+from slackwater.runtime.logs.topics import topics_for
+from slackwater.runtime.service.registry import QueryDefinition, Registry
+
+
+class World:
+    """A registry in memory, and proxies whose heartbeats are counted as waited for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.broker = MemoryBroker()
+        for spec in topics_for([], []):
+            self.broker.create_topic(spec.name, spec.partitions)
+        Registry(self.broker).publish_clock(WallClock())
+        monkeypatch.setattr(self.broker, "cluster", None, raising=False)
+        monkeypatch.setattr(self.broker, "bootstrap", "kafka:9092", raising=False)
+        monkeypatch.setattr(registration, "partition_counts", lambda _, topics: self.topics)
+        known = {self.broker.names.registry: 1}
+        monkeypatch.setattr(registering, "partition_counts", lambda _, topics: known | self.topics)
+        monkeypatch.setattr(Registration, "make_topics", lambda _, **__: None)
+        self.topics: dict[str, int] = {}
+        self.waited_s: list[float] = []
+        self.begun: list[list[str]] = []
+        self.published = 0
+        publish = Registry.publish_queries
+
+        def count(registry: Registry, *queries: QueryDefinition) -> None:
+            self.published += 1
+            publish(registry, *queries)
+
+        monkeypatch.setattr(Registry, "publish_queries", count)
+
+    def registering(self, **options: Any) -> Registering:
+        def wait_for(_holds: Callable[[object], bool], timeout_s: float) -> bool:
+            self.waited_s.append(timeout_s)
+            return True
+
+        def begun(queries: Iterable[object]) -> None:
+            self.begun.append(sorted(map(str, queries)))
+
+        return Registering(
+            cast(Any, self.broker),
+            cast(Any, SimpleNamespace(wait_for=wait_for)),
+            Path("d.yaml"),
+            cast(Any, SimpleNamespace(read_by=lambda _: None)),
+            cast(Any, SimpleNamespace(register=begun)),
+            **options,
+        )
+
+    def all(self) -> dict[str, QueryDefinition]:
+        return dict(Registry(self.broker).all_queries())
+
+
+@pytest.fixture(name="world")
+def _world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+def deployment(*queries: QuerySpec, **topics: str) -> Deployment:
+    streams = {
+        name: replace(stream(name), topic=TopicSpec(topics[name]) if name in topics else None)
+        for name in ("s1", "s2")
+    }
+    return Deployment("wall", streams, {each.name: each for each in queries})
+
+
+async def carry_out(
+    registering: Registering, of: Deployment, start: Start = 7_000_000
+) -> tuple[frozenset[str], str]:
+    applied = {name: AppliedQuery(name, of.connected(name), start) for name in of.queries}
+    return await registering.carry_out(dict.fromkeys(applied, Wanted.RUNNING), applied, of)
+
+
+async def test_new_queries_are_registered_together(world: World) -> None:
+    both = deployment(query("q", "s1"), query("r", "s2"))
+    done, why = await carry_out(world.registering(), both)
+    assert (done, why, world.published) == (frozenset("qr"), "", 1)
+    assert {q.e0_us for q in world.all().values()} == {7_000_000}
+    assert all(q.awaits_begin and q.deployment is not None for q in world.all().values())
+
+
+async def test_one_that_cannot_be_registered_does_not_delay_the_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    definition = Registration._definition
+
+    def refused(of: Registration, spec: QuerySpec, *begin: int) -> QueryDefinition:
+        if spec.name == "q":
+            raise EnvironmentProblem("query q had another window")
+        return definition(of, spec, *begin)
+
+    monkeypatch.setattr(Registration, "_definition", refused)
+    made = world.registering()
+    done, why = await carry_out(made, deployment(query("q", "s1"), query("r", "s2")))
+    assert (done, why) == (frozenset("r"), "query q had another window")
+    assert not made.awaits_readings, "it is repeated with the pauses of a failure"
+
+
+async def test_one_whose_topic_is_missing_is_named_with_it(world: World) -> None:
+    both = deployment(query("q", "s1"), query("r", "s2"), s1="readings")
+    done, why = await carry_out(world.registering(), both)
+    assert done == {"r"}
+    assert "topic readings does not exist on kafka:9092" in why
+    assert why.endswith("for query q")
+
+
+async def test_queries_that_share_children_have_one_start(world: World) -> None:
+    """Also if one of them is registered at a later attempt."""
+    both = share(deployment(query("q", "s1"), query("r", "s1")))
+    assert both.queries["r"].child_query == "q"
+    made = world.registering()
+    await carry_out(made, replace(both, queries={"q": both.queries["q"]}), 7_000_000)
+    done, _ = await carry_out(made, both, 9_000_000)
+    assert done == {"q", "r"}
+    assert {q.e0_us for q in world.all().values()} == {7_000_000}
+
+
+async def test_a_query_of_a_file_stands_without_its_streams(world: World) -> None:
+    made = world.registering(declared={"q"}, input_partitions=1)
+    await carry_out(made, deployment(query("q", "s1"), query("r", "s2")))
+    found = world.all()
+    assert found["q"].deployment is None
+    assert found["r"].deployment is not None
+    assert world.begun == [["q", "r"]], "both await their begins"
+
+
+async def test_a_rehearsal_has_wider_buckets_and_awaits_no_begin(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def published(_: Registration) -> None:
+        raise AssertionError("its clock is published when all are ready")
+
+    monkeypatch.setattr(Registration, "publish_clock", published)
+    await carry_out(world.registering(speed=60.0), deployment(query("q", "s1")))
+    (found,) = world.all().values()
+    assert (found.w_us, found.awaits_begin) == (15_000_000, False)
+
+
+async def test_one_that_begins_with_a_first_reading_waits_for_its_proxies_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s, begins = 100.0, [None, 5_000_000]
+    monkeypatch.setattr("slackwater.registration.registering.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("slackwater.registration.starts.beginning", lambda *_: begins.pop(0))
+    made, of = world.registering(), deployment(query("q", "s1"))
+    done, why = await carry_out(made, of, "beginning")
+    assert (done, why, made.awaits_readings) == (frozenset(), "", True)
+    assert world.waited_s == [5.0]
+    now_s += 5.0
+    done, _ = await carry_out(made, of, "beginning")
+    assert (done, made.awaits_readings) == (frozenset("q"), False)
+    assert world.waited_s == [5.0], "they have had their time"
+    assert world.all()["q"].e0_us == 5_000_000
