@@ -108,7 +108,7 @@ class NodeMachine:
 
     def open(self) -> None:
         """See ``FragmentRunner``."""
-        self._place.open()
+        self._processes = self._place.open()
 
     def registering(self) -> Registering | None:
         """See ``FragmentRunner``; it also truncates logs from now on."""

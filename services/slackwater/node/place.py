@@ -41,8 +41,11 @@ class Place(Protocol):
     prefix: str
     numbers: Placements | None
 
-    def open(self) -> None:
-        """Begin; ``EnvironmentProblem`` if the machine cannot be used."""
+    def open(self) -> Processes | None:
+        """Begin, and return the processes, or None if they need a query first (``begin``).
+
+        ``EnvironmentProblem`` if the machine cannot be used.
+        """
         ...
 
     def begin(self, deployment: Deployment, background: Background) -> Processes:
@@ -95,10 +98,11 @@ class NodePlace:
         self._deployment: Deployment | None = None
         self.numbers: Placements | None = Placements(self._directory.path / PLACEMENTS_FILE)
 
-    def open(self) -> None:
+    def open(self) -> Processes | None:
         """Lock the directory; ``EnvironmentProblem`` if another process has it, or without Java."""
         java_executable()
         self._directory.acquire()
+        return self._processes
 
     @property
     def file(self) -> Path:

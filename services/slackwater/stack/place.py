@@ -74,8 +74,9 @@ class StackPlace:
         """All registered queries as last read, deleted ones too; empty at first."""
         return {} if self._registering is None else self._registering.definitions
 
-    def open(self) -> None:
-        """Do nothing: the stack has been opened."""
+    def open(self) -> Processes:
+        """Return the processes: the stack has been opened."""
+        return self._processes
 
     async def close(self) -> None:
         """Do nothing: the stack stops itself, and runs on if the agent fails."""

@@ -96,8 +96,11 @@ class FakePlace:
         self.running = FakeProcesses()
         self.taken: list[tuple[set[str], set[str]]] = []
         self.proxies: set[str] = set()
+        self.is_open = False
+        """Whether its processes need no query first."""
 
-    def open(self) -> None: ...
+    def open(self) -> Processes | None:
+        return self.begin(Deployment("wall", {}, {}), Background()) if self.is_open else None
 
     def begin(self, _deployment: Deployment, _background: Background) -> Processes:
         processes = object.__new__(Processes)
@@ -151,6 +154,22 @@ async def test_what_is_placed_runs_and_nothing_else(world: World) -> None:
     await world.settle(parsed(ONE))
     assert world.running.hosted == {*fragments_of(parsed(ONE))}
     assert world.place.taken == [({"one", "three"}, set()), ({"one"}, set())]
+    await world.machine.close()
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_a_record_without_a_query_is_carried_out_where_processes_need_none(
+    world: World, is_open: bool
+) -> None:
+    """All queries of `up` were deleted, and it is started again: the last deletion may be left."""
+    world.place.is_open = is_open
+    world.machine.open()
+    await world.settle(Deployment("wall", {}, {}))
+    assert world.running.specs == {}
+    assert world.place.taken == ([(set(), set())] if is_open else [])
+    assert (world.machine._processes is not None) == is_open
+    await world.settle(parsed(ONE))
+    assert world.running.hosted == {*fragments_of(parsed(ONE))}
     await world.machine.close()
 
 
