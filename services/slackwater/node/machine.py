@@ -1,9 +1,9 @@
 """The processes of a machine: hosts, aggregators and proxies of the fragments placed on it.
 
 This is the only thing that starts the processes of a deployment, on a node as under
-`slackwater up`. What differs is the machine's *place*: on a node (``NodePlace``) the processes
-read a deployment file that the node writes from the record; under `up` (``stack/place.py``) they
-read the user's file, and the place has a broker of its own.
+`slackwater up`: the processes read a file that is written from the record. What differs is the
+machine's *place* (``NodePlace``, and under `up` ``stack/place.py``): names, the broker, and where
+placement numbers come from.
 
 If any query has a window, the first aggregator runs even without a fragment: a JVM takes seconds to
 start, which would delay a take-over. The aggregators of a machine start one after the other: the

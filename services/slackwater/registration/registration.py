@@ -261,11 +261,6 @@ class Registration:
         )
         return self._deployment
 
-    def paused(self) -> frozenset[str]:
-        """Return the names of the paused queries."""
-        found = Registry(self._transport).queries().values()
-        return frozenset(query.name for query in found if query.state == "paused")
-
     def define(
         self,
         starts: Mapping[str, Start],

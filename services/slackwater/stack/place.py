@@ -2,9 +2,9 @@
 
 The streams of the user's file have proxies from the start on, also if no query reads them. As on a
 node, processes read a file that is written from the record, so that a user can edit the other one
-while they run. Fragments take their placement numbers from the registry in
-Kafka: there is one machine, and a data directory can be lost while Kafka is kept; numbers of a new
-record would then be smaller than those in the state records, and roots would refuse them.
+while they run. Fragments take their placement numbers from the registry in Kafka: there is one
+machine, and a data directory can be lost while Kafka is kept; numbers of a new record would then be
+smaller than those in the state records, and roots would refuse them.
 """
 
 from __future__ import annotations

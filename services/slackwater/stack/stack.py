@@ -339,10 +339,8 @@ class Stack:
         if security is None and broker.known_bootstrap is not None:
             await self._start_early(self._launch_at(Cluster(broker.known_bootstrap)))
         await self.supervisor.start_broker(broker)
-        if (
-            self._early is not None and self._early != broker.bootstrap
-        ):  # it could not keep its port
-            await self.supervisor.end(FIRST)
+        if self._early not in {None, broker.bootstrap}:
+            await self.supervisor.end(FIRST)  # the broker could not keep its port
         if security is not None:
             security.write_client_files(broker.bootstrap, broker.inside, directory)
         return broker.cluster
