@@ -42,7 +42,7 @@ def test_files_of_unlike_length_are_run_to_their_ends(tmp_path: Path) -> None:
         (tmp_path / f"{name}.ndjson").write_text("".join(f"{row}\n" for row in rows))
     pq.write_table(pcsv.read_csv(tmp_path / "a.csv"), tmp_path / "a.parquet")
     command = [sys.executable, "-m", "slackwater.cli.app", "backfill", "d.yaml", "large"]
-    command += ["--from", "a=a.parquet", "--from", "b=b-*.ndjson"]
+    command += ["--from", "a=a.parquet", "--from", "b=b-*.ndjson", "--check"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = (tmp_path / "large.jsonl").read_text().splitlines()
@@ -55,6 +55,9 @@ def test_files_of_unlike_length_are_run_to_their_ends(tmp_path: Path) -> None:
     assert f"large: {len(records):,} rows in " in done.stdout
     assert "quarantine: 1 malformed" in done.stdout
     assert f"{2 * year:,} readings in " in done.stdout
+    verdict = done.stdout.splitlines()[-1]
+    assert verdict.startswith(f"checked {len(records):,} rows in ")
+    assert "0 lost, 0 doubled, 0 uncorrected, 0 wrong; all results equal" in verdict
 
 
 JOINED = """\

@@ -28,6 +28,7 @@ from typing import IO, Any, Final
 import orjson
 from ruamel.yaml import YAML
 
+from slackwater.cli.backfill_check import check_history
 from slackwater.cli.backfill_inputs import BEGINNING, BackfillInputs, TopicExtent, in_order
 from slackwater.cli.backfill_progress import BackfillBar, Backfilled, lines_in
 from slackwater.cli.common import emit, reach_kafka, warn
@@ -74,17 +75,25 @@ class BackfillOptions:
     data_dir: Path | None = None
     bootstrap: str | None = None
     kafka_config: Path | None = None
+    check: bool = False
+    """Compare the results with a batch computation by the judge of rehearsals."""
 
 
 def run_backfill(options: BackfillOptions) -> None:
     """Run the command.
 
     Raises:
-        CheckFailed: a file was not read to its end, or no reading is usable.
+        CheckFailed: a file was not read to its end, no reading is usable, or with ``check`` the
+            results differ from the batch computation.
         EnvironmentProblem: there is no Java, or no topic, or its cluster does not answer.
         UsageError: the query, its streams and what they are to read do not fit.
     """
     inputs = options.inputs
+    if options.check and inputs.topics:
+        raise UsageError(
+            f"--check reads files by itself, and no topics: leave it out for {min(inputs.topics)},"
+            " or run its query with `slackwater up`, whose results `slackwater audit` compares"
+        )
     prefix = f"backfill-{secrets.token_hex(4)}." if inputs.topics else ""
     content, deployment = _chosen(options, prefix)
     java_executable()  # before the files, which may be large
@@ -128,7 +137,7 @@ def run_backfill(options: BackfillOptions) -> None:
     try:
         stack = StackThread(started)
         try:
-            lines = _Backfill(options, extents, stack, directory).run()
+            lines = _Backfill(options, extents, stack, directory, copied).run()
         finally:
             stack.stop()
             if cluster is not None:
@@ -244,8 +253,10 @@ class _Backfill:
         extents: Mapping[str, TopicExtent],
         stack: StackThread,
         directory: Path,
+        copied: Deployment,
     ) -> None:
         self._options, self._stack, self._directory = options, stack, directory
+        self._copied = copied
         self._extents, self._files = extents, options.inputs.files
         self._clock = SystemClock()
         self._seen = Backfilled()
@@ -273,7 +284,14 @@ class _Backfill:
             definition = self._definition(bar)
             end_us = self._follow(definition, out, bar)
         seconds = self._clock.now_us() / 1e6 - began
-        return self._summary(definition, end_us, seconds)
+        summary = self._summary(definition, end_us, seconds)
+        if not options.check:
+            return summary
+        for line in summary:
+            emit(line)
+        transport = self._stack.stack.transport
+        counts = {stream: self._counts(stream) for stream in self._files}
+        return [check_history(transport, self._copied, definition, self._files, counts)]
 
     # Files.
 
@@ -377,11 +395,15 @@ class _Backfill:
         seen.windows[part] += boundary["windows"]
         seen.lost.update(boundary.get("lost", {}))
 
+    def _counts(self, stream: str) -> dict[str, int]:
+        """Return how many readings of a stream are in quarantine, by reason."""
+        detail = {} if (beat := self._beat(stream)) is None else beat.detail
+        return {reason: detail.get(reason, 0) for reason in REASONS}
+
     def _quarantined(self) -> str:
         counts: Counter[str] = Counter()
         for stream in self._options.inputs.streams:
-            detail = {} if (beat := self._beat(stream)) is None else beat.detail
-            counts.update({reason: detail.get(reason, 0) for reason in REASONS})
+            counts.update(self._counts(stream))
         return ", ".join(f"{n:,} {reason}" for reason, n in counts.items() if n)
 
     def _summary(self, definition: QueryDefinition, end_us: int, seconds: float) -> list[str]:

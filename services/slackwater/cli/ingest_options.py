@@ -72,6 +72,14 @@ def backfill(
         Path | None,
         typer.Option("--data-dir", help="A new folder, which is kept. Default: a temporary one."),
     ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Compare the results with a batch computation over the same files, by readers of"
+            " its own; exit code 1 if they differ.",
+        ),
+    ] = False,
     bootstrap: BootstrapOption = None,
     kafka_config: KafkaConfigOption = None,
 ) -> None:
@@ -84,4 +92,5 @@ def backfill(
 
     inputs = parse_inputs(from_)
     out = Path(f"{query}.jsonl") if out is None else out
-    run_backfill(BackfillOptions(file, query, inputs, out, data_dir_, bootstrap, kafka_config))
+    options = BackfillOptions(file, query, inputs, out, data_dir_, bootstrap, kafka_config, check)
+    run_backfill(options)

@@ -211,3 +211,8 @@ def test_times_of_arrival_are_in_no_file(file: Path) -> None:
     )
     with pytest.raises(UsageError, match="has times of arrival, which a file has not"):
         run_backfill(options(file, "hours", "a"))
+
+
+def test_a_topic_is_not_checked(file: Path) -> None:
+    with pytest.raises(UsageError, match="--check reads files by itself, and no topics"):
+        run_backfill(replace(options(file, "lives", "live=beginning"), check=True))
