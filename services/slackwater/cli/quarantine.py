@@ -26,6 +26,7 @@ from slackwater.model.durations import format_duration_us
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError, UsageError
 from slackwater.model.names import Names, ProxyName, kind_of, own_name
 from slackwater.model.records import Heartbeat
+from slackwater.primitives.time_units import other_unit
 from slackwater.proxy.quarantine import REASONS
 from slackwater.runtime.logs.admin import Admin
 from slackwater.runtime.logs.cluster import Cluster
@@ -45,9 +46,6 @@ KEYS_MAX: Final = 1_000
 KEYS_SHOWN: Final = 3
 EXAMPLE_CHARS_MAX: Final = 200
 ASK_S_MAX: Final = 5.0
-UNITS_US: Final = {"s": 1_000_000.0, "ms": 1_000.0, "us": 1.0, "ns": 0.001}
-NEAR_US: Final = 2 * 86_400_000_000
-"""A time that another unit brings so close to the clock has that unit."""
 HALF_HOUR_US: Final = 1_800_000_000
 LOCAL_US_MAX: Final = 28 * HALF_HOUR_US + 120_000_000
 """No zone is further from UTC than 14 hours."""
@@ -135,9 +133,9 @@ def advice(group: RefusedGroup, spec: StreamSpec | None) -> str:
     if group.reason == "malformed":
         return f"cannot be read: {group.example.get('detail') or 'the message'}"
     if stime is not None and at is not None:
-        unit = _unit(stime, at, None if spec is None else spec.time.unit)
+        unit = other_unit(stime, at, None if spec is None else spec.time.unit)
         if unit:
-            return unit
+            return f"{moment(stime, None).partition('-')[0]}: {unit}"
         behind = at - stime
         hours = round(behind / HALF_HOUR_US)
         error_us = abs(behind - hours * HALF_HOUR_US)
@@ -158,23 +156,6 @@ def advice(group: RefusedGroup, spec: StreamSpec | None) -> str:
     if group.reason == "late":
         return "older than readings before it: a stream takes readings in the order of their times"
     return ADVICE.get(group.reason, "")
-
-
-def _unit(stime: int, at: int, declared: str | None) -> str:
-    """Return the guess that the times have another unit than the declared one, or nothing."""
-    if abs(at - stime) < NEAR_US:
-        return ""
-    for factor in (1e3, 1e6, 1e9, 1e-3, 1e-6, 1e-9):
-        if abs(stime * factor - at) >= NEAR_US:
-            continue
-        year = moment(stime, None).partition("-")[0]
-        if declared not in UNITS_US:
-            longer = f"{factor:,.0f} times as long" if factor > 1 else f"1/{1 / factor:,.0f} of it"
-            return f"{year}: is the unit {longer}?"
-        for unit, us in UNITS_US.items():
-            if abs(us / UNITS_US[declared] / factor - 1) < 1e-6:
-                return f"{year}: is the unit {unit}? `unit: {declared}` is declared"
-    return ""
 
 
 def lines(stream: str, groups: list[RefusedGroup], spec: StreamSpec | None) -> list[str]:

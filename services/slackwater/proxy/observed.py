@@ -5,7 +5,8 @@ first hundred has it, the declaration is probably wrong, and its results count 0
 then has a warning with the names that a message has, nearest first, and the heartbeat has them too.
 
 The offset of a device is the time of its reading less the proxy's clock when it was read; only a
-device whose clock is ahead, or that sends late, has a large one. The ten worst are reported.
+device whose clock is ahead, or that sends late, has a large one. The ten worst are reported, and
+the unit that their times seem to have, if it is another than the declared one.
 Everything is computed by column, a few numpy calls for each batch.
 """
 
@@ -22,8 +23,9 @@ import numpy as np
 from slackwater.formats.json_text import Unreadable, load_value
 from slackwater.model.deployment import FieldSpec, StreamSpec
 from slackwater.model.message_paths import Step, path_text
+from slackwater.primitives.time_units import meant_unit
 from slackwater.protocols.dpc.source.arrived import Arrived
-from slackwater.runtime.service.parts import HAS, OFFERED, OFFSET_MS, READINGS_MIN, THERE
+from slackwater.runtime.service.parts import HAS, OFFERED, OFFSET_MS, READINGS_MIN, THERE, UNIT
 
 _log = logging.getLogger(__name__)
 DEVICES_MAX: Final = 10
@@ -97,6 +99,11 @@ class Observed:
             found |= {THERE + _shown(name): i for i, name in enumerate(self._there, 1)}
         for key, (offset_us, _) in self._devices.items():
             found[OFFSET_MS + _shown(key)] = offset_us // 1_000
+        declared = self._spec.time.unit
+        for offset_us, clock_us in self._devices.values():
+            if (meant := meant_unit(clock_us + offset_us, clock_us, declared)) is not None:
+                name = f"{UNIT}{declared}.{meant}"
+                found[name] = found.get(name, 0) + 1
         return found
 
     def _compare(self, arrived: Arrived, clock_us: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from slackwater.primitives.time_units import unit_question
 from slackwater.runtime.service.parts import (
     HAS,
     OFFERED,
@@ -11,9 +12,10 @@ from slackwater.runtime.service.parts import (
     PARTITION_TO,
     READINGS_MIN,
     THERE,
+    UNIT,
 )
 
-_PREFIXES = (HAS, THERE, OFFSET_MS, PARTITION_TO)
+_PREFIXES = (HAS, THERE, OFFSET_MS, PARTITION_TO, UNIT)
 
 
 def counters(detail: Mapping[str, int]) -> dict[str, int]:
@@ -38,6 +40,8 @@ def phrases(detail: Mapping[str, int]) -> Iterator[str]:
     if offsets:
         clocks = ", ".join(f"{key} {_lead(ms)}" for key, ms in offsets)
         yield f" clocks of devices: {clocks}"
+    for units in _with(detail, UNIT):
+        yield f" times are far off: {unit_question(*units.split('.'))}"
 
 
 def _lead(ms: int) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.support.proxy_world import SPEC, S, World, replace
 
-from slackwater.model.deployment import FieldSpec
+from slackwater.model.deployment import FieldSpec, TimeSpec
 from slackwater.model.records import type_i64
 from slackwater.protocols.dpc.source.arrived import Arrived
 from slackwater.proxy.observed import DEVICES_MAX, OFFSET_KEPT_US, Observed
@@ -20,6 +20,7 @@ from slackwater.proxy.sensors import inbox_of
 from slackwater.status.observed import counters, phrases
 
 NOW = 10_000 * S
+TODAY = 1_795_900_000 * S
 FIELDS = (FieldSpec("t", "t"), FieldSpec("particles", "particles_2.5um"))
 DUST = replace(SPEC, fields=FIELDS)
 
@@ -131,11 +132,25 @@ class TestDevices:
         assert list(phrases(seen.detail())) == [" clocks of devices: b +30.0 s"]
 
     def test_an_offset_of_years_is_not_told_in_seconds(self) -> None:
-        """Times in another unit than the declared one are of 1970, or far ahead."""
         seen = Observed(SPEC)
-        stimes = [NOW - 57 * 31_557_600 * S, NOW + 3 * 86_400 * S]
-        seen.note(arrived(["a", "b"], stimes, [0.0] * 2), NOW)
-        assert list(phrases(seen.detail())) == [" clocks of devices: a -57.0 years, b +3.0 days"]
+        stimes = [TODAY - 40 * 31_557_600 * S, TODAY + 3 * 86_400 * S]
+        seen.note(arrived(["a", "b"], stimes, [0.0] * 2), TODAY)
+        assert list(phrases(seen.detail())) == [" clocks of devices: a -40.0 years, b +3.0 days"]
+
+    @pytest.mark.parametrize(
+        ("declared", "factor", "meant"),
+        [("s", 1e-3, None), ("ms", 1e-3, "s"), ("s", 1e3, "ms"), ("us", 1e-6, "s"), ("iso", 1, "")],
+    )
+    def test_times_in_another_unit_are_told_with_it(
+        self, declared: Any, factor: float, meant: str | None
+    ) -> None:
+        """A time of a thousandth of the clock's has a unit that is a thousand times as long."""
+        seen = Observed(replace(SPEC, time=TimeSpec(("t",), unit=declared)))
+        seen.note(arrived(["a", "b"], [int(TODAY * factor), TODAY], [0.0] * 2), TODAY)
+        told = [each for each in phrases(seen.detail()) if "far off" in each]
+        wanted = f" times are far off: is the unit {meant}? `unit: {declared}` is declared"
+        assert told == ([wanted] if meant else [])
+        assert counters(seen.detail()) == {"offered": 2}
 
     def test_a_device_that_was_set_right_is_forgotten(self) -> None:
         seen = Observed(SPEC)

@@ -48,6 +48,9 @@ THERE: Final = "there."
 """In the heartbeat, before a name that is in messages, while a field is in none: its rank."""
 OFFSET_MS: Final = "offset_ms."
 """In the heartbeat, before a key: by how much the device's clock is ahead."""
+UNIT: Final = "unit."
+"""In the heartbeat, before the declared unit of times, a dot, and that which they seem to have: how
+many of these devices."""
 LAST_READING: Final = "last_reading"
 """Heartbeat detail of a proxy: the largest time of its readings (event time, us); none before it
 has one."""
