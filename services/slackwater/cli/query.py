@@ -39,11 +39,19 @@ def query_list(
     prefix: PrefixOption = None,
     kafka_config: KafkaConfigOption = None,
     data_dir_: DataDirOption = None,
+    controllers: ControllersOption = None,
+    secret_file: SecretFileOption = None,
+    tls_dir: TlsDirOption = None,
 ) -> None:
-    """List the registered queries.
+    """List the registered queries; with --controllers those that they have recorded.
 
     Example: slackwater query list
     """
+    if controllers is not None:
+        from slackwater.cli.query_changes import print_recorded
+
+        print_recorded(reach_controllers(controllers, secret_file, tls_dir, None))
+        return
     from slackwater.cli.show import print_queries
 
     cluster = reach_kafka(bootstrap, kafka_config, data_dir_)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from slackwater.cli.common import emit, warn
 from slackwater.cli.controls import Reach
-from slackwater.cli.show import registered
+from slackwater.cli.show import describe, registered
 from slackwater.codec.results import format_time
 from slackwater.control.applied import AppliedQuery, Start, from_text, to_text
 from slackwater.control.control_object import (
@@ -20,7 +20,7 @@ from slackwater.control.control_object import (
     Operation,
     ResumeQuery,
 )
-from slackwater.control.control_state import ControlState
+from slackwater.control.control_state import ControlState, Wanted
 from slackwater.control.generations import as_generation
 from slackwater.controller.client import ControlClient
 from slackwater.controller.links import LinkError
@@ -242,6 +242,31 @@ def _not_taken_in(
         if (there := known.logs_of(stream)) > count
     ]
     return " and ".join(lacking)
+
+
+def print_recorded(reach: Reach) -> None:
+    """Run ``query list --controllers``: the queries in the record that controllers keep.
+
+    Raises:
+        EnvironmentProblem: no controller answers.
+    """
+    recorded = asyncio.run(_recorded(reach))
+    live = recorded.live_queries()
+    if not live:
+        emit("no query is registered")
+    for name in live:
+        entry = recorded.queries[name]
+        spec = from_text(name, entry.definition).deployment.queries[name]
+        is_paused = entry.wanted == Wanted.PAUSED.value
+        emit(describe(name, spec, generation_of(name), is_paused=is_paused))
+
+
+async def _recorded(reach: Reach) -> ControlState:
+    try:
+        async with reach.connect("query list") as client:
+            return (await client.state()).state
+    except LinkError as error:
+        raise EnvironmentProblem(f"{error}: {reach.advice}") from None
 
 
 def request_each(reach: Reach, make: Callable[[str], Operation], query: str) -> None:

@@ -24,6 +24,7 @@ from slackwater.client.follow import KINDS, Client, From
 from slackwater.codec.results import format_time
 from slackwater.deployment.fragments import expected_names
 from slackwater.deployment.windows import describe_window
+from slackwater.model.deployment import QuerySpec
 from slackwater.model.durations import format_duration_us
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, UsageError
 from slackwater.model.names import Names, base_of, latest_generation
@@ -263,20 +264,20 @@ def print_queries(cluster: Cluster, names: Names) -> None:
     if not queries:
         emit("no query is registered")
     for query in queries.values():
-        emit(describe(query))
+        is_paused = query.state == "paused"
+        emit(describe(query.name, query.spec, query.generation, is_paused=is_paused))
 
 
-def describe(query: QueryDefinition) -> str:
+def describe(name: str, spec: QuerySpec, generation: int, *, is_paused: bool) -> str:
     """Describe a query in one line."""
-    spec = query.spec
     window = "every reading"
     if spec.window is not None:
         window = f"window {describe_window(spec.window)}"
     answer = "  ".join(filter(None, (window, ", ".join(spec.aggregate))))
     return (
-        f"{query.name:<20} from {', '.join(spec.sources)}  {answer}"
+        f"{name:<20} from {', '.join(spec.sources)}  {answer}"
         f"  bound {format_duration_us(spec.bound_us)}"
-        f"  generation {query.generation}{'  paused' if query.state == 'paused' else ''}"
+        f"  generation {generation}{'  paused' if is_paused else ''}"
     )
 
 

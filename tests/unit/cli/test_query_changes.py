@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from tests.unit.control.test_readers import SOME, Q, of
 
-from slackwater.cli.query_changes import apply_queries, request_each
+from slackwater.cli.query_changes import apply_queries, print_recorded, request_each
 from slackwater.control.admission import RunningQueries, why_refused, why_refused_on_nodes
 from slackwater.control.applied import Start, from_text
 from slackwater.control.control_object import (
@@ -20,6 +20,7 @@ from slackwater.control.control_object import (
     ControlResponse,
     DeleteQuery,
     Operation,
+    PauseQuery,
 )
 from slackwater.control.control_state import ControlState
 from slackwater.model.deployment import Clock, Deployment, QuerySpec, TopicPartitions, TopicSpec
@@ -82,6 +83,21 @@ def test_a_deleted_query_is_applied_as_its_next_generation() -> None:
     request_each(controller, DeleteQuery, "q")  # type: ignore[arg-type]
     assert controller.apply(CHANGED) == ["q.g1"]
     assert controller.object.state.live_queries() == ("q.g1",)
+
+
+def test_queries_are_listed_from_the_record(capsys: pytest.CaptureFixture[str]) -> None:
+    controller = nodes()
+    print_recorded(controller)  # type: ignore[arg-type]
+    assert capsys.readouterr().out == "no query is registered\n"
+    controller.apply(Q, ALONE)
+    request_each(controller, PauseQuery, "alone")  # type: ignore[arg-type]
+    capsys.readouterr()
+    print_recorded(controller)  # type: ignore[arg-type]
+    alone, q = capsys.readouterr().out.splitlines()
+    assert alone.startswith("alone ")
+    assert alone.endswith("generation 0  paused")
+    assert q.startswith("q ")
+    assert " from a, b  window " in q
 
 
 def test_it_is_found_although_the_record_has_forgotten_it(
