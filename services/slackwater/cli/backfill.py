@@ -29,7 +29,13 @@ import orjson
 from ruamel.yaml import YAML
 
 from slackwater.cli.backfill_check import check_history
-from slackwater.cli.backfill_inputs import BEGINNING, BackfillInputs, TopicExtent, in_order
+from slackwater.cli.backfill_inputs import (
+    BEGINNING,
+    BackfillInputs,
+    TopicExtent,
+    first_us,
+    in_order,
+)
 from slackwater.cli.backfill_progress import BackfillBar, Backfilled, lines_in
 from slackwater.cli.common import emit, reach_kafka, warn
 from slackwater.cli.ingest import check_stream
@@ -274,13 +280,12 @@ class _Backfill:
         self._stack.start_up()
         emit(lines.reached("the first processes", self._clock.now_us() / 1e6))
         began = self._clock.now_us() / 1e6
-        for stream, (file, *then) in self._files.items():
-            hand_over(self._directory, stream, JOB, file, speed=None, as_now=False, then=then)
         lines_of = [lines_in(file) for files in self._files.values() for file in files]
         lines_of += [extent.messages for extent in self._extents.values()]
         total = None if None in lines_of else sum(of or 0 for of in lines_of)
         bar = BackfillBar(options.query, total, self._clock)
         with options.out.open("wb") as out, bar:
+            self._hand_over(bar)
             definition = self._definition(bar)
             end_us = self._follow(definition, out, bar)
         seconds = self._clock.now_us() / 1e6 - began
@@ -323,6 +328,24 @@ class _Backfill:
         return files_are_read and all(
             beat is not None and bool(beat.detail.get(ENDED)) for beat in topics
         )
+
+    def _hand_over(self, bar: BackfillBar) -> None:
+        """Hand over the files, and wait between the oldest one and all others until it is read.
+
+        A query begins with the oldest reading that the logs have when it is registered, and that
+        may be as soon as one of them has any.
+        """
+        streams = self._copied.streams
+        by_age = sorted(self._files, key=lambda name: first_us(streams[name], self._files[name][0]))
+        for number, stream in enumerate(by_age):
+            file, *then = self._files[stream]
+            hand_over(self._directory, stream, JOB, file, speed=None, as_now=False, then=then)
+            while number == 0 and len(by_age) > 1:
+                self._look()
+                if self._seen.readings.get(stream) or stream in self._ended_at:
+                    break
+                bar.show(self._seen)
+                time.sleep(POLL_S)
 
     def _definition(self, bar: BackfillBar) -> QueryDefinition:
         """Wait until the query is registered, with its first reading; return its definition."""
@@ -420,6 +443,9 @@ class _Backfill:
         )
         faults = [f"stream {name}: {why}" for name, why in self._refused.items()]
         faults += [f"{n:,} readings of {name} were lost" for name, n in seen.lost.items() if n]
+        for stream in self._options.inputs.streams:
+            if older := self._counts(stream)["before_start"]:
+                faults.append(f"{older:,} readings of {stream} are older than the query's start")
         if faults:
             for line in lines:
                 emit(line)

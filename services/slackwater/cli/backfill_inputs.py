@@ -84,10 +84,10 @@ def in_order(spec: StreamSpec, files: Sequence[Path]) -> tuple[Path, ...]:
         open_readings(spec, file).verify()
     if len(files) == 1:
         return (*files,)
-    return (*sorted(files, key=lambda file: _first_us(spec, file)),)
+    return (*sorted(files, key=lambda file: first_us(spec, file)),)
 
 
-def _first_us(spec: StreamSpec, file: Path) -> int:
+def first_us(spec: StreamSpec, file: Path) -> int:
     """Return the time of a file's first reading; of one without readings the largest there is."""
     first = Replay(spec, file, piece_bytes=PIECE_BYTES_PACED).due_us(1)
     return FOREVER if first is None else first

@@ -43,33 +43,33 @@ def history_checker(
     queries: Iterable[QuerySpec],
     inputs: Mapping[str, StreamInput],
     query: QuerySpec,
-    e0_us: int,
-    w_us: int,
+    start_us: int,
+    width_us: int,
 ) -> Checker:
     """Return the checker of one of these queries, each of which follows those that it reads.
 
-    ``e0_us`` and ``w_us``: the start and the width of buckets with which it was registered.
+    ``start_us`` and ``width_us``: the start and the width of buckets with which it was registered.
     """
     queries = list(queries)
     windows, rows = compute_all(queries, inputs, NEVER)
-    each = judged_windows(query.units(w_us))
-    end = end_boundary(queries, inputs) or e0_us
+    each = judged_windows(query.units(width_us))
+    end = end_boundary(queries, inputs) or start_us
     if query.window is None:
         of_buckets: RowsResult = {}
         for bucket in rows[query.name].values():
             for row in bucket:
                 of_buckets.setdefault(each.last_holding(row.stime), []).append(row)
-        end = max(map(each.end, of_buckets), default=e0_us)
+        end = max(map(each.end, of_buckets), default=start_us)
     expectations = Expectations(
         query=query.name,
-        window=query.units(w_us),
+        window=query.units(width_us),
         parts=query.parts,
         aggregate=query.aggregate,
         bound=0,
         lateness=0,
         speed=math.inf,  # nothing is paced: all is due at once
         anchor_wall=0,
-        anchor_event=e0_us,
+        anchor_event=start_us,
         end=end,
         last_reading=end,
         early=0,

@@ -5,16 +5,19 @@ from __future__ import annotations
 import gzip
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from slackwater.cli.backfill import BackfillOptions, _chosen, run_backfill
+from slackwater.cli.backfill import BackfillOptions, _Backfill, _chosen, run_backfill
 from slackwater.cli.backfill_inputs import BackfillInputs, in_order, parse_inputs
 from slackwater.cli.backfill_progress import BackfillBar, Backfilled, lines_in
 from slackwater.deployment.parse import parse_deployment
 from slackwater.model.errors import SlackwaterError, UsageError
+from slackwater.proxy.sensors import inbox_of
 from slackwater.runtime.service.clock import SystemClock
 
 FILE = """\
@@ -216,3 +219,28 @@ def test_times_of_arrival_are_in_no_file(file: Path) -> None:
 def test_a_topic_is_not_checked(file: Path) -> None:
     with pytest.raises(UsageError, match="--check reads files by itself, and no topics"):
         run_backfill(replace(options(file, "lives", "live=beginning"), check=True))
+
+
+def test_the_file_with_the_oldest_reading_is_read_before_the_others_are_handed_over(
+    file: Path, tmp_path: Path
+) -> None:
+    """Else a query could begin with a reading of another stream, and lack all older ones."""
+    (tmp_path / "old.csv").write_text("k,t,x\nn,0,2\n")
+    given = options(file, "days", "a", "b")
+    files = {"a": (tmp_path / "x.csv",), "b": (tmp_path / "old.csv",)}
+    given = replace(given, inputs=BackfillInputs(files))
+    copied = parse_deployment(_chosen(given)[0], "copy.yaml").deployment
+    waited: list[list[str]] = []
+
+    def latest(process: str) -> SimpleNamespace | None:
+        waited.append([name for name in files if any(inbox_of(tmp_path, name).glob("*.json"))])
+        is_read = process == "proxy/b" and len(waited) > 4
+        return SimpleNamespace(detail={"readings": 1}, at=0) if is_read else None
+
+    stack = SimpleNamespace(listener=SimpleNamespace(latest=latest))
+    thread: Any = SimpleNamespace(check=lambda: None, stack=stack)
+    bar = BackfillBar("days", None, SystemClock())
+    _Backfill(given, {}, thread, tmp_path, copied)._hand_over(bar)
+    assert waited == [["b"]] * len(waited)
+    assert len(waited) > 4
+    assert any(inbox_of(tmp_path, "a").glob("*.json"))

@@ -147,9 +147,9 @@ class TestDevices:
         """A time of a thousandth of the clock's has a unit that is a thousand times as long."""
         seen = Observed(replace(SPEC, time=TimeSpec(("t",), unit=declared)))
         seen.note(arrived(["a", "b"], [int(TODAY * factor), TODAY], [0.0] * 2), TODAY)
-        told = [each for each in phrases(seen.detail()) if "far off" in each]
+        reported = [each for each in phrases(seen.detail()) if "far off" in each]
         wanted = f" times are far off: is the unit {meant}? `unit: {declared}` is declared"
-        assert told == ([wanted] if meant else [])
+        assert reported == ([wanted] if meant else [])
         assert counters(seen.detail()) == {"offered": 2}
 
     def test_a_device_that_was_set_right_is_forgotten(self) -> None:
