@@ -71,7 +71,8 @@ class Heartbeats:
                 self._with_holes[process.name] = answer
         if state != known:
             answer.states.append((now, state))
-            self._world.history.reported_states.append(Note(now, process.name, f"says {state}"))
+            if process.name not in self._world.retired:  # else nobody reads what a zombie reports
+                self._world.history.reported_states.append(Note(now, process.name, f"says {state}"))
             while len(answer.states) > 1 and answer.states[1][0] <= now - self._delay_us:
                 answer.states.popleft()
 
