@@ -63,7 +63,6 @@ from slackwater.sessions.requests import (
     BeginIncarnation,
     Beginnings,
     Ends,
-    Fence,
     OpenTransactions,
     Procedure,
     ReadOrdered,
@@ -577,7 +576,7 @@ class Root:
                 return {at: len(self._logs[at]) for at in logs}
             case ReadPart():
                 return self.state, self.others
-            case Fence() | OpenTransactions():
+            case OpenTransactions():
                 return None
         raise AssertionError(f"nothing here makes a root ask for {request}")
 

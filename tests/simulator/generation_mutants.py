@@ -71,10 +71,9 @@ GENERATION_MUTANTS: Final = (
     ),
     Mutant(
         "an earlier generation's last transaction is missed", "trace-40",
-        (Edit("slackwater.sessions.root:RootSession._open",
-              "(yield from read_progress(self._config)) != self._restored:",
-              "(yield from read_progress(self._config)).own != self._restored.own:"),),
-        f"{_root_session}:test_a_new_generation_ends_if_the_earlier_one_has_answered_meanwhile",
+        (Edit("slackwater.sessions.root:RootSession._take_over",
+              "self.core.follow(state)", "found.own and self.core.follow(state)"),),
+        f"{_root_session}:test_a_new_generation_continues_behind_the_earlier_one_s_fence",
     ),
     Mutant(
         "a new generation has no readers, and the deadlines of a query without any", "trace-43",

@@ -94,10 +94,8 @@ MUTANTS = (
     ),
     Mutant(
         "a restarted root loses its tentative answers", "trace-3",
-        (Edit(f"{_sessions}.root:RootSession.start", "ends = yield Ends(logs)",
-              "from dataclasses import replace\n"
-              "    state = replace(state, answered_to=state.stable_from)\n"
-              "    ends = yield Ends(logs)"),),
+        (Edit(f"{_sessions}.progress:PartProgress.state", "return self.own",
+              "return replace(self.own, answered_to=self.own.stable_from)"),),
         f"{_scenarios}.test_r03_world:test_a_root_that_dies_with_tentative_answers_leaves_none_behind",
     ),
     Mutant(
@@ -227,14 +225,15 @@ MUTANTS = (
     ),
     Mutant(
         "a root continues from a state read before it fenced", "trace-18",
-        (Edit(f"{_sessions}.root:RootSession.start",
-              "self._restored = yield from read_progress(config)", "self._restored = found"),),
+        (Edit(f"{_sessions}.root:RootSession._take_over", "self.core.follow(state)", "pass"),),
         f"{_root_session}:test_what_it_goes_on_from_is_read_behind_the_fence",
     ),
     Mutant(
-        "a root does not read again after it has fenced", "trace-18",
-        (Edit(f"{_sessions}.root:RootSession._open", "!= self._restored", "is self"),),
-        f"{_root_session}:test_a_copy_ends_before_it_answers_if_another_copy_has_answered_meanwhile",
+        "a root reads the part's state before it fences", "trace-18",
+        (Edit(f"{_sessions}.root:RootSession._take_over",
+              "yield OpenTransactions()\n    found = yield from read_progress(config)",
+              "found = yield from read_progress(config)\n    yield OpenTransactions()"),),
+        f"{_root_session}:test_what_it_goes_on_from_is_read_behind_the_fence",
     ),
     Mutant(
         "a root answers before it can commit", "trace-18",

@@ -15,7 +15,6 @@ from slackwater.sessions.requests import (
     Beginnings,
     ClaimPart,
     Ends,
-    Fence,
     FindIncarnation,
     Log,
     OpenTransactions,
@@ -103,7 +102,7 @@ def _answer(process: Process, request: Request, then: Callable[[Any], None]) -> 
             of = world.queries[query]
             own = of.newest_states(fits).get(RootName(query, part).process)
             then((own, of.root_states_of_others(part)))
-        case Fence() | OpenTransactions():
+        case OpenTransactions():
             process.fence()
             then(None)
         case ClaimPart(state):

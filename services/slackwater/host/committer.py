@@ -54,17 +54,9 @@ class PartCommitter:
         self._started: list[AIOKafkaProducer] = []
         """Producers that may have open connections and tasks."""
 
-    async def fence(self) -> None:
-        """Fence older copies by starting and stopping a producer."""
-        probe_before_connect()  # this producer starts before Faust does
-        producer = self._producer()
-        async with self._within_bound("a producer does not start"):
-            await producer.start()
-            await producer.stop()
-        self._started.remove(producer)
-
     async def open(self) -> None:
-        """Start the committing producer in the event loop that uses it."""
+        """Start the committing producer, which fences older copies."""
+        probe_before_connect()  # this producer may start before Faust does
         shorten_marker_wait()
         producer = self._producer()
         async with self._within_bound("a producer does not start"):

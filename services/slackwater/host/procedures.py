@@ -25,7 +25,6 @@ from slackwater.sessions.requests import (
     Beginnings,
     ClaimPart,
     Ends,
-    Fence,
     FindIncarnation,
     OpenTransactions,
     Ordered,
@@ -44,12 +43,8 @@ T = TypeVar("T")
 class Committer(Protocol):
     """Fences other copies of a root's part and commits its transactions."""
 
-    async def fence(self) -> None:
-        """Fence all other copies; see ``Fence``."""
-        ...
-
     async def open(self) -> None:
-        """Prepare for commits in the running event loop; see ``OpenTransactions``."""
+        """Fence all other copies and prepare for commits; see ``OpenTransactions``."""
         ...
 
     async def commit(self, commit: Commit, emitted_at: int) -> None:
@@ -89,7 +84,7 @@ async def perform(
             return value
         answer, error = None, None
         try:
-            if isinstance(request, Fence | OpenTransactions | ClaimPart):
+            if isinstance(request, OpenTransactions | ClaimPart):
                 assert committer is not None, "only a root has transactions"
                 await _transact(request, committer)
             else:
@@ -98,10 +93,8 @@ async def perform(
             error = failed
 
 
-async def _transact(request: Fence | OpenTransactions | ClaimPart, committer: Committer) -> None:
+async def _transact(request: OpenTransactions | ClaimPart, committer: Committer) -> None:
     match request:
-        case Fence():
-            await committer.fence()
         case OpenTransactions():
             await committer.open()
         case ClaimPart(state):

@@ -94,18 +94,12 @@ class ReadPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
-    """Fence older copies of this root: abort their transaction and reject later ones (rule-27).
-
-    What is read afterwards cannot be changed by an older copy. Answer: ``None``.
-    """
-
-    timeout_us: int = TIMEOUT_US
-
-
-@dataclass(frozen=True, slots=True)
 class OpenTransactions:
-    """Fence older copies and enable ``Commit``. Answer: ``None``."""
+    """Fence older copies of this root, and enable ``Commit`` (rule-27).
+
+    Their open transaction is aborted, and later ones are rejected: what is read afterwards cannot
+    be changed by an older copy. Answer: ``None``.
+    """
 
     timeout_us: int = TIMEOUT_US
 
@@ -178,7 +172,6 @@ Request: TypeAlias = (
     | BeginIncarnation
     | FindIncarnation
     | StoreState
-    | Fence
     | OpenTransactions
     | ClaimPart
 )

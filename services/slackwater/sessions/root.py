@@ -8,8 +8,8 @@ answers are in time.
 Only one copy of a part may answer. The part's transactional id in Kafka is the fence: if a copy
 starts to use it, the open transaction of the older copy is aborted, and the next commit of the
 older copy fails. A copy therefore fences before it reads the state from which it continues. It
-fences twice: before it reads its start positions, and again before its first transaction. Another
-copy may have been placed in between, so the state is read again after the second time.
+fences once, when it has built its core and its logs are being read: until then the older copy
+answers. The core adopts what that copy has answered meanwhile.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Final
 
 from slackwater.codec.results import format_time
-from slackwater.model.errors import SlackwaterError
+from slackwater.model.errors import SlackwaterError, SupersededError
 from slackwater.model.names import OrdererName
 from slackwater.model.records import (
     BucketRecord,
@@ -41,13 +41,12 @@ from slackwater.protocols.dpc.soutput.delta_cursor import damaged_delta
 from slackwater.protocols.dpc.soutput.upstream import Switched
 from slackwater.sessions.boundwatch import BoundWatch
 from slackwater.sessions.effects import Effect, Fail, FetchEnds, LogLine, Perform, Refute, Skipped
-from slackwater.sessions.progress import PartProgress, read_progress
+from slackwater.sessions.progress import read_progress
 from slackwater.sessions.requests import (
     PROBE_TIMEOUT_US,
     Beginnings,
     ClaimPart,
     Ends,
-    Fence,
     Isolation,
     Log,
     OpenTransactions,
@@ -86,7 +85,6 @@ class RootSession:
         self._watch = BoundWatch(config.bound_us, config.grid, config.schedule.normal_time)
         self._watched_at = 0
         self._core: RootCore | None = None
-        self._restored = PartProgress(None, {})
         self._opens = self._is_open = False
         """Whether transactions are being opened, and whether they are open."""
         self._in_flight: Commit | None = None
@@ -136,14 +134,11 @@ class RootSession:
     # Start and take-over: rule-27.
 
     def start(self) -> Procedure[Sequence[Effect]]:
-        """Fence earlier copies of this part, then read the progress of its answers."""
+        """Read the progress of the part's answers, of which a copy that runs may give more."""
         config, logs = self._config, tuple(self._log_at)
         found = yield from read_progress(config)
         found.check(config)
-        yield Fence()
-        self._restored = yield from read_progress(config)
-        self._restored.check(config)
-        state = self._restored.state(config)
+        state = found.state(config)
         ends = yield Ends(logs)
         core = RootCore(
             config, state, suppress_until={self._log_at[at]: end for at, end in ends.items()}
@@ -151,24 +146,33 @@ class RootSession:
         beginnings = yield Beginnings(logs)
         core.begin_at({self._log_at[at]: offset for at, offset in beginnings.items()})
         self._core = core
-        return [
-            LogLine(
-                f"placement {config.placement} continues: exact to"
-                f" {format_time(state.stable_from)}, answered to {format_time(state.answered_to)}"
-            )
-        ]
+        return []
 
-    def _open(self) -> Procedure[None]:
-        """Enable commits; end if another copy has answered since the start.
+    def _take_over(self) -> Procedure[None]:
+        """Fence the copy that answers, adopt its last answers, and enable commits.
 
         Copies that were placed earlier stay down from here on, even before this one's first answer
         (trace-41).
         """
+        config = self._config
         yield OpenTransactions()
-        if (yield from read_progress(self._config)) != self._restored:
-            # The other copy is fenced now, but this session started from a state before its last.
-            self._fail(f"another copy of {self.fragment} has committed since this one started")
-        elif (claim := self._restored.claim(self._config)) is not None:
+        found = yield from read_progress(config)
+        try:
+            found.check(config)
+        except SupersededError as error:
+            self._fail(str(error))  # it was placed during this start; the next one stays down
+            return
+        state = found.state(config)
+        self.core.follow(state)
+        self._queued.append(
+            LogLine(
+                f"placement {config.placement} continues: exact to"
+                f" {format_time(state.stable_from)}, answered to {format_time(state.answered_to)}"
+            )
+        )
+        if not found.has_begun:
+            self._watch.began(self._now)
+        if (claim := found.claim(config)) is not None:
             yield ClaimPart(claim)
         self._is_open = not self._is_ending
 
@@ -313,9 +317,7 @@ class RootSession:
         if not self._is_open:
             if not self._opens:
                 self._opens = True
-                if not self._restored.has_begun:
-                    self._watch.began(now)
-                effects.append(Perform(self._open()))
+                effects.append(Perform(self._take_over()))
             return effects
         effects += [self._effect(effect) for effect in self.core.step(now)]
         if now - self._watched_at >= WATCH_PERIOD_US:

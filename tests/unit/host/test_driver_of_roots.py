@@ -49,9 +49,6 @@ class Committer:
         self.commits: list[Commit] = []
         self.refuses = False
 
-    async def fence(self) -> None:
-        self.asked.append("fence")
-
     async def open(self) -> None:
         self.asked.append("open")
 
@@ -118,13 +115,13 @@ async def test_a_root_fences_opens_and_commits_what_its_session_decides() -> Non
     process = Process()
     assert process.committer.asked == [], "a constructor has no effect"
     task = await process.start()
-    assert process.committer.asked == ["fence"]
+    assert process.committer.asked == [], "the copy that runs answers"
     assert set(process.session.live_offsets) == {STABLE, LIVE}
     await until(lambda: "open" in process.committer.asked, task)
     process.emit(30)
     answers = process.session.core.answers
     await until(lambda: answers.state.stable_from == 3_000 * MS, task)
-    assert process.committer.asked[:3] == ["fence", "open", "commit"]
+    assert process.committer.asked[:2] == ["open", "commit"]
     starts = [commit.transaction.before.next_seq for commit in process.committer.commits]
     assert starts == sorted(set(starts)), "one after the other"
     await until(lambda: process.others.reported[-1]["detail"]["stable_from"] == 3_000 * MS, task)

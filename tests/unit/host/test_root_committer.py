@@ -62,21 +62,12 @@ def without_hanging(work: Any) -> None:
     run_virtually(bounded())
 
 
-@pytest.mark.parametrize("which", ["fence", "open"])
 def test_a_producer_that_does_not_start_is_waited_for_so_long_and_named(
-    monkeypatch: pytest.MonkeyPatch, which: str
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     copy = committer(monkeypatch, Hanging("start"))
     with pytest.raises(NoAnswerError, match=r"root/q\.0"):
-        without_hanging(getattr(copy, which)())
-
-
-def test_the_producer_that_commits_is_not_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would wait for a broker that does not accept its last batch, and never abandon it."""
-    copy = committer(monkeypatch, Hanging("stop"))
-    without_hanging(copy.open())
-    with pytest.raises(NoAnswerError):
-        without_hanging(copy.fence())
+        without_hanging(copy.open())
 
 
 class Slow(Producer):

@@ -85,14 +85,7 @@ class RootCore:
             self._due_at,
             max(CORRECTIONS_MAX, config.live_windows_max),
         )
-        self.line = Line(
-            len(config.children),
-            Windows(config.grid),
-            config.schedule,
-            answered.stable_from,
-            answered.answered_to,
-            config.policy,
-        )
+        self.line = self._line_from(answered)
         self.overload = Overload(
             self._normal_time_of,
             config.bound_us,
@@ -189,6 +182,40 @@ class RootCore:
         self.overload.ends(now)
         self.answers.committed(self._in_flight.after)
         self._in_flight = None
+        self._forget_answered()
+
+    def follow(self, state: RootState) -> None:
+        """Adopt S, T, the epoch and the next seq of a state record that another copy has committed.
+
+        What has been read stays. Windows before S and T are answered, so what only they need is
+        dropped, and both lines continue there as after a restart (rule-27).
+
+        Raises:
+            ValueError: the record is older than what has been adopted.
+        """
+        assert self._in_flight is None, "a copy that answers does not follow"
+        answered = Answered(state.next_seq, state.epoch, state.stable_from, state.answered_to)
+        if answered == self.answers.state:
+            return
+        self.answers.committed(answered)
+        self.line = self._line_from(answered)
+        for child in self._children:
+            child.chosen.to = max(child.chosen.to, answered.answered_to)
+        self._forget_answered()
+
+    def _line_from(self, answered: Answered) -> Line:
+        config = self._config
+        return Line(
+            len(config.children),
+            Windows(config.grid),
+            config.schedule,
+            answered.stable_from,
+            answered.answered_to,
+            config.policy,
+        )
+
+    def _forget_answered(self) -> None:
+        """Drop what only windows need that are answered."""
         state = self.answers.state
         for child in self._children:
             child.panes.drop_before(state.stable_from)
