@@ -23,7 +23,7 @@ from slackwater.model.records import BucketRecord, Hole, LogState, RootState
 from slackwater.primitives.deltas import KeyTable
 from slackwater.primitives.panes import PaneShare
 from slackwater.protocols.common.inputs import Inputs, ProbeEnds
-from slackwater.protocols.common.line import Line, LineName
+from slackwater.protocols.common.line import LineName
 from slackwater.protocols.common.states import LineState
 from slackwater.protocols.dpc.soutput.answers import (
     CORRECTIONS_MAX,
@@ -52,8 +52,8 @@ from slackwater.protocols.dpc.soutput.decision import (
     LIVE_ROWS_MAX,
     Decider,
     Decision,
-    Windows,
     earliest,
+    line_from,
 )
 from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor
 from slackwater.protocols.dpc.soutput.lost_seqs import LostSeqs
@@ -85,7 +85,7 @@ class RootCore:
             self._due_at,
             max(CORRECTIONS_MAX, config.live_windows_max),
         )
-        self.line = self._line_from(answered)
+        self.line = line_from(config, answered)
         self.overload = Overload(
             self._normal_time_of,
             config.bound_us,
@@ -198,21 +198,10 @@ class RootCore:
         if answered == self.answers.state:
             return
         self.answers.committed(answered)
-        self.line = self._line_from(answered)
+        self.line = line_from(self._config, answered)
         for child in self._children:
             child.chosen.to = max(child.chosen.to, answered.answered_to)
         self._forget_answered()
-
-    def _line_from(self, answered: Answered) -> Line:
-        config = self._config
-        return Line(
-            len(config.children),
-            Windows(config.grid),
-            config.schedule,
-            answered.stable_from,
-            answered.answered_to,
-            config.policy,
-        )
 
     def _forget_answered(self) -> None:
         """Drop what only windows need that are answered."""

@@ -39,7 +39,8 @@ from slackwater.protocols.common.line import (
     Wait,
 )
 from slackwater.protocols.common.states import LineState
-from slackwater.protocols.dpc.soutput.answers import AnswerPlanner, Ready, Transaction
+from slackwater.protocols.dpc.soutput.answers import Answered, AnswerPlanner, Ready, Transaction
+from slackwater.protocols.dpc.soutput.config import RootConfig
 from slackwater.protocols.dpc.soutput.live_input import LiveInput
 from slackwater.protocols.dpc.soutput.overload import Overload
 from slackwater.protocols.dpc.soutput.stable_input import StableInput
@@ -73,6 +74,18 @@ class Windows:
     def news_from(self, start: int) -> int:
         """The end of the window before."""
         return self.grid.window_end(self.grid.later(start, -1))
+
+
+def line_from(config: RootConfig, answered: Answered) -> Line:
+    """The lines of a root that continues where this is answered."""
+    return Line(
+        len(config.children),
+        Windows(config.grid),
+        config.schedule,
+        answered.stable_from,
+        answered.answered_to,
+        config.policy,
+    )
 
 
 class Chosen:
