@@ -9,6 +9,7 @@ from slackwater.model.records import BucketRecord, Kind, LogState, Position, Roo
 from slackwater.primitives.panes import Contents, LivePanes, Notes, PaneStore
 from slackwater.protocols.common.inputs import InputLog
 from slackwater.protocols.common.line import LineName
+from slackwater.protocols.dpc.soutput.answers import Answered
 from slackwater.protocols.dpc.soutput.config import DeltaLog, RootConfig
 from slackwater.protocols.dpc.soutput.decision import Child, Chosen
 from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor
@@ -119,6 +120,17 @@ def check_excess(config: RootConfig, child: Child, now: int) -> None:
 def _choose(child: Child, start: int, end: int) -> None:
     child.chosen.choose(child.live, start, end)
     child.chosen.panes.seal()
+
+
+def forget_answered(child: Child, answered: Answered) -> None:
+    """Drop what only windows need that are answered."""
+    child.panes.drop_before(answered.stable_from)
+    child.chosen.panes.drop_before(answered.answered_to)
+    for cursor in child.stable.cursors:
+        cursor.replay_positions.forget_before(answered.stable_from)
+    for pair in child.live.cursors:
+        for cursor in pair:
+            cursor.replay_positions.forget_before(answered.answered_to)
 
 
 def input_log(child: Child, log: DeltaLog) -> InputLog[DeltaCursor]:

@@ -35,6 +35,7 @@ from slackwater.protocols.dpc.soutput.answers import (
 )
 from slackwater.protocols.dpc.soutput.children import (
     check_excess,
+    forget_answered,
     input_log,
     log_of,
     restore_child,
@@ -182,7 +183,8 @@ class RootCore:
         self.overload.ends(now)
         self.answers.committed(self._in_flight.after)
         self._in_flight = None
-        self._forget_answered()
+        for child in self._children:
+            forget_answered(child, self.answers.state)
 
     def follow(self, state: RootState) -> None:
         """Adopt S, T, the epoch and the next seq of a state record that another copy has committed.
@@ -201,19 +203,7 @@ class RootCore:
         self.line = line_from(self._config, answered)
         for child in self._children:
             child.chosen.to = max(child.chosen.to, answered.answered_to)
-        self._forget_answered()
-
-    def _forget_answered(self) -> None:
-        """Drop what only windows need that are answered."""
-        state = self.answers.state
-        for child in self._children:
-            child.panes.drop_before(state.stable_from)
-            child.chosen.panes.drop_before(state.answered_to)
-            for cursor in child.stable.cursors:
-                cursor.replay_positions.forget_before(state.stable_from)
-            for pair in child.live.cursors:
-                for cursor in pair:
-                    cursor.replay_positions.forget_before(state.answered_to)
+            forget_answered(child, answered)
 
     # What goes out.
 
