@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from tests.simulator.config import FIELDS
+from tests.simulator.kafka import PositionGoneError
 from tests.simulator.process import Process
 from tests.simulator.readings import Sensor, SensorReading
 
@@ -108,7 +109,12 @@ class SimProxy(Process):
         )
 
     def _begun(self, offset: int, scan: LogScan) -> None:
-        for at, value in self.log.read(self._seen_to, offset - self._seen_to + 1):
+        try:
+            unseen = self.log.read(self._seen_to, offset - self._seen_to + 1)
+        except PositionGoneError:  # the start fails: its process was paused, and retention was not
+            self.world.restart(self)
+            return
+        for at, value in unseen:
             scan.see(at, decoded(self.stream, value))
         self.inc = offset
         self._next_offset = offset + 1
