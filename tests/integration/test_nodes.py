@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -143,6 +144,19 @@ async def test_the_fragments_of_a_killed_node_run_on_the_other_one(
             await nodes.run_on(victim, other)
             await nodes.command("node", "leave", other)
             await nodes.run_on(victim)  # the one that has left is connected, and stays idle
+            await answers_more()
+            # The controller that is left loses its file: nothing ends, and the node gives it back.
+            before = (await nodes.frame()).state.placement
+            nodes.cluster.kill("b")
+            shutil.rmtree(tmp_path / "b")
+            nodes.cluster.start("b")
+            await cluster.agreed("b")
+
+            async def is_back() -> bool:
+                return (await cluster.agreed("b")).state.placement == before
+
+            await eventually_async(is_back, "the record is back, with the same placements")
+            await nodes.run_on(victim)
             await answers_more()
             # Changed: the new generation takes its place, and no reading is lost or doubled.
             file.write_text(file.read_text().replace("x > 0", "x > -1"))

@@ -67,6 +67,8 @@ OF_MACHINES: Final = (
     "drain",
     "move",
     "pause-query",
+    "record-lost",
+    "disk-lost",
     "apply",
     "delete",
 )

@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import inspect
 import sys
+import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -71,10 +72,11 @@ class Mutant:
 
 
 def call(scenario: Callable[..., object], *arguments: object) -> None:
-    """Run a test outside of pytest; it may be a coroutine, and may use ``monkeypatch``."""
-    with pytest.MonkeyPatch.context() as patch:
-        wants_patch = "monkeypatch" in inspect.signature(scenario).parameters
-        running = scenario(*arguments, **({"monkeypatch": patch} if wants_patch else {}))
+    """Run a test outside of pytest, perhaps a coroutine, with ``monkeypatch`` and ``tmp_path``."""
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        fixtures = {"monkeypatch": patch, "tmp_path": Path(folder)}
+        wanted = inspect.signature(scenario).parameters.keys() & fixtures.keys()
+        running = scenario(*arguments, **{name: fixtures[name] for name in wanted})
         if inspect.iscoroutine(running):
             asyncio.run(running)
 

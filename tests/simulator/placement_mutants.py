@@ -1,7 +1,7 @@
-"""Mutants of placement numbers in the logs (trace-41), and of deletions on nodes (trace-44).
+"""Mutants of placement numbers in the logs (trace-41), of deletions, and of a lost record.
 
-Each is detected by a unit test or a scenario. Most of them are also detected by seeds of
-``python -m tests.simulator --machines``.
+Deletions on nodes are those of trace-44. Each is detected by a unit test or a scenario. Most of
+them are also detected by seeds of ``python -m tests.simulator --machines``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,13 @@ _orderer = "tests.unit.sessions.test_orderer_session"
 _root = "tests.unit.sessions.test_root_session"
 _cancelled = "tests.scenarios.test_r44_a_change_that_is_cancelled"
 _scenario = "tests.scenarios.test_r41_one_replica_on_two_nodes"
+
+_of_controller = "tests.unit.controller.test_lost_record"
+_of_node = "tests.unit.node.test_lost_record"
+_lacks = "slackwater.control.recorded:lacks_queries"
+_lacking = "tests.unit.control.test_recorded:test_a_state_lacks_what_was_not_deleted"
+_controller = "slackwater.controller.server:Controller"
+_join = "slackwater.control.followed:FollowedRecord._join"
 
 PLACEMENT_MUTANTS: Final = (
     Mutant(
@@ -127,6 +134,62 @@ PLACEMENT_MUTANTS: Final = (
         (Edit("slackwater.control.control_object:ControlObject._move", "and not is_planned",
               ""),),
         f"{_deletions}:test_a_deletion_is_carried_out_by_another_node_if_its_node_drains",
+    ),
+    Mutant(
+        "a node carries out the empty record of controllers that have lost theirs", "lost record",
+        (Edit(_join, "is_lost = self._new >=", "is_lost = False and self._new >="),),
+        f"{_of_node}:test_it_goes_on_while_all_controllers_lack_the_record",
+    ),
+    Mutant(
+        "a node that missed a deletion goes on with the query", "lost record",
+        (Edit(_join, "self._new >= self._states.keys() and ", ""),),
+        f"{_of_node}:test_it_follows_controllers_that_have_not_lost_theirs",
+    ),
+    Mutant(
+        "a node goes on, and does not give its record to controllers", "lost record",
+        (Edit("slackwater.node.app:Node._report_to", "client.offer(record)", "pass"),),
+        f"{_of_node}:test_the_record_is_given_once_to_each_connection",
+    ),
+    Mutant(
+        "a controller that took a record gives the same view numbers again", "lost record",
+        (Edit(f"{_controller}._take", "self._live_again(", "str("),),
+        f"{_of_controller}:test_a_new_controller_takes_a_record_and_its_next_view_is_later",
+    ),
+    Mutant(
+        "a record is taken from a node that missed a deletion", "lost record",
+        (Edit(f"{_controller}._take", "self._now() < self._new_until_us and ", ""),),
+        f"{_of_controller}:test_a_controller_that_is_not_new_takes_none",
+    ),
+    Mutant(
+        "nothing is placed on nodes with greater numbers", "lost record",
+        (Edit(f"{_controller}._step", "if greatest > self._member", "if False and self._member"),),
+        f"{_of_controller}:test_the_next_view_is_later_than_the_numbers_of_nodes",
+    ),
+    Mutant(
+        "a deleted query counts as lost", "lost record",
+        (Edit(_lacks, "record.live_queries()", "record.queries"),), _lacking,
+    ),
+    Mutant(
+        "a query whose tombstone was dropped counts as lost", "lost record",
+        (Edit(_lacks, "record.queries[name].generation >= state.generation_unused", "True"),),
+        _lacking,
+    ),
+    Mutant(
+        "a query that was applied again counts as the recorded one", "lost record",
+        (Edit(_lacks, "state.queries[name] < record.queries[name]", "False"),), _lacking,
+    ),
+    Mutant(
+        "a view has a smaller number than an entry of the record", "lost record",
+        (Edit("slackwater.controller.store:Store.saved",
+              "[stamp.view_number for stamp in state.stamps()]", "[0]"),),
+        "tests.unit.controller.test_store:test_the_view_number_is_that_of_the_newest_entry",
+    ),
+    Mutant(
+        "a controller without its disk begins with its first incarnation", "lost record",
+        (Edit("slackwater.controller.store:open_store",
+              "SavedMembership(incarnation=SystemClock().now_us() // 1_000_000)",
+              "SavedMembership()"),),
+        "tests.unit.controller.test_store:test_a_new_file_has_a_greater_incarnation_than_a_lost_one",
     ),
     Mutant(
         "what has ended on a node that is lost is not placed again", "deletion",

@@ -163,6 +163,19 @@ def deleted_since(generations: Mapping[str, int], state: ControlState) -> list[s
     ]
 
 
+def lacks_queries(state: ControlState, record: ControlState) -> bool:
+    """Whether a state cannot have followed from a record: a live query is older there, or not.
+
+    Entries of a query only become greater, until its tombstone is dropped.
+    """
+    return any(
+        record.queries[name].generation >= state.generation_unused
+        if name not in state.queries
+        else state.queries[name] < record.queries[name]
+        for name in record.live_queries()
+    )
+
+
 def deployment_of(applied: Mapping[str, AppliedQuery]) -> Deployment:
     """All recorded queries with their streams; ``clock: wall`` if there are none."""
     deployment = Deployment("wall", {}, {})

@@ -15,10 +15,13 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from slackwater.control.control_object import Operation
+from slackwater.control.control_state import ControlState
 from slackwater.controller.links import (
+    Frame,
     FrameLink,
     LinkError,
     NodeBeat,
+    RecordFrame,
     RefreshFrame,
     RefusedFrame,
     RequestFrame,
@@ -102,7 +105,18 @@ class ControlClient:
         Raises:
             LinkError: the connection is gone.
         """
-        if self._broken or not self._link.send(beat):
+        self._send(beat)
+
+    def offer(self, record: ControlState) -> None:
+        """Offer a node's record, which the controller takes if it has lost its own.
+
+        Raises:
+            LinkError: the connection is gone.
+        """
+        self._send(RecordFrame(record))
+
+    def _send(self, frame: Frame) -> None:
+        if self._broken or not self._link.send(frame):
             raise LinkError(self._broken or f"controller {self.controller} is gone")
 
     async def _exchange(
@@ -112,8 +126,7 @@ class ControlClient:
         coming = asyncio.get_running_loop().create_future()
         self._waiting[frame.id] = coming
         try:
-            if self._broken or not self._link.send(frame):
-                raise LinkError(self._broken or f"controller {self.controller} is gone")
+            self._send(frame)
             async with asyncio.timeout(within_s):
                 return await coming
         except TimeoutError:

@@ -140,6 +140,13 @@ class NodeBeat:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordFrame:
+    """The record as a node has it, for a controller that began without one."""
+
+    record: ControlState
+
+
+@dataclass(frozen=True, slots=True)
 class NodeReport:
     """The nodes from the view of one controller.
 
@@ -162,7 +169,8 @@ class NodeReport:
 class StateFrame:
     """The state of one controller; while the network is split, others may have another one.
 
-    A node receives the state after each change, with 0 as ``id``.
+    A node receives the state after each change, with 0 as ``id``. ``is_new``: the controller began
+    without a record, that of a new deployment or one that has been lost.
     """
 
     id: int
@@ -171,6 +179,7 @@ class StateFrame:
     members: tuple[str, ...]
     state: ControlState
     nodes: NodeReport
+    is_new: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +193,7 @@ class RefreshFrame:
 
 Frame = (
     Challenge | Hello | Welcome | RefusedFrame | PeerFrame | RequestFrame | ResponseFrame
-    | StateRequest | StateFrame | RefreshFrame | NodeBeat | TimeRequest | TimeFrame
+    | StateRequest | StateFrame | RefreshFrame | NodeBeat | TimeRequest | TimeFrame | RecordFrame
 )  # fmt: skip
 
 

@@ -26,9 +26,11 @@ from slackwater.control.control_object import (
     ControlResponse,
     LeaveController,
     Operation,
+    view_of_number,
 )
-from slackwater.control.control_state import ControlState
+from slackwater.control.control_state import ControlState, join
 from slackwater.control.placing import Specs
+from slackwater.control.recorded import lacks_queries
 from slackwater.controller.accepting import accept_tls
 from slackwater.controller.links import (
     HELLO_S_MAX,
@@ -38,6 +40,7 @@ from slackwater.controller.links import (
     LinkError,
     NodeBeat,
     PeerFrame,
+    RecordFrame,
     RefreshFrame,
     RequestFrame,
     ResponseFrame,
@@ -71,6 +74,9 @@ CLIENTS_MAX: Final = 256
 DIAL_S_MAX: Final = 2.0
 DIAL_PAUSE_S_MIN: Final = 0.05
 DIAL_PAUSE_S_MAX: Final = 0.5
+NEW_S_MAX: Final = 60.0
+"""How long after its first start a controller takes the record of a node that lacks queries there.
+"""
 _OWN: Final = "own"
 """The request id of operations that the controller itself requests."""
 
@@ -135,12 +141,11 @@ class Controller:
         self._may_forget = may_forget
         self._nodes: ConnectedNodes
         self._reported: ControlState | None = None
-        self._acknowledged = -1
-        """The view that it has acknowledged last."""
+        self._acknowledged = -1  # the view that it has acknowledged last
         self._is_started = asyncio.Event()
         self._store = store
-        self._object = ControlObject(frozenset(config.roster), store.state)
-        self._member = Member(config.name, frozenset(config.peers), store.saved, self._object)
+        self._new_until_us = 0  # until then it takes the record of a node: it began without one
+        self._object, self._member = self._life()
         self._outbound: dict[str, FrameLink] = {}
         self._inbound: dict[str, tuple[int, FrameLink]] = {}
         self._clients: set[FrameLink] = set()
@@ -164,8 +169,8 @@ class Controller:
     def request(self, operation: Operation) -> None:
         """Request an operation of this process itself, without a check by ``admit``.
 
-        There is no response. If the operation is refused, ``ConnectedNodes`` gets the reason. If
-        the effects cannot be carried out, the controller ends; the caller does not get the error.
+        ``ConnectedNodes`` gets the reason of a refusal. The controller ends if the effects cannot
+        be carried out; the caller does not get the error.
         """
         try:
             self._step(self._member.request(_OWN, operation, self._now()))
@@ -198,10 +203,12 @@ class Controller:
             planned=lambda: self._step(self._acknowledge()),
         )
         tasks = [asyncio.create_task(self._guard(self._nodes.run()))]
+        if self._store.is_new:
+            self._new_until_us = self._now() + round(NEW_S_MAX * 1e6)
         self._step(self._member.start(self._now()))
         self._is_started.set()
-        tasks += [asyncio.create_task(self._guard(self._tick()))]
-        tasks += [asyncio.create_task(self._guard(self._dial(name))) for name in self._dial_now]
+        dialing = map(self._dial, self._dial_now)
+        tasks += [asyncio.create_task(self._guard(each)) for each in (self._tick(), *dialing)]
         ending = asyncio.create_task(stopping.wait())
         try:
             both: set[asyncio.Future[Any]] = {ending, self._failure}
@@ -213,10 +220,7 @@ class Controller:
             for task in (*tasks, ending):
                 task.cancel()
             await asyncio.gather(*tasks, ending, return_exceptions=True)
-            for link in (*self._clients, *self._outbound.values()):
-                link.close()
-            for _, link in self._inbound.values():
-                link.close()
+            self._close_links()
             self._failure.cancel()
 
     # The core
@@ -243,6 +247,35 @@ class Controller:
         if self._object.state is not self._reported:
             self._reported = self._object.state
             self._nodes.changed()
+            greatest = view_of_number(self._object.state.number_greatest)
+            if greatest > self._member.endpoint.myview.number:
+                self._live_again(f"a node has placement numbers of view {greatest}")
+
+    def _life(self) -> tuple[ControlObject, Member]:
+        """The object and the member as they follow from the file."""
+        config, store = self._config, self._store
+        found = ControlObject(frozenset(config.roster), store.state)
+        return found, Member(config.name, frozenset(config.peers), store.saved, found)
+
+    def _live_again(self, why: str) -> None:
+        """Go on as after kill -9 and a restart: with greater view numbers than any in the file."""
+        _log.warning("%s: this controller begins again, with greater numbers", why)
+        self._object, self._member = self._life()
+        self._requested.clear()
+        self._close_links()
+        self._step(self._member.start(self._now()))
+
+    def _close_links(self) -> None:
+        inbound = [link for _, link in self._inbound.values()]
+        for link in (*self._clients, *self._outbound.values(), *inbound):
+            link.close()
+
+    def _take(self, record: ControlState) -> None:
+        """Take the record of a node, if this controller has lost its own."""
+        if self._now() < self._new_until_us and lacks_queries(self._object.state, record):
+            self._new_until_us = 0
+            self._store.save_state(join(self._object.state, record))
+            self._live_again(f"the record is that of a node, with {len(record.queries)} queries")
 
     def _respond(self, request_id: str, response: ControlResponse, stamp: Stamp) -> None:
         if request_id != _OWN:
@@ -405,6 +438,8 @@ class Controller:
                         link.send(TimeFrame(frame_id, self._clock().now_us()))
                     case NodeBeat() as beat:
                         self._nodes.beat(link, beat)
+                    case RecordFrame(record):
+                        self._take(record)
                     case _:
                         raise LinkError("expected a request")
         finally:
@@ -424,7 +459,7 @@ class Controller:
             return f"the operation cannot be checked: {error!r}"
 
     def _state_frame(self, frame_id: int) -> StateFrame:
-        view = self._member.endpoint.myview
-        names = tuple(sorted(view.names))
-        nodes, state = self._nodes.report(), self._object.state
-        return StateFrame(frame_id, self._config.name, view.number, names, state, nodes)
+        view, state = self._member.endpoint.myview, self._object.state
+        at = frame_id, self._config.name, view.number, tuple(sorted(view.names))
+        is_new = self._now() < self._new_until_us
+        return StateFrame(*at, state, self._nodes.report(), is_new)

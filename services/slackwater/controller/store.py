@@ -19,6 +19,7 @@ from slackwater.controller.wire import WireError, from_bytes, to_bytes
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.protocols.iads.messages import SavedMembership
 from slackwater.runtime.security.private import append_to, make_data_directory, write_atomically
+from slackwater.runtime.service.clock import SystemClock
 
 FILE_VERSION: Final = 1
 FILE_NAME: Final = "controller.json"
@@ -47,8 +48,12 @@ class DamagedStore(EnvironmentProblem):
 class Store:
     """The file of one controller, opened and locked by ``open_store``."""
 
-    def __init__(self, path: Path, name: str, content: _Content, lock: BinaryIO) -> None:
+    def __init__(
+        self, path: Path, name: str, content: _Content, lock: BinaryIO, *, is_new: bool
+    ) -> None:
         self._path = path
+        self.is_new: Final = is_new
+        """Whether there was no file."""
         self._header: Final = to_bytes(_Header, _Header(FILE_VERSION, name)).decode()
         self._content = content
         self._lock = lock
@@ -56,9 +61,10 @@ class Store:
     @property
     def saved(self) -> SavedMembership:
         """The saved membership; its view number is at least the greatest of the state."""
-        saved = self._content.saved
-        used = view_of_number(self._content.state.number_greatest)
-        return saved._replace(view_number=max(saved.view_number, used))
+        saved, state = self._content.saved, self._content.state
+        used = [stamp.view_number for stamp in state.stamps()]
+        used += [saved.view_number, view_of_number(state.number_greatest)]
+        return saved._replace(view_number=max(used))
 
     @property
     def state(self) -> ControlState:
@@ -99,14 +105,17 @@ def open_store(directory: Path, name: str) -> Store:
         lock.close()
         raise EnvironmentProblem(f"{directory}: another controller runs in it") from None
     path = directory / FILE_NAME
-    content = _Content(SavedMembership(), ControlState())
-    if path.exists():
+    # Greater than all of a file that has been lost: the peers, which run on, refuse smaller ones.
+    saved = SavedMembership(incarnation=SystemClock().now_us() // 1_000_000)
+    content = _Content(saved, ControlState())
+    is_new = not path.exists()
+    if not is_new:
         try:
             content = _read(path, name)
         except EnvironmentProblem:
             lock.close()
             raise
-    return Store(path, name, content, lock)
+    return Store(path, name, content, lock, is_new=is_new)
 
 
 def _read(path: Path, name: str) -> _Content:

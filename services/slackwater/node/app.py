@@ -22,7 +22,8 @@ from typing import Any, Final
 
 from slackwater.control.applied import AppliedQuery
 from slackwater.control.control_object import DeleteQuery, JoinNode
-from slackwater.control.control_state import ControlState, Wanted, join_all
+from slackwater.control.control_state import ControlState, Wanted
+from slackwater.control.followed import FollowedRecord
 from slackwater.control.generations import replacements
 from slackwater.control.recorded import (
     REGISTRATION,
@@ -130,7 +131,7 @@ class Node:
         self._machine = machine
         self._view = view
         self._last = last
-        self._states: dict[Address, ControlState] = {}
+        self._followed: FollowedRecord[Address] = FollowedRecord()
         self._clients: dict[Address, ControlClient] = {}
         self._state = ControlState()
         self._changed, self._duties_changed = asyncio.Event(), asyncio.Event()
@@ -220,20 +221,20 @@ class Node:
                         await asyncio.gather(measuring, return_exceptions=True)
                         self._clocks.forget(client.controller)
             except LinkError as error:
-                if address in self._states or str(error) != reason:
+                if self._followed.of(address) or str(error) != reason:
                     reason = str(error)
                     _log.warning("%s", reason)
                 self._check_name(str(error))
-            if self._states.pop(address, None) is not None:
+            if self._followed.lost(address):
                 pause_s = DIAL_S_MIN
-                if self._states:
-                    self._join()
+                if self._followed:
+                    self._follow()
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, DIAL_S_MAX)
 
     def _check_name(self, reason: str) -> None:
         """Raise ``UsageError`` if controllers refuse this node since another one has its name."""
-        if self._is_joined or self._states or CONNECTED_ALREADY not in reason:
+        if self._is_joined or self._followed or CONNECTED_ALREADY not in reason:
             return
         now_s = asyncio.get_running_loop().time()
         self._refused_since_s = self._refused_since_s or now_s
@@ -245,12 +246,16 @@ class Node:
 
     async def _report_to(self, client: ControlClient, address: Address) -> None:
         """Send heartbeats until the connection breaks."""
+        given: ControlState | None = None
         while True:
             beat = self._beat(client.controller)
             client.beat(beat)
             if self._is_joined and (file := settings().health_file) is not None:
                 self._touch_health(file, {*beat.ready})
-            if (state := self._states.get(address)) is not None and self._must_join(state):
+            if (record := self._followed.to_give) is not None and record is not given:
+                client.offer(record)  # before it joins: then fragments could be placed anew
+                given = record
+            if (state := self._followed.of(address)) is not None and self._must_join(state):
                 await self._request_join(client)
             await asyncio.sleep(HEARTBEAT_PERIOD_US / 1e6)
 
@@ -297,13 +302,13 @@ class Node:
         self._is_joined = True
 
     def _receive(self, address: Address, frame: StateFrame) -> None:
-        if address not in self._states:
+        if self._followed.of(address) is None:
             _log.info("connected to controller %s", frame.controller)
-        self._states[address] = frame.state
-        self._join()
+        self._followed.receive(address, frame.state, is_new=frame.is_new)
+        self._follow()
 
-    def _join(self) -> None:
-        self._state = self._view(join_all(self._states.values()))
+    def _follow(self) -> None:
+        self._state = self._view(self._followed.state)
         self._changed.set()
 
     async def _run_alone(self) -> None:
@@ -314,6 +319,7 @@ class Node:
         await asyncio.sleep(ALONE_S)
         if self._state == ControlState():
             _log.warning("no controller can be reached: this node runs what it ran last")
+            self._followed.start_from(saved)
             self._state = self._ran_last = self._view(saved)
             self._changed.set()
 

@@ -16,13 +16,18 @@ from tests.iads_simulator import world as iads
 from tests.iads_simulator.world import Plan, _Node
 
 from slackwater.control.admission import why_refused_on_nodes
-from slackwater.control.control_object import AcknowledgeView, ControlResponse, Operation
-from slackwater.control.control_state import ControlState
+from slackwater.control.control_object import (
+    AcknowledgeView,
+    ControlResponse,
+    Operation,
+    view_of_number,
+)
+from slackwater.control.control_state import ControlState, join
 from slackwater.control.placement import NodeReports
 from slackwater.control.placing import Placing
-from slackwater.control.recorded import fragment_specs
+from slackwater.control.recorded import fragment_specs, lacks_queries
 from slackwater.controller.nodes import GATHER_S, PLAN_S_MIN
-from slackwater.protocols.iads.messages import MemberEffect, RespondToClient
+from slackwater.protocols.iads.messages import MemberEffect, RespondToClient, SavedMembership
 
 if TYPE_CHECKING:
     from tests.simulator.joined.node import Beat, Connection
@@ -45,6 +50,8 @@ class ControlPlane(iads.World):
         self.world = world
         self.placings: dict[str, Placing] = {}
         self._connections: dict[str, dict[str, Connection]] = {name: {} for name in names}
+        self._new: set[str] = set()
+        """Controllers that have lost their disks, and have taken no record since."""
         self._beats: dict[tuple[str, str], object] = {}
         """By controller and node: the last heartbeat."""
         self._reported: dict[str, ControlState] = {}
@@ -82,6 +89,31 @@ class ControlPlane(iads.World):
         for connection in self._connections[name].values():
             connection.broke(name)
         self._connections[name].clear()
+
+    def lose(self, name: str) -> None:
+        """Kill -9, and the loss of its disk. Its next incarnation is greater: it has the time."""
+        self.crash(name)
+        node = self.nodes[name]
+        node.saved = SavedMembership(incarnation=node.saved.incarnation + 1_000)
+        node.state = ControlState()
+        self._new.add(name)
+
+    def take(self, name: str, record: ControlState) -> None:
+        """A node's record arrives, which a controller without one takes."""
+        if not self.works(name) or name not in self._new:
+            return
+        if lacks_queries(self.state(name), record):
+            self._new.discard(name)
+            self.nodes[name].state = join(self.state(name), record)
+            self._live_again(name)
+
+    def _live_again(self, name: str) -> None:
+        self.crash(name)
+        node = self.nodes[name]
+        stamps = [stamp.view_number for stamp in node.state.stamps()]
+        used = [node.saved.view_number, view_of_number(node.state.number_greatest), *stamps]
+        node.saved = node.saved._replace(view_number=max(used))
+        self._restart(node)
 
     def restart(self, name: str) -> None:
         """Start a controller that was killed."""
@@ -132,6 +164,9 @@ class ControlPlane(iads.World):
         if node.object.state is not self._reported.get(node.name):
             self._reported[node.name] = node.object.state
             self._changed(node.name)
+            member, greatest = node.member, node.object.state.number_greatest
+            if member is not None and view_of_number(greatest) > member.endpoint.myview.number:
+                self._live_again(node.name)
 
     def _refreshed(self, node: _Node) -> None:
         super()._refreshed(node)
@@ -202,10 +237,10 @@ class ControlPlane(iads.World):
         self._at(self.now + GATHER_US, send)
 
     def _send(self, name: str, connection: Connection) -> None:
-        state = self.state(name)
+        state, is_new = self.state(name), name in self._new
         self._at(
             self.now + self.world.link_us(),
-            partial(connection.receive, name, state),
+            partial(connection.receive, name, state, is_new=is_new),
         )
 
     def _plan_soon(self, name: str, at: int = 0) -> None:

@@ -15,7 +15,8 @@ from tests.simulator.joined.registering import Registering
 from tests.simulator.process import Fragment, Process
 
 from slackwater.control.control_object import ControlResponse, JoinNode
-from slackwater.control.control_state import ControlState, Wanted, join_all
+from slackwater.control.control_state import ControlState, Wanted
+from slackwater.control.followed import FollowedRecord
 from slackwater.control.recorded import REGISTRATION, Assignment, assignment
 from slackwater.model.names import OrdererName, kind_of, own_name
 from slackwater.protocols.iads.detector import HEARTBEAT_PERIOD_US
@@ -51,10 +52,10 @@ class Connection:
         self.node = node
         self.is_open = True
 
-    def receive(self, controller: str, state: ControlState) -> None:
+    def receive(self, controller: str, state: ControlState, *, is_new: bool) -> None:
         """The state of a controller's record arrives."""
         if self.is_open and not self.node.world.is_cut(self.node.name, controller):
-            self.node.when_awake(self, lambda: self.node.receive(controller, state))
+            self.node.when_awake(self, lambda: self.node.receive(controller, state, is_new))
 
     def broke(self, controller: str) -> None:
         """The controller's process has ended."""
@@ -78,7 +79,7 @@ class SimNode:
         """What arrived in a pause."""
         self.processes: dict[str, Process] = {}
         """By name: the newest life of what is placed here."""
-        self.states: dict[str, ControlState] = {}
+        self._followed: FollowedRecord[str] = FollowedRecord()
         self.assigned = Assignment()
         self._starting: set[str] = set()
         self._down: dict[str, int] = {}
@@ -86,7 +87,7 @@ class SimNode:
         self._is_joined = self._is_settling = False
         self._asked_at: dict[str, int] = {}
         self.state = ControlState()
-        """The join of ``states``."""
+        """What is carried out of the controllers' records."""
         self.settled = ControlState()
         """The one that ``assigned`` is a part of."""
         self.is_alone = False
@@ -108,7 +109,7 @@ class SimNode:
         if self.is_up:
             return
         connection = self.connection = Connection(self)
-        self.states, self.assigned = {}, Assignment()
+        self._followed, self.assigned = FollowedRecord(), Assignment()
         self.state = self.settled = ControlState()
         self._registering = Registering(self, connection)
         self._is_joined = self._is_settling = self.is_alone = False
@@ -180,8 +181,10 @@ class SimNode:
                 world.link_us(),
                 partial(control.beat, controller, connection, Beat(ready, fenced, self._ended())),
             )
-            if controller in self.states and self._must_join(self.states[controller]):
+            if (state := self._followed.of(controller)) and self._must_join(state):
                 self._join(controller, connection)
+            if (record := self._followed.to_give) is not None:
+                world.scheduler.after(world.link_us(), partial(control.take, controller, record))
         world.scheduler.after(
             HEARTBEAT_PERIOD_US, lambda: self.when_awake(connection, lambda: self._beat(connection))
         )
@@ -208,27 +211,28 @@ class SimNode:
         join = JoinNode(self.name, self.room, (), max(self.numbers.values(), default=0))
         self.world.control.request(controller, join, joined)
 
-    def receive(self, controller: str, state: ControlState) -> None:
-        """The record of a controller."""
-        self.states[controller] = state
+    def receive(self, controller: str, state: ControlState, is_new: bool) -> None:
+        """The record of a controller; a new one began without it."""
+        self._followed.receive(controller, state, is_new=is_new)
         self._changed()
 
     def lost(self, controller: str) -> None:
         """The connection to a controller has ended."""
-        if self.states.pop(controller, None) is not None:
+        if self._followed.lost(controller):
             self._changed()
 
     def _run_alone(self) -> None:
         """Run what it ran last, if no controller's record has arrived since its start."""
         if self.state == ControlState() != self.record:
             self.world.note(self.name, "runs what it ran last")
+            self._followed.start_from(self.record)
             self.is_alone, self.state = True, self.record
             self.settle_soon()
 
     def _changed(self) -> None:
-        if self.states:
+        if self._followed:
             self.is_alone = False
-            self.state = join_all(self.states.values())
+            self.state = self._followed.state
         self.settle_soon()
 
     def settle_soon(self) -> None:

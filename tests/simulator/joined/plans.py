@@ -34,7 +34,8 @@ def draw_machines(seed: int) -> Plan:
         fault for _ in range(rng.choice([1, 2, 3, 5])) for fault in _of_machines(rng, plan.config)
     ]
     faults += [_of_processes(rng, plan.config) for _ in range(rng.choice([0, 0, 1, 3]))]
-    return draw_queries(replace(plan, faults=tuple(sorted(faults, key=lambda f: f.at))))
+    plan = draw_queries(replace(plan, faults=tuple(sorted(faults, key=lambda f: f.at))))
+    return draw_lost(plan)
 
 
 def draw_queries(plan: Plan) -> Plan:
@@ -57,6 +58,36 @@ def draw_queries(plan: Plan) -> Plan:
         faults += _around(rng, config, rng.choice(faults).at)
     faults += plan.faults
     return replace(plan, config=config, faults=tuple(sorted(faults, key=lambda f: f.at)))
+
+
+def draw_lost(plan: Plan) -> Plan:
+    """In a third of the runs controllers lose their disks, all of them or one, if it can be drawn.
+
+    Not within a second of an operation, which no node may have received, and not during another
+    fault of machines: some node has the record, and reaches the controllers. Drawn last.
+    """
+    rng, machines = Random(f"lost/{plan.seed}"), plan.config.machines
+    assert machines is not None
+    for_us = rng.choice([50 * MS, 500 * MS, 1_500 * MS])
+    calm = {"kill", "pause", "silence", "truncate"}
+    others = [fault for fault in plan.faults if fault.what not in calm]
+    drawn = [rng.randrange(STARTED_US, LENGTH_US - 3 * SECOND) // MS * MS for _ in range(20)]
+    moments = [
+        at
+        for at in drawn
+        if all(
+            at + for_us < other.at - SECOND or other.at + other.for_us + 2 * SECOND < at
+            for other in others
+        )
+    ]
+    if rng.randrange(3) or not moments:
+        return plan
+    at = moments[0]
+    lost = Fault(at, "record-lost", "", for_us)
+    if rng.randrange(3) == 0:
+        lost = Fault(at, "disk-lost", rng.choice(machines.controllers), for_us)
+    faults = (*plan.faults, lost)
+    return replace(plan, faults=tuple(sorted(faults, key=lambda f: f.at)))
 
 
 def _added(rng: Random, config: WorldConfig) -> Added:

@@ -308,6 +308,13 @@ class JoinedWorld(World):
             case "controller-kill":
                 control.crash(name)
                 self.scheduler.after(for_us, partial(control.restart, name))
+            case "record-lost":
+                for lost in self.machines.controllers:
+                    control.lose(lost)
+                    self.scheduler.after(for_us, partial(control.restart, lost))
+            case "disk-lost":
+                control.lose(name)
+                self.scheduler.after(for_us, partial(control.restart, name))
             case "controller-pause":
                 control.pause(name, for_us)
             case "split":

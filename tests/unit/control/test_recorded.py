@@ -33,6 +33,7 @@ from slackwater.control.recorded import (
     fragment_specs,
     key_in,
     key_of,
+    lacks_queries,
     not_applied,
     process_of,
 )
@@ -309,3 +310,21 @@ def test_no_query_can_have_the_name_under_which_proxies_are_placed() -> None:
     found = ControlObject(frozenset("a"), ControlState())
     refusal = found.apply(ApplyQuery(control_state.STREAMS, "x"), Stamp(1, 1, "a")).refusal
     assert "is no name" in refusal
+
+
+def test_a_state_lacks_what_was_not_deleted() -> None:
+    """Entries of a query only become greater, until the tombstone of its deletion is dropped."""
+    obj = ControlObject(frozenset("a"), ControlState())
+    obj.apply(definitions.apply("q"), Stamp(7, 1, "a"))
+    record = obj.state
+    assert lacks_queries(ControlState(), record)
+    assert not lacks_queries(record, record)
+    again = ControlObject(frozenset("a"), ControlState())
+    again.apply(definitions.apply("q", "x > 1"), Stamp(1, 1, "a"))
+    assert lacks_queries(again.state, record), "it was applied to an empty record"
+    obj.apply(DeleteQuery("q"), Stamp(7, 2, "a"))
+    assert not lacks_queries(obj.state, record)
+    assert not lacks_queries(ControlState(), obj.state), "there is nothing to lack"
+    dropped = drop_tombstones(obj.state, 8)
+    assert not dropped.queries
+    assert not lacks_queries(dropped, record)

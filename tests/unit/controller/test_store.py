@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,29 @@ from slackwater.model.errors import EnvironmentProblem
 from slackwater.protocols.iads.messages import SavedMembership, Stamp
 
 
+def test_a_new_file_has_a_greater_incarnation_than_a_lost_one(tmp_path: Path) -> None:
+    """The other controllers refuse an incarnation that is smaller than the last one."""
+    began_s = int(time.time())
+    store = open_store(tmp_path, "a")
+    store.save_membership(store.saved)
+    store.close()
+    again = open_store(tmp_path, "a")
+    again.close()
+    assert (store.is_new, again.is_new) == (True, False)
+    assert again.saved == store.saved
+    assert store.saved.incarnation >= began_s
+
+
+def test_the_view_number_is_that_of_the_newest_entry(tmp_path: Path) -> None:
+    """Of two entries of a query the one of the later view remains."""
+    store = open_store(tmp_path, "a")
+    obj = ControlObject(frozenset("a"), ControlState())
+    obj.apply(ApplyQuery("climate", "x"), Stamp(9, 1, "a"))
+    store.save_state(obj.state)
+    store.close()
+    assert store.saved.view_number == 9
+
+
 def filled() -> ControlState:
     obj = ControlObject(frozenset("ab"), ControlState())
     obj.apply(ApplyQuery("climate", 'windows: "1 s"\n\x01é'), Stamp(7, 1, "a"))
@@ -31,7 +55,7 @@ def filled() -> ControlState:
 
 def test_a_restart_finds_what_was_saved(tmp_path: Path) -> None:
     store = open_store(tmp_path / "a", "a")
-    assert (store.saved, store.state) == (SavedMembership(), ControlState())
+    assert (store.saved.view_number, store.state) == (0, ControlState())
     store.save_membership(SavedMembership(3, 2))
     store.save_state(filled())
     store.close()
