@@ -37,7 +37,7 @@ from slackwater.runtime.service.heartbeats import (
 from slackwater.runtime.service.parts import ADD, REMOVE, start_following
 from slackwater.runtime.service.registry import Registry
 from slackwater_spark.deferral import Deferral
-from slackwater_spark.queries import Aggregator, QuerySettings, fragment_of
+from slackwater_spark.queries import Aggregator, QuerySettings, fragment_of, readers_in
 from slackwater_spark.session import LOCAL_MASTER, SessionSettings, start_spark
 
 _LOOK_S = 0.1
@@ -72,12 +72,12 @@ def main(context: ProcessContext) -> None:
         mode = options.mode or context.settings.aggregator_mode
         of_all = QuerySettings(context.name, data_dir / "checkpoints", mode, options.batch_ms)
         shutil.rmtree(of_all.checkpoints, ignore_errors=True)
-        aggregator = Aggregator(spark, transport, context.cluster, of_all, clock)
         registry = Registry(transport)
-        deployment = context.deployment
+        readers = readers_in(context.deployment, registry)
+        aggregator = Aggregator(spark, transport, context.cluster, of_all, clock, readers)
 
         def add(name: OrdererName) -> None:
-            aggregator.add(fragment_of(name, deployment, registry, transport.names))
+            aggregator.add(fragment_of(name, registry, transport.names))
 
         for name in fragments:
             add(name)

@@ -24,7 +24,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -109,8 +109,6 @@ class SparkFragment:
 
     name: OrdererName
     route: Route
-    readers: tuple[str, ...]
-    """The queries whose roots read the deltas."""
 
     @property
     def ordered_logs(self) -> list[Log]:
@@ -128,9 +126,13 @@ class SparkFragment:
         return frozenset((topic, p) for topic in self.route.delta_topics for p in partitions)
 
 
-def fragment_of(
-    name: OrdererName, deployment: Deployment, registry: Registry, names: Names
-) -> SparkFragment:
+def readers_in(deployment: Deployment, registry: Registry) -> Callable[[str], list[str]]:
+    """Return what finds the queries whose roots read the children of a query, by its name."""
+    file = deployment.queries.values()
+    return lambda query: [each.name for each in registry.readers(query, file)]
+
+
+def fragment_of(name: OrdererName, registry: Registry, names: Names) -> SparkFragment:
     """Return a fragment; waits until its query is registered.
 
     Raises:
@@ -148,16 +150,17 @@ def fragment_of(
             f"query {spec.name} has {spec.children} children with {spec.replicas} replicas:"
             f" there is no {name}"
         )
-    readers = registry.wait_for_readers(spec.name, deployment.queries.values())
     # Also for queries that are not in the file: if one returns to the file, its root reads the
     # deltas written meanwhile. If all have been deleted there is none; the fragment ends soon.
-    registered = registry.registered_readers(spec.name) or (spec,)
+    specs = [query.spec for query in registry.queries().values()]
+    registered = [each for each in specs if each.child_query == spec.name] or [spec]
     aggregates = [aggregate for reader in registered for aggregate in reader.aggregate]
+    aggregates += spec.child_aggregates  # queries that join its children need no others
     deltas = tuple(names.deltas(name.query, part) for part in range(spec.parts))
     ordered = names.ordered(name.query, name.child)
     figures, others = figures_of(aggregates), others_of(aggregates)
     route = Route(ordered, deltas, name.child, spec.replicas, figures, others)
-    return SparkFragment(name, route, tuple(reader.name for reader in readers))
+    return SparkFragment(name, route)
 
 
 @dataclass(eq=False)
@@ -203,7 +206,10 @@ class QuerySettings(NamedTuple):
 
 
 class Aggregator:
-    """All fragments of one aggregator, in one Spark application."""
+    """All fragments of one aggregator, in one Spark application.
+
+    ``readers_of`` returns the queries whose roots read the children of a query, now.
+    """
 
     def __init__(
         self,
@@ -212,8 +218,9 @@ class Aggregator:
         cluster: Cluster,
         of_all: QuerySettings,
         clock: SystemClock,
+        readers_of: Callable[[str], Sequence[str]],
     ) -> None:
-        self._spark = spark
+        self._spark, self._readers_of = spark, readers_of
         self._transport = transport
         self._cluster = cluster
         self._of_all = of_all
@@ -440,7 +447,7 @@ class Aggregator:
     def _root_states(self, fragment: SparkFragment) -> list[RootState | None]:
         found: list[RootState | None] = []
         parts = len(fragment.route.delta_topics)
-        for query in fragment.readers:
+        for query in self._readers_of(fragment.name.query):
             states = read_root_states(self._transport, query, parts)
             found += [states.get(RootName(query, part).process) for part in range(parts)]
         return found

@@ -33,6 +33,7 @@ from slackwater.model.names import Names
 from slackwater.registration.retired import retired_topics
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import delete_topics, partition_counts
+from slackwater.runtime.logs.transport import Log
 from slackwater.runtime.service.registry import Registry
 from slackwater.stack.stack import StackOptions
 from slackwater.stack.stack_thread import StackThread
@@ -58,6 +59,7 @@ EACH = "  first: {from: [lab], window: {size: 1s}, aggregate: [sum], bound: 2s}\
 WIDE = "  wide: {from: [lab], window: {size: 2s}, aggregate: [sum], bound: 2s}\n"
 HALVED = "  second: {from: [lab], window: {size: 2s}, aggregate: [sum, max], bound: 2s}\n"
 CHAIN = "  chain: {from: [second], window: {size: 4s}, aggregate: [sum], bound: 6s, replicas: 1}\n"
+JOINED = "  joined: {from: [lab], window: {size: 3s}, aggregate: [sum], bound: 2s}\n"
 FAR = "  far: {from: [attic], window: {size: 1s}, aggregate: [sum], bound: 2s, replicas: 1}\n"
 
 
@@ -142,7 +144,10 @@ class Running:
         )
 
 
-def test_queries_change_while_the_others_run(tmp_path: Path) -> None:
+def test_queries_change_while_the_others_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLACKWATER_TRUNCATE_EVERY_S", "1")
     running = Running(tmp_path)
     bootstrap = running.bootstrap
     sender = Sender(bootstrap)
@@ -156,6 +161,16 @@ def test_queries_change_while_the_others_run(tmp_path: Path) -> None:
         running.apply("chain", EACH, WIDE, HALVED, CHAIN)
         running.wait_windows("chain", 4, begun, 2)
         assert min(sums(running.transport, "second", 2)) >= int(begun)
+        # Applied, and joined to the children of first and wide, whose logs have been truncated.
+        deltas = ("sw.deltas.first.0", 0)
+
+        def beginning(log: Log) -> int:
+            return running.transport.beginning_offsets([log])[log]
+
+        eventually(lambda: beginning(deltas) > 0, "its logs have been truncated")
+        running.apply("joined", EACH, WIDE, JOINED)
+        running.wait_windows("joined", 3, begun)
+        assert running.fragments("joined") == ["root/joined.0"]
         # Applied with a stream that the deployment file does not have; its topic is created.
         running.apply("far", EACH, FAR, streams=WITH_ATTIC)
         eventually(lambda: partition_counts(bootstrap, {ATTIC}) == {ATTIC: 1}, "the topic is there")
@@ -178,8 +193,9 @@ def test_queries_change_while_the_others_run(tmp_path: Path) -> None:
         eventually(
             lambda: "root/first.0" not in running.fragments("first"), "the root of first has ended"
         )
-        assert len(running.fragments("first")) == 2, "wide reads its children"
+        assert len(running.fragments("first")) == 2, "wide and joined read its children"
         running.wait_windows("wide", 2, time.time(), 2)
+        running.wait_windows("joined", 3, time.time(), 2)
         running.stop()
         # A restart with the file of before: what was applied stays, and what was deleted.
         running = Running(tmp_path)
@@ -190,11 +206,13 @@ def test_queries_change_while_the_others_run(tmp_path: Path) -> None:
         assert "chain" not in Registry(running.transport).queries()
         running.wait_windows("second", 2, time.time())
         running.wait_windows("wide", 2, time.time(), 2)
+        running.wait_windows("joined", 3, time.time(), 2)
         for each in senders:
             each.stop()
         check_sums(running.transport, sender, "first", 1)
         check_sums(running.transport, sender, "wide", 2)
         check_sums(running.transport, sender, "second", 2)
+        check_sums(running.transport, sender, "joined", 3)
         check_sums(running.transport, attic, "far", 1)
         running.request(DeleteQuery("far"))
         running.wait_ended("far")

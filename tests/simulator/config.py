@@ -52,10 +52,21 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """Query r: it reads q's children, and has its own windows."""
+    """Query r: it reads q's children, and has its own windows.
+
+    ``joins_us``: when it is applied, from the start of the run; 0: together with q (trace-50).
+    """
 
     window_us: int = 2 * SECOND
     slide_us: int = 2 * SECOND
+    joins_us: int = 0
+
+    def starts_at(self, q: WorldConfig) -> int:
+        """Return E0: that of q, or r's next window when it is applied."""
+        if not self.joins_us:
+            return q.start_time_us
+        grid = Grid(q.w_us, WindowSpec(self.window_us, self.slide_us))
+        return grid.window_end(grid.last_window_holding(q.start_time_us + self.joins_us))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +187,7 @@ class WorldConfig:
             return replace(
                 self, name="r", children_of=self.name, cut_windows=self.others, sharing=None,
                 window_us=sharing.window_us, slide_us=sharing.slide_us,
+                start_time_us=sharing.starts_at(self),
             )  # fmt: skip
         if chain is None:
             return None

@@ -60,7 +60,10 @@ _starved = f"{_scenarios}.test_r14_corrections_are_not_starved"
 _gain = "test_corrections_gain_on_live_answers_however_long_a_transaction_takes"
 _overload = f"{_scenarios}.test_r38_overload"
 _sharing = f"{_scenarios}.test_r39_queries_that_share_children"
+_joined = f"{_scenarios}.test_r50_a_query_joins_children"
 _truncation = "slackwater.registration.truncation"
+_sharing_of = "slackwater.deployment.sharing"
+_unit_sharing = "tests.unit.deployment.test_sharing"
 
 MUTANTS = (
     Mutant(
@@ -207,7 +210,7 @@ MUTANTS = (
     ),
     Mutant(
         "records sent again have ids already used", "trace-1",
-        (Edit(f"{_sessions}.orderer_start:OrdererStart.after_results",
+        (Edit(f"{_sessions}.orderer_start:OrdererStart._after_results",
               "own_log=[record for _, record in own]", "own_log=[]"),),
         f"{_session}:test_behind_a_hole_ids_go_on_behind_those_that_lie_before_the_results_end",
     ),
@@ -1066,9 +1069,49 @@ MUTANTS = (
     ),
     Mutant(
         "an aggregator begins where the namesake's roots are", "trace-39",
-        (Edit("slackwater_spark.queries:Aggregator._root_states", "in fragment.readers:",
-              "in fragment.readers[:1]:"),),
+        (Edit("slackwater_spark.queries:Aggregator._root_states", "(fragment.name.query):",
+              "(fragment.name.query)[:1]:"),),
         "tests.simulator.mutants:an_aggregator_begins",
+    ),
+    Mutant(
+        "a root includes what lies before its start", "trace-50",
+        (Edit(f"{_soutput}.config:initial_state",
+              "Position(config.grid.bucket_start(config.start_time))", "Position(first)"),),
+        f"{_joined}:test_it_answers_from_its_own_start_on",
+    ),
+    Mutant(
+        "what was truncated before a query joined is a hole", "trace-50",
+        (Edit(f"{_soutput}.stable_input:StableInput.take",
+              "if is_first and start < cursor.frontier:", "if False:"),),
+        f"{_joined}:test_a_log_that_begins_within_a_run_of_empty_buckets_has_no_hole",
+    ),
+    Mutant(
+        "a root that has joined counts truncated seqs as missing", "trace-50",
+        (Edit(f"{_soutput}.delta_cursor:DeltaCursor.reaches",
+              "if not contiguous_seq and self.next_seq < 0:", "if False:"),),
+        f"{_joined}:test_its_root_dies_at_once_and_the_aggregators_too",
+    ),
+    Mutant(
+        "truncation does not know a query that has joined", "trace-50",
+        (Edit(f"{_truncation}:Truncation._readers", "known = joined | self._queries",
+              "known = self._queries"),),
+        "tests.unit.registration.test_truncation:test_a_query_that_another_machine_registers_is_a_reader",
+    ),
+    Mutant(
+        "a query joins children whose cut points do not fit", "trace-50",
+        (Edit(f"{_sharing_of}:_key", "Grid(query.bucket_us(), window).progressions,", ""),),
+        f"{_unit_sharing}:test_a_query_whose_windows_have_other_cut_points_does_not_join",
+    ),
+    Mutant(
+        "a query joins children whose deltas lack its figures", "trace-50",
+        (Edit(f"{_sharing_of}:_fits", "<= {*figures_of(of.child_aggregates)}", "or True"),),
+        f"{_unit_sharing}:test_a_query_whose_figures_the_deltas_lack_does_not_join",
+    ),
+    Mutant(
+        "an orderer does not know a query that has joined", "trace-50",
+        (Edit(f"{_sessions}.orderer_start:OrdererStart.after_results",
+              "(*self.readers, *joined)", "self.readers"),),
+        f"{_joined}:test_an_orderer_sends_again_what_the_joined_root_lacks",
     ),
     *GENERATION_MUTANTS,
     *PLACEMENT_MUTANTS,

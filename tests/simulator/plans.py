@@ -358,8 +358,9 @@ def draw_sharing(plan: Plan) -> Plan:
     """In some runs a query r reads q's children (``deployment/sharing.py``), and its roots fail.
 
     This is one in five of the runs with windows and without a chain. In most of them r's windows
-    have the cut points of q's, as the product requires; in the others they add cut points. Drawn
-    last, from a separate generator, so that a seed's other draws do not change.
+    have the cut points of q's, as the product requires; in the others they add cut points. In half
+    of the former r is applied while q runs, and joins its children (trace-50). Drawn last, from
+    separate generators, so that a seed's other draws do not change.
     """
     rng, config = Random(f"sharing/{plan.seed}"), plan.config
     if config.rows or config.chain is not None or rng.randrange(5):
@@ -370,10 +371,19 @@ def draw_sharing(plan: Plan) -> Plan:
     sharing = replace(sharing, slide_us=min(size, sharing.slide_us))
     # Each additional cut point adds a boundary to the bytes of H (decision 36).
     room = 2 * max(map(len, config.children)) * 4 * 24 * 2 * config.lateness_us // sharing.slide_us
+    joining = Random(f"joining/{plan.seed}")
+    if size in alike and not config.join_us and joining.randrange(2):
+        joins_us = joining.randrange(plan.length_us // 8, plan.length_us // 2) // MS * MS
+        sharing = replace(sharing, joins_us=joins_us)
     config = replace(config, sharing=sharing, ahead_bytes_max=config.ahead_bytes_max + room)
     config = replace(config, skew_us=skew_of_more(rng, config))
     assert config.reader is not None
     faults = [*plan.faults, *plan_sharing(rng, config.reader, plan.length_us)]
+    if sharing.joins_us:
+        roots = tuple(config.reader.root_names)
+        faults = [f for f in faults if f.at > sharing.joins_us or not f.whom.startswith(roots)]
+        at = [sharing.joins_us * n // 4 // MS * MS for n in (2, 3, 4)]
+        faults += [Fault(each, "truncate") for each in at[: joining.randrange(4)]]
     return replace(plan, config=config, faults=tuple(sorted(faults, key=lambda f: f.at)))
 
 

@@ -16,6 +16,7 @@ from slackwater.sessions.requests import (
     ClaimPart,
     Ends,
     FindIncarnation,
+    FindReaders,
     Log,
     OpenTransactions,
     Ordered,
@@ -98,6 +99,8 @@ def _answer(process: Process, request: Request, then: Callable[[Any], None]) -> 
         case ReadOrdererStates(_, frontier_max):
             queries = world.queries.values()
             then([state for query in queries for state in query.orderer_states(frontier_max)])
+        case FindReaders(query):
+            then([reader.name for reader in world.queries[query].readers])
         case ReadPart(query, part, fits):
             of = world.queries[query]
             own = of.newest_states(fits).get(RootName(query, part).process)

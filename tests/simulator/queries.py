@@ -69,6 +69,8 @@ class SimQuery:
         self.config = config
         self.name = config.name
         self.start_time_us = config.start_time_us
+        self.is_registered = True
+        """Whether it is registered: its roots start then."""
         self.turns = PeerStatuses(self)
         self.places = ReadPositions(self)
         self.lateness = config.lateness({})
@@ -94,7 +96,7 @@ class SimQuery:
 
         None if it has no children of its own.
         """
-        queries = self.world.queries.values()
+        queries = [query for query in self.world.queries.values() if query.is_registered]
         return [query for query in queries if query.config.child_query == self.name]
 
     # Names and logs.

@@ -64,8 +64,10 @@ def _without_faults(plan: Plan) -> Iterator[Plan]:
 def _shorter_life(outcome: Outcome) -> Iterator[Plan]:
     assert outcome.violation is not None
     plan, broken_us = outcome.plan, outcome.violation.at - START_TIME_US
+    sharing = plan.config.sharing
+    least = 0 if sharing is None else sharing.joins_us
     for length in (0, broken_us, plan.length_us // 2):
-        if 0 <= length <= plan.length_us - 200 * MS:
+        if least <= length <= plan.length_us - 200 * MS:
             yield replace(plan, length_us=length // MS * MS)
 
 
@@ -142,6 +144,7 @@ SIMPLER: Final[list[Callable[[WorldConfig], WorldConfig]]] = [
     lambda c: replace(c, topics=dict([*c.topics.items()][:1])),
     lambda c: replace(c, chain=None),
     lambda c: replace(c, sharing=None),
+    lambda c: _shared(c, joins_us=0),
     lambda c: replace(c, added=None),
     lambda c: _shared(c, slide_us=c.sharing.window_us) if c.sharing else c,
     lambda c: _shared(c, window_us=2 * c.window_us, slide_us=2 * c.window_us),

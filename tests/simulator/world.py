@@ -102,9 +102,23 @@ class World:
 
     def start(self) -> None:
         """Start all processes."""
+        sharing, later = self.config.sharing, set[str]()
+        if sharing is not None and sharing.joins_us:
+            later = {*self.queries["r"].config.root_names}
+            self.queries["r"].is_registered = False
+            self.scheduler.after(sharing.joins_us, self._join)
         for name in self.config.names:
-            self._start(name)
+            if name not in later:
+                self._start(name)
         self._sample()
+
+    def _join(self) -> None:
+        """Apply r: it reads q's children as they are (trace-50)."""
+        r = self.queries["r"]
+        r.is_registered = True
+        self.note("r", "joins q's children")
+        for name in r.config.root_names:
+            self._start(name)
 
     def _start(self, name: str) -> None:
         kind, _, rest = name.partition("/")

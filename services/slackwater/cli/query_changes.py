@@ -22,12 +22,13 @@ from slackwater.control.control_object import (
 )
 from slackwater.control.control_state import ControlState, Wanted
 from slackwater.control.generations import as_generation
+from slackwater.control.recorded import applied_queries, deployment_of
 from slackwater.controller.client import ControlClient
 from slackwater.controller.links import LinkError
 from slackwater.deployment.fragments import expected_names
 from slackwater.deployment.kinds import PROXY
 from slackwater.deployment.parse import check_deployment
-from slackwater.deployment.sharing import is_same
+from slackwater.deployment.sharing import is_same, share_applied
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, UsageError
 from slackwater.model.names import (
@@ -108,7 +109,10 @@ async def _apply(
     try:
         async with reach.connect("query apply") as client:
             recorded = (await client.state()).state
-            for name in names:
+            starts = _starts(deployment, names, recorded, start)
+            running = _running(recorded) if start == "now" else None
+            deployment, new = share_applied(deployment, starts, running)
+            for name in _in_order(names, new):
                 latest = latest_generation(name, recorded.live_queries())
                 if latest is not None and _runs(recorded, deployment, name, latest):
                     if why := _not_taken_in(deployment.queries[name], latest, deployment, known):
@@ -123,7 +127,8 @@ async def _apply(
                 if latest is not None or latest_generation(name, recorded.queries) is not None:
                     accepted.append(await _change(client, recorded, deployment, name, start))
                     continue
-                begins = _start_on_nodes(deployment, name, start) if reach.has_nodes else start
+                at_us = starts[name]
+                begins: Start = "beginning" if at_us is None else at_us
                 text = to_text(AppliedQuery(name, deployment, begins))
                 try:
                     await _request(client, ApplyQuery(name, text))
@@ -187,16 +192,45 @@ async def _change(
     return generation
 
 
-def _start_on_nodes(deployment: Deployment, name: str, start: Start) -> Start:
-    """Return the start as a time, so that all nodes register the query with the same one.
+def _starts(
+    deployment: Deployment, names: Sequence[str], recorded: ControlState, start: Start
+) -> dict[str, int | None]:
+    """Return the starts of the new queries among ``names``, us; None for the first reading.
 
-    With ``clock: data`` now is not known here: the query begins with what the source logs hold.
+    The next window is one time, so that all nodes register the query with the same one. With
+    ``clock: data`` now is not known here: the query begins with what the source logs hold.
     """
-    if start != "now" or deployment.clock == "data":
-        return "beginning" if start == "now" else start
-    query = deployment.queries[name]
+    new = [name for name in names if latest_generation(name, recorded.queries) is None]
+    if start != "now":
+        return dict.fromkeys(new, None if start == "beginning" else start)
+    now_us = None if deployment.clock == "data" else SystemClock().now_us()
+    return {name: _next_window(deployment.queries[name], now_us) for name in new}
+
+
+def _next_window(query: QuerySpec, now_us: int | None) -> int | None:
+    if now_us is None:
+        return None
     grid = Grid(query.bucket_us(), query.units(query.bucket_us()))
-    return grid.window_end(grid.last_window_holding(SystemClock().now_us()))
+    return grid.window_end(grid.last_window_holding(now_us))
+
+
+def _running(recorded: ControlState) -> Deployment:
+    """The queries that run, whose children new ones may read."""
+    applied = applied_queries(recorded)
+    running = recorded.queries_wanted(Wanted.RUNNING)
+    return deployment_of({name: each for name, each in applied.items() if name in running})
+
+
+def _in_order(names: Sequence[str], new: Sequence[str]) -> list[str]:
+    """Return the names with the new ones in their order, each after what it reads."""
+    left, order = list(new), []
+    for name in names:
+        if name not in new:
+            order.append(name)
+            continue
+        while name in left:
+            order.append(left.pop(0))
+    return order
 
 
 def _runs(recorded: ControlState, deployment: Deployment, name: str, latest: str) -> bool:

@@ -30,7 +30,7 @@ from slackwater.control.recorded import (
 )
 from slackwater.deployment.deadlines import brought_forward
 from slackwater.deployment.fragments import with_query
-from slackwater.deployment.sharing import is_same, without_sharing
+from slackwater.deployment.sharing import is_same, why_not_joined, without_sharing
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.names import base_of, generation_of
 
@@ -150,6 +150,11 @@ def _against(applied: AppliedQuery, known: RunningQueries) -> Iterator[str]:
                 " see `slackwater query show`, and apply the file again"
             )
         return
+    if not spec.has_children and (why := why_not_joined(spec, added, running)):
+        yield (
+            f"query {name} cannot read the children of query {spec.child_query}: {why}; another"
+            " client may have changed queries: apply the file again"
+        )
     if generation_of(name):
         yield from why_no_change(spec, added, running, known.paused, known.deleted)
     if name in known.deleted:

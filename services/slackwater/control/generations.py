@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from slackwater.control.control_state import ControlState
 from slackwater.control.readers import why_not_read_on
+from slackwater.deployment.sharing import without_sharing
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.names import (
     base_of,
@@ -52,7 +53,7 @@ def as_generation(
     number = max(generation_of(latest or query) + 1, recorded.generation_unused, 1)
     name = generation_name(query, number)
     queries = {n: q for n, q in deployment.queries.items() if n != query}
-    queries[name] = replace(deployment.queries[query], name=name)
+    queries[name] = replace(without_sharing(deployment.queries[query]), name=name)
     return replace(deployment, queries=queries), name
 
 

@@ -233,7 +233,7 @@ def _of_query(
         sites = _sites(deployment, deployment.child_streams(name, child))
         for replica in range(query.replicas):
             orderer = OrdererName(query.child_query, child, replica)
-            if query.shared_by:
+            if query.shared_by or query.child_aggregates:
                 group = f"{query.child_query}.{child}"
                 yield FragmentSpec(CHILDREN, str(orderer), group, sites)
             else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
+from slackwater.deployment.sharing import readers_of
 from slackwater.model.deployment import Deployment
 from slackwater.model.durations import format_duration_us
 
@@ -46,6 +47,7 @@ def brought_forward(deployment: Deployment, fixed: Mapping[str, int]) -> Iterato
 
 def _queries(deployment: Deployment, name: str) -> str:
     """Name all queries that share this query's deadline."""
-    shared_by = deployment.queries[name].shared_by
-    others = [other for other in shared_by if other != name and other in deployment.queries]
+    queries = deployment.queries
+    readers = readers_of(queries[name].child_query, queries.values())
+    others = [each.name for each in readers if each.name != name]
     return f"queries {', '.join([name, *others])}" if others else f"query {name}"

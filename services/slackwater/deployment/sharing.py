@@ -14,8 +14,13 @@ differ, since the edges of all are cut points; windows that would add cut points
 the usual width do not share. Queries without a window do not share, because their roots read the
 readings themselves.
 
-Sharing is fixed when a query is registered. A query that is registered later, or was registered by
-an earlier version, keeps the children that its definition names.
+Queries that are new together share among themselves (``share``). A query that is applied while
+others run may *join* the children of one of them (``share_applied``), since these go on as they
+are: the edges of its windows must be cut points already, and its aggregates must need no figure
+that the deltas do not have. It begins when the children have begun, at a cut point (trace-50).
+
+What a query reads is in its definition, and does not change. Nobody joins the children of a
+definition without ``child_aggregates``: it is of an earlier version, or of a later generation.
 """
 
 from __future__ import annotations
@@ -25,8 +30,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec
-from slackwater.model.names import base_of
-from slackwater.primitives.aggregates import others_of
+from slackwater.model.names import base_of, generation_of
+from slackwater.primitives.aggregates import figures_of, others_of
 from slackwater.primitives.windows import Grid, window_edges
 
 EDGES_MAX: Final = 3
@@ -47,24 +52,134 @@ def share(deployment: Deployment, registered: Mapping[str, QuerySpec] | None = N
         else without_sharing(query)
         for name, query in deployment.queries.items()
     }
-    for group in _groups(deployment, (q for q in queries.values() if q.name not in registered)):
-        if len(group.members) > 1:
-            of = group.members[0]
-            windows = tuple(dict.fromkeys(group.windows))
-            for name in group.members:
-                children_of = "" if name == of else of
-                queries[name] = replace(
-                    queries[name],
-                    children_of=children_of,
-                    cut_windows=windows,
-                    shared_by=tuple(group.members),
-                )
+    new = [query for query in queries.values() if query.name not in registered]
+    for group in _groups(deployment, new):
+        found = _sharing(queries, group)
+        if len(found) > 1:
+            found = {name: replace(q, shared_by=(*found,)) for name, q in found.items()}
+        elif generation_of(group.members[0]):
+            continue
+        queries |= found
     return replace(deployment, queries=queries)
+
+
+def readers_of(children_of: str, queries: Iterable[QuerySpec]) -> tuple[QuerySpec, ...]:
+    """The queries that read this query's children, in the given order."""
+    return tuple(query for query in queries if query.child_query == children_of)
+
+
+def share_applied(
+    deployment: Deployment, starts: Mapping[str, int | None], running: Deployment | None
+) -> tuple[Deployment, list[str]]:
+    """Return the deployment with the children that queries read which are applied now.
+
+    Args:
+        deployment: has the queries, and all that they read.
+        starts: the new queries in topological order, with their starts (us of event time); None
+            for the first reading.
+        running: the queries whose children they may join, with their streams; None if they start
+            at another time than now.
+
+    Returns:
+        The deployment, and the new queries in the order in which to apply them: what a query reads
+        is before it, and so is the query that has its children. That is the one that starts first.
+    """
+    queries = dict(deployment.queries)
+    alone: list[QuerySpec] = []
+    for name, start in starts.items():
+        query = queries[name] = without_sharing(queries[name])
+        of = None if running is None or start is None else _joinable(deployment, query, running)
+        if of is not None:
+            queries[name] = _joined(query, of)
+        elif _is_open(deployment, query):
+            alone.append(query)
+    for group in _groups(deployment, sorted(alone, key=lambda each: starts[each.name] or 0)):
+        queries |= _sharing(queries, group)
+    order: dict[str, None] = {}
+    for name in starts:
+        if queries[name].child_query in starts:
+            order[queries[name].child_query] = None
+        order[name] = None
+    return replace(deployment, queries=queries), [*order]
+
+
+def why_not_joined(query: QuerySpec, deployment: Deployment, running: Deployment) -> str:
+    """Return why a query cannot read the children in its definition; empty if it can.
+
+    Args:
+        query: it reads the children of another query.
+        deployment: has it, and all that it reads.
+        running: the queries that run, with their streams.
+    """
+    readers = readers_of(query.child_query, running.queries.values())
+    if not readers:
+        return "no query runs that reads them"
+    for of in readers:
+        if query == _joined(query, of) and _fits(deployment, query, running, of):
+            return ""
+    return "they have other contents or other cut points"
+
+
+def _joinable(deployment: Deployment, query: QuerySpec, running: Deployment) -> QuerySpec | None:
+    """Return a running query whose children a new one can read."""
+    queries = running.queries
+    return next((of for of in queries.values() if _fits(deployment, query, running, of)), None)
+
+
+def _fits(deployment: Deployment, query: QuerySpec, running: Deployment, of: QuerySpec) -> bool:
+    """Whether a new query can read the children of a running one as they are."""
+    window, of_window = query.window, of.window
+    if window is None or of_window is None or not of.child_aggregates:
+        return False
+    if running.clock != "wall":
+        return False  # the width of their buckets is that of a history
+    streams = [deployment.streams.get(name) for name in query.sources]
+    if not _is_open(deployment, query) or streams != [*map(running.streams.get, query.sources)]:
+        return False
+    if _key(deployment, query, window) != _key(running, of, of_window):
+        return False
+    return {*figures_of(query.aggregate)} <= {*figures_of(of.child_aggregates)}
+
+
+def _is_open(deployment: Deployment, query: QuerySpec) -> bool:
+    """Whether a query may share that is applied at run time.
+
+    A query that is read may be changed meanwhile, and children with `partitions: fixed` have
+    perhaps not taken in all partitions. Pairs of a join have perhaps a reading from before the
+    later one of two starts.
+    """
+    streams = [deployment.streams.get(name) for name in query.sources]
+    return query.join is None and all(
+        spec is not None and (spec.topic is None or spec.topic.partitions != "fixed")
+        for spec in streams
+    )
+
+
+def _joined(query: QuerySpec, of: QuerySpec) -> QuerySpec:
+    """Return the query as it reads the children of a running one."""
+    return replace(
+        query,
+        children_of=of.child_query,
+        cut_windows=of.cut_windows or tuple(filter(None, [of.window])),
+        child_aggregates=of.child_aggregates,
+    )
+
+
+def _sharing(queries: Mapping[str, QuerySpec], group: _Group) -> dict[str, QuerySpec]:
+    """Return the queries of a group; its first one has the children, and others may join them."""
+    first, *others = group.members
+    aggregates = (each for name in group.members for each in queries[name].aggregate)
+    of = replace(
+        queries[first],
+        cut_windows=tuple(dict.fromkeys(group.windows)) if others else (),
+        child_aggregates=tuple(dict.fromkeys(aggregates)),
+    )
+    return {first: of} | {name: _joined(queries[name], of) for name in others}
 
 
 def without_sharing(query: QuerySpec) -> QuerySpec:
     """Return the query as declared in the deployment file."""
-    return replace(query, children_of="", cut_windows=(), shared_by=())
+    return replace(query, children_of="", cut_windows=(), shared_by=(), child_aggregates=())
 
 
 def is_same(one: QuerySpec, other: QuerySpec) -> bool:
@@ -120,4 +235,5 @@ def _as_registered(query: QuerySpec, registered: QuerySpec) -> QuerySpec:
         children_of=registered.children_of,
         cut_windows=registered.cut_windows,
         shared_by=registered.shared_by,
+        child_aggregates=registered.child_aggregates,
     )

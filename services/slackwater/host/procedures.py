@@ -19,6 +19,7 @@ from slackwater.protocols.dpc.soutput.config import Commit
 from slackwater.runtime.logs.incarnation import append_and_wait, has_begun, start_incarnation
 from slackwater.runtime.logs.transport import RawRecord, Transport, Writer, read_range
 from slackwater.runtime.service.others import read_other_orderers
+from slackwater.runtime.service.registry import Registry
 from slackwater.runtime.service.state import read_part, read_states
 from slackwater.sessions.requests import (
     BeginIncarnation,
@@ -26,6 +27,7 @@ from slackwater.sessions.requests import (
     ClaimPart,
     Ends,
     FindIncarnation,
+    FindReaders,
     OpenTransactions,
     Ordered,
     Procedure,
@@ -112,6 +114,8 @@ def _answer(request: Request, transport: Transport, writer: Callable[[], Writer]
             return read_states(transport, query, parts, timeout_s=timeout_s, fits=fits)
         case ReadOrdererStates(names, frontier_max):
             return read_other_orderers(transport, names, frontier_max, timeout_s=timeout_s)
+        case FindReaders(query):
+            return [each.name for each in Registry(transport).readers(query, ())]
         case ReadPart(query, part, fits):
             return read_part(transport, query, part, timeout_s=timeout_s, fits=fits)
         case ReadOrdered():

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
@@ -55,7 +55,7 @@ BUCKET_OF_ROWS_US: Final = 10_000
 """Bucket width without a window, where every reading waits for the end of its bucket."""
 
 
-_SHARING: Final = frozenset({"children_of", "cut_windows", "shared_by"})
+_SHARING: Final = frozenset({"child_aggregates", "children_of", "cut_windows", "shared_by"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,9 @@ class QuerySpec:
     cut_windows: tuple[WindowSpec, ...] = ()
     """The windows of all queries that read the same children, if there are several."""
     shared_by: tuple[str, ...] = ()
-    """The names of all queries that read the same children, if there are several."""
+    """The queries that were new together and read the same children, if there are several."""
+    child_aggregates: tuple[str, ...] = ()
+    """What the deltas serve, if queries may join its children later; empty: they may not."""
 
     @property
     def child_query(self) -> str:
@@ -304,15 +306,11 @@ class QuerySpec:
         values["select"] = None if select is None else tuple((n, e) for n, e in select)
         values["join"] = None if join is None else JoinSpec(**join)
         values["cut_windows"] = tuple(WindowSpec(**each) for each in values.get("cut_windows", ()))
-        values["shared_by"] = tuple(values.get("shared_by", ()))
+        for name in ("shared_by", "child_aggregates"):
+            values[name] = tuple(values.get(name, ()))
         values["sources"] = tuple(values["sources"])
         values["aggregate"] = tuple(values["aggregate"])
         return cls(**values)
-
-
-def readers_of(children_of: str, queries: Iterable[QuerySpec]) -> tuple[QuerySpec, ...]:
-    """The queries that read this query's children, in the given order."""
-    return tuple(query for query in queries if query.child_query == children_of)
 
 
 P = ParamSpec("P")

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from slackwater.deployment.kinds import AGGREGATOR
-from slackwater.model.deployment import QuerySpec
 from slackwater.model.names import OrdererName, ProxyName, RootName, base_of, kind_of
 from slackwater.model.records import Heartbeat
 from slackwater.runtime.service.clock import SystemClock
@@ -89,8 +88,10 @@ class Begins:
                 self._seen.discard(name)
                 continue
             # The orderers of its children follow the begin of the query that the children are of.
-            until_us = self._awaited.pop(name)
-            for each in {name, found[name].spec.child_query} & found.keys() - begun.keys():
+            # Who registers that one records it, unless it has been deleted.
+            until_us, of = self._awaited.pop(name), found[name].spec.child_query
+            is_left = of != name and of in found and found[of].state == "deleted"
+            for each in {name, *([of] if is_left else [])} - begun.keys():
                 if found[each].awaits_begin:
                     self._awaited[each] = until_us
 
@@ -112,7 +113,7 @@ class Begins:
                 name
                 for name in sorted(waiting)
                 if not self._reads(name) & waiting
-                and self._is_ready(self._definitions[name].spec, now_us >= self._awaited[name])
+                and self._is_ready(self._definitions[name], now_us >= self._awaited[name])
             ]
             if not new:
                 return begun
@@ -124,8 +125,12 @@ class Begins:
         read = {*spec.sources, spec.child_query}
         return {n for n in self._definitions if n in read or base_of(n) in read} - {name}
 
-    def _is_ready(self, spec: QuerySpec, one_copy_suffices: bool) -> bool:
-        """Whether all proxies and copies of a query's stages are ready, or one copy of each."""
+    def _is_ready(self, query: QueryDefinition, one_copy_suffices: bool) -> bool:
+        """Whether all proxies and copies of a query's stages are ready, or one copy of each.
+
+        A deleted query whose children others read has no roots.
+        """
+        spec, roots = query.spec, range(0 if query.state == "deleted" else query.spec.parts)
         beats = self._beats.all()
 
         def is_at_work(process: str) -> bool:
@@ -150,9 +155,7 @@ class Begins:
             return False
         enough = any if one_copy_suffices else all
         replicas = range(spec.replicas)
-        return all(
-            is_at_work(RootName(spec.name, part).process) for part in range(spec.parts)
-        ) and all(
+        return all(is_at_work(RootName(spec.name, part).process) for part in roots) and all(
             enough(
                 is_at_work(of.process) and (spec.window is None or str(of) in running)
                 for of in (OrdererName(spec.child_query, child, r) for r in replicas)

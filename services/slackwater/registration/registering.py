@@ -109,9 +109,11 @@ class Registering:
             SlackwaterError: Kafka does not answer.
         """
         done, why = await asyncio.to_thread(self._carry_out, wanted, applied, all_)
-        self._truncation.read_by(all_.queries[name] for name in done if name in all_.queries)
+        registered = [all_.queries[name] for name in done if name in all_.queries]
+        children = {query.child_query for query in registered}
+        self._truncation.read_by(q for q in all_.queries.values() if q.child_query in children)
         self._begins.register(done & all_.queries.keys())
-        self._retired.read(self._registered)
+        self._retired.read(self._registered, all_.queries.values())
         return done, why
 
     async def are_ready(

@@ -281,11 +281,12 @@ class Registration:
             speed: of a rehearsal, in which no answer waits for a begin; None for live data.
 
         A query that reads other queries starts with their streams. Queries that share children have
-        one start, also if readings arrive meanwhile. A new generation of a query starts at the
-        first window for which the earlier one has given no stable answer, and its start in
-        ``starts`` is not used (rule-29).
+        the start of these, also if readings arrive meanwhile, or a later time of their own
+        (trace-50). A new generation of a query starts at the first window for which the earlier one
+        has given no stable answer, and its start in ``starts`` is not used (rule-29).
         """
-        known = {q.spec.child_query: (q.e0_us, q.w_us) for q in self._all_registered().values()}
+        registered = self._all_registered()
+        known = {n: (q.e0_us, q.w_us) for n, q in registered.items() if q.spec.has_children}
         found: list[QueryDefinition] = []
         unknown: set[str] = set()
         for query in self._deployment.in_order():
@@ -295,11 +296,15 @@ class Registration:
                 unknown.add(query.name)
                 continue
             begin = known.get(query.child_query)
+            if begin is None and query.child_query not in starts and not query.has_children:
+                unknown.add(query.name)  # the query that has the children is registered first
+                continue
             if begin is None and (begin := self._begin(query, starts, event_clock, speed)) is None:
                 unknown |= {query.name, query.child_query}
                 continue
             known[query.child_query] = begin
-            defined = self._definition(query, *begin)
+            start_us = self._starts.joined(query, starts[query.name], *begin, registered)
+            defined = self._definition(query, start_us, begin[1])
             if query.name not in declared:
                 defined = replace(defined, deployment=self._deployment.connected(query))
             awaits = speed is None and not generation_of(query.name)

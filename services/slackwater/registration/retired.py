@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
+from slackwater.model.deployment import QuerySpec
 from slackwater.model.errors import SlackwaterError, UsageError
 from slackwater.model.names import Names, OrdererName
 from slackwater.model.records import Heartbeat
@@ -31,15 +32,17 @@ GRACE_S: Final = 60.0
 
 
 def retired_topics(
-    queries: Mapping[str, QueryDefinition], names: Names
+    queries: Mapping[str, QueryDefinition], names: Names, recorded: Iterable[QuerySpec] = ()
 ) -> dict[str, frozenset[str]]:
     """The topics that only deleted queries have used, by query.
 
     Args:
         queries: all registered queries, deleted ones too: other queries may read their children.
         names: the deployment's names.
+        recorded: queries that are to run; some may not be registered yet.
     """
     needed = {query.spec.child_query for query in queries.values() if query.state != "deleted"}
+    needed |= {query.child_query for query in recorded}
     found = {}
     for name, query in queries.items():
         of = query.spec
@@ -73,10 +76,12 @@ class RetiredTopics:
         self._deleted: set[str] = set()
         self._changed = asyncio.Event()
 
-    def read(self, queries: Mapping[str, QueryDefinition]) -> None:
-        """Set all registered queries, deleted ones too."""
+    def read(
+        self, queries: Mapping[str, QueryDefinition], recorded: Iterable[QuerySpec] = ()
+    ) -> None:
+        """Set all registered queries, deleted ones too, and those that are to run."""
         now = asyncio.get_running_loop().time()
-        self._topics = retired_topics(queries, self._transport.names)
+        self._topics = retired_topics(queries, self._transport.names, recorded)
         waiting = self._topics.keys() - self._deleted
         self._due = {name: self._due.get(name, now + self._grace_s) for name in waiting}
         self._changed.set()

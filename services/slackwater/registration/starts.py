@@ -22,7 +22,7 @@ from slackwater.registration.beginning import (
 )
 from slackwater.runtime.logs.transport import Transport
 from slackwater.runtime.service.clock import SystemClock
-from slackwater.runtime.service.registry import Registry
+from slackwater.runtime.service.registry import QueryDefinition, Registry
 from slackwater.runtime.service.state import read_root_states
 
 
@@ -67,6 +67,70 @@ class Starts:
         if start == "now" and isinstance(event_clock, WallClock) and now_us is not None:
             return grid.window_end(grid.last_window_holding(now_us))
         return self._beginning(query, event_clock)
+
+    def joined(
+        self,
+        query: QuerySpec,
+        start: Start,
+        children_us: int,
+        w_us: int,
+        registered: Mapping[str, QueryDefinition],
+    ) -> int:
+        """Return E0 (us) of a query whose children begin at ``children_us`` (trace-50).
+
+        A start that is no time is that of the children. Another one is the next window, or, if the
+        deltas from there on are not there any more, the first window of which they are. ``w_us`` is
+        the width of the buckets.
+
+        Raises:
+            EnvironmentProblem: no query reads the children, or they have no deltas from their start
+                on, at which the query was to begin.
+        """
+        of = query.child_query
+        start_us = start if isinstance(start, int) and not query.has_children else children_us
+        if of == query.name or (of not in registered and start_us == children_us):
+            return start_us
+        since_us = children_us
+        if of in registered:
+            kept_us = self._kept_since(registered[of], registered)
+            if kept_us is None:
+                raise EnvironmentProblem(_not_joined(query, "are not there any more"))
+            since_us = kept_us
+        if start_us == children_us and start_us >= since_us:
+            return start_us
+        grid = Grid(w_us, query.units(w_us), query.cut_windows)
+        if start_us == children_us or not grid.is_cut(start_us):
+            times = f"from {format_time(since_us)} on, and it starts at {format_time(start_us)}"
+            raise EnvironmentProblem(_not_joined(query, f"are kept {times}"))
+        # It was to begin at the next window. Registration may take longer than that.
+        return max(start_us, grid.first_window_from(since_us))
+
+    def _kept_since(
+        self, of: QueryDefinition, registered: Mapping[str, QueryDefinition]
+    ) -> int | None:
+        """From which event time on children have all deltas, us; None if no query reads them.
+
+        Truncation has kept what one of the present readers needs.
+        """
+        live = [q for q in registered.values() if q.state != "deleted"]
+        readers = [q for q in live if q.spec.child_query == of.name]
+        if not readers:
+            return None
+        names, spec = self._transport.names, of.spec
+        logs = [
+            (names.deltas(of.name, part), partition)
+            for part in range(spec.parts)
+            for partition in range(2 * spec.children * spec.replicas)
+        ]
+        if not any(self._transport.beginning_offsets(logs).values()):
+            return of.e0_us
+        found = []
+        for each in readers:
+            states = read_root_states(self._transport, each.name, each.spec.parts)
+            roots = [states.get(RootName(each.name, p).process) for p in range(each.spec.parts)]
+            answered = answered_by_all(roots)
+            found.append(each.e0_us if answered is None else answered)
+        return min(found)
 
     def _unanswered(self, later: QuerySpec) -> int | None:
         """Return E0 (us) of a new generation; None while no earlier generation is registered."""
@@ -154,3 +218,10 @@ class Starts:
             (log for of in self._deployment.source_streams(query) for log in sources[of]),
             0 if query.join is None else query.join.within_us,
         )
+
+
+def _not_joined(query: QuerySpec, why: str) -> str:
+    return (
+        f"query {query.name} was to read the children of query {query.child_query}, which {why}:"
+        " delete it, and apply it again under another name"
+    )

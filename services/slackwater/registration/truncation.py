@@ -6,9 +6,10 @@ lines on. An ordered log is needed from the smaller of two offsets on: the small
 ``contiguous_seq`` of the roots, where a starting aggregator begins (rule-26), and the offset from
 which its own writer reads it at a start (rule-25). Without a window there is no aggregator: the
 root reads the ordered log, and its positions count as for deltas. Nothing of a log is deleted while
-one of the roots that read it has no state record. Source logs are not truncated here: the audit
-recomputes from them, and their retention is set by the user. If retention deletes records that are
-still needed, ``runtime/logs/catchup.py`` detects it, and the results report the loss (rule-28).
+one of the roots that read it has no state record, also the root of a query that has joined
+(trace-50). Source logs are not truncated here: the audit recomputes from them, and their retention
+is set by the user. If retention deletes records that are still needed,
+``runtime/logs/catchup.py`` detects it, and the results report the loss (rule-28).
 
 Each round deletes what the previous round found not needed: an aggregator that has just read a
 state record must still find the offset that is in it.
@@ -21,12 +22,14 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 
-from slackwater.model.deployment import QuerySpec, readers_of
+from slackwater.deployment.sharing import readers_of
+from slackwater.model.deployment import QuerySpec
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.names import UNPREFIXED, Names, OrdererName, RootName
 from slackwater.model.records import LogState, OrdererState, RootState
 from slackwater.runtime.logs.topics import deltas_partition, ordered_partition
 from slackwater.runtime.logs.transport import Log, Transport
+from slackwater.runtime.service.registry import Registry
 from slackwater.runtime.service.state import read_states
 
 _log = logging.getLogger(__name__)
@@ -112,14 +115,12 @@ class Truncation:
 
     def read_by(self, queries: Iterable[QuerySpec]) -> None:
         """Set the queries whose logs are truncated, from the next round on."""
-        queries = tuple(queries)
-        shared = dict.fromkeys(query.child_query for query in queries)
-        self._readers = [readers_of(children_of, queries) for children_of in shared]
+        self._queries = {query.name: query for query in queries}
 
     def step(self) -> dict[Log, int]:
         """Run one round; returns the new first offset of each truncated log."""
         now: dict[Log, int] = {}
-        for readers in self._readers:
+        for readers in self._readers():
             states: dict[str, OrdererState | RootState] = {}
             for query in dict.fromkeys([readers[0].child_query, *(q.name for q in readers)]):
                 states |= read_states(self._transport, query, readers[0].parts)
@@ -135,6 +136,17 @@ class Truncation:
         if given_up:
             self._transport.delete_records(given_up)
         return given_up
+
+    def _readers(self) -> Iterable[tuple[QuerySpec, ...]]:
+        """The queries that read the same children, each time; other machines register queries too.
+
+        A query that has joined is found in the registry before its root has a state record.
+        """
+        registered = Registry(self._transport).queries() if self._queries else {}
+        joined = {n: each.spec for n, each in registered.items() if each.deployment is not None}
+        known = joined | self._queries
+        for children_of in dict.fromkeys(query.child_query for query in self._queries.values()):
+            yield readers_of(children_of, known.values())
 
     async def run(self, every_s: float) -> None:
         """Run a round every ``every_s`` seconds, until cancelled."""

@@ -14,7 +14,7 @@ The methods are procedures: they yield requests and receive the answers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from slackwater.model.errors import SlackwaterError, SupersededError
@@ -35,6 +35,7 @@ from slackwater.sessions.requests import (
     BeginIncarnation,
     Beginnings,
     Ends,
+    FindReaders,
     Log,
     Ordered,
     Procedure,
@@ -114,7 +115,15 @@ class OrdererStart:
         return Begun(inc, state, found[0], source_beginnings, live_from)
 
     def after_results(self, snapshot: OrdererState) -> Procedure[OrdererState]:
-        """Return the state that continues from the end of the results (rule-11)."""
+        """Return the state that continues from the end of the results (rule-11).
+
+        Queries may have joined since this start was made (trace-50).
+        """
+        joined: Sequence[str] = yield FindReaders(self.query)
+        readers = tuple(dict.fromkeys((*self.readers, *joined)))
+        return (yield from replace(self, readers=readers)._after_results(snapshot))
+
+    def _after_results(self, snapshot: OrdererState) -> Procedure[OrdererState]:
         log = self.own[LineName.STABLE]
         beginnings = yield Beginnings(self.sources)
         states = yield from self._states()

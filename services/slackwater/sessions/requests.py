@@ -78,6 +78,17 @@ class ReadOrdererStates:
 
 
 @dataclass(frozen=True, slots=True)
+class FindReaders:
+    """Find the queries that were applied at run time and read this query's children (trace-50).
+
+    Answer: ``list[str]``, their names; ``query`` itself if there is none.
+    """
+
+    query: str
+    timeout_us: int = TIMEOUT_US
+
+
+@dataclass(frozen=True, slots=True)
 class ReadPart:
     """Read the newest committed state records of a part's roots, of all generations of the query.
 
@@ -167,6 +178,7 @@ Request: TypeAlias = (
     | Ends
     | ReadStates
     | ReadOrdererStates
+    | FindReaders
     | ReadPart
     | ReadOrdered
     | BeginIncarnation

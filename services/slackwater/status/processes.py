@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from slackwater.deployment.fragments import expected_names, node_aggregators, stages
 from slackwater.deployment.kinds import BROKER, HOST, HOSTED, PROXY, ROOT
+from slackwater.deployment.sharing import readers_of
 from slackwater.model.names import (
     ProxyName,
     RootName,
@@ -239,8 +240,9 @@ def _other_proxies(latest: Mapping[str, ObservedHeartbeat]) -> Iterator[str]:
 def _shared_by(queries: Mapping[str, QueryDefinition]) -> dict[str, tuple[str, ...]]:
     """Map each orderer and root of shared children to the registered queries that share them."""
     found: dict[str, tuple[str, ...]] = {}
+    specs = [query.spec for query in queries.values()]
     for query in queries.values():
-        readers = tuple(name for name in query.spec.shared_by if name in queries)
+        readers = tuple(each.name for each in readers_of(query.spec.child_query, specs))
         if len(readers) > 1:
             of_query = (name for copies in stages(query.spec) for name in copies)
             found |= {name: readers for name in of_query if kind_of(name) in HOSTED}

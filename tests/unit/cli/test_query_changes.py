@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from tests.unit.control.test_readers import SOME, Q, of
 
+from slackwater.cli import query_changes
 from slackwater.cli.query_changes import apply_queries, print_recorded, request_each
 from slackwater.control.admission import RunningQueries, why_refused, why_refused_on_nodes
 from slackwater.control.applied import Start, from_text
@@ -22,7 +23,8 @@ from slackwater.control.control_object import (
     Operation,
     PauseQuery,
 )
-from slackwater.control.control_state import ControlState
+from slackwater.control.control_state import CHILDREN, ControlState
+from slackwater.control.recorded import applied_queries, fragment_specs
 from slackwater.model.deployment import Clock, Deployment, QuerySpec, TopicPartitions, TopicSpec
 from slackwater.model.errors import UsageError
 from slackwater.model.names import base_of
@@ -231,3 +233,68 @@ def test_on_nodes_a_query_of_a_history_begins_with_what_the_logs_hold(
     (operation,) = controller.requested
     assert isinstance(operation, ApplyQuery)
     assert from_text("alone", operation.definition).start == recorded
+
+
+MINUTES = "  minute: {from: [a], window: {size: 1m}, aggregate: [avg], bound: 4s}\n"
+HOURS = "  hour: {from: [a], window: {size: 1h}, aggregate: [avg, max], bound: 4s}\n"
+
+
+def of_children(controller: Controller) -> dict[str, str]:
+    found = applied_queries(controller.object.state)
+    return {name: each.deployment.queries[name].child_query for name, each in found.items()}
+
+
+def test_queries_that_are_applied_share_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that starts first has them; one that is applied later joins if it can read them."""
+    now = 1_700_000_000_000_000
+    monkeypatch.setattr(query_changes, "SystemClock", lambda: SimpleNamespace(now_us=lambda: now))
+    controller = nodes()
+    assert controller.apply(HOURS, MINUTES) == ["minute", "hour"]
+    assert controller.apply(ALONE) == ["alone"]
+    other = ALONE.replace("alone", "other").replace("avg", "min")
+    assert controller.apply(other) == ["other"]
+    shared = dict.fromkeys(["alone", "hour", "minute"], "minute")
+    assert of_children(controller) == {**shared, "other": "other"}
+    starts = {
+        operation.query: from_text(operation.query, operation.definition).start
+        for operation in controller.requested
+        if isinstance(operation, ApplyQuery)
+    }
+    assert starts["minute"] == 1_700_000_040_000_000
+    assert starts["hour"] == 1_700_002_800_000_000
+    placed = {(s.query, s.fragment) for s in fragment_specs(controller.object.state)}
+    assert {(CHILDREN, "minute.0.a"), (CHILDREN, "other.0.a")} <= placed
+    # The first one is deleted, or changed: its children go on while others read them.
+    request_each(controller, DeleteQuery, "minute")  # type: ignore[arg-type]
+    placed = {(s.query, s.fragment) for s in fragment_specs(controller.object.state)}
+    assert (CHILDREN, "minute.0.a") in placed
+    assert ("minute", "root.0") not in placed
+    assert controller.apply(HOURS.replace("max", "min")) == ["hour.g1"]
+    assert controller.apply(ALONE.replace("alone", "late")) == ["late"]
+    assert of_children(controller) == {
+        **dict.fromkeys(["alone", "hour", "late"], "minute"), "hour.g1": "hour.g1", "other": "other"
+    }  # fmt: skip
+
+
+def test_a_query_does_not_join_what_has_been_deleted_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    controller = nodes()
+    controller.apply(MINUTES)
+    connect = controller.connect
+
+    @asynccontextmanager
+    async def deleting(name: str) -> AsyncIterator[Controller]:
+        async with connect(name) as client:
+            state = await client.state()
+            await client.request(DeleteQuery("minute"))
+
+            async def before() -> Any:
+                return state
+
+            monkeypatch.setattr(client, "state", before)
+            yield client
+
+    monkeypatch.setattr(controller, "connect", deleting)
+    with pytest.raises(UsageError, match="cannot read the children of query minute: no query runs"):
+        controller.apply(ALONE)

@@ -218,6 +218,7 @@ def test_a_forged_state_record_truncates_no_log_that_it_names_wrongly() -> None:
     )
     assert set(not_needed([spec], {ROOT.fragment: forged})) == {(NAMES.deltas("climate", 0), 0)}
     broker = states()
+    broker.create_topic(NAMES.registry)
     broker.create_topic(NAMES.deltas("climate", 0), 4)
     broker.create_topic(NAMES.ordered("climate", 0), 4)
     broker.writer(no_failure).append(NAMES.deltas("climate", 0), 0, b"unread")

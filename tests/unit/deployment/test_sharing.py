@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.support.memory import MemoryBroker
 from tests.unit.machine.test_layout import LAUNCH, query, stream
 from tests.unit.registration.test_truncation import A_STABLE, at, root
 
-from slackwater.deployment.fragments import host_names, process_names, stages
-from slackwater.deployment.sharing import EDGES_MAX, share, without_sharing
+from slackwater.deployment.fragments import host_names, process_names, stages, without_queries
+from slackwater.deployment.sharing import (
+    EDGES_MAX,
+    readers_of,
+    share,
+    share_applied,
+    why_not_joined,
+    without_sharing,
+)
 from slackwater.exporter.queries import process_names_of
 from slackwater.machine.layout import fragment_specs
 from slackwater.machine.plan import PlannedLoad, plan
-from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec, readers_of
+from slackwater.model.deployment import Deployment, QuerySpec, TopicSpec, WindowSpec
 from slackwater.model.errors import UsageError
 from slackwater.model.names import Names, OrdererName
 from slackwater.model.records import LogState, OrdererState, RootState
@@ -27,7 +34,7 @@ from slackwater.rehearsal.plan import _on_shared_children as on_shared_children
 from slackwater.rehearsal.plan import parse_fault
 from slackwater.runtime.logs.topics import topics_for
 from slackwater.runtime.service.registry import QueryDefinition, Registry
-from slackwater_spark.queries import fragment_of
+from slackwater_spark.queries import fragment_of, readers_in
 
 SECOND_US = 1_000_000
 STREAMS = {name: stream(name) for name in ("s1", "s2")}
@@ -82,7 +89,7 @@ def test_queries_that_differ_in_windows_and_aggregates_share() -> None:
 def test_queries_that_need_other_children_do_not_share(other: QuerySpec) -> None:
     made = share(deployed(MINUTE, other))
     assert children(made) == {"minute": "minute", "hour": "hour"}
-    assert all(query == without_sharing(query) for query in made.queries.values())
+    assert not any(query.cut_windows or query.shared_by for query in made.queries.values())
 
 
 def test_a_query_that_another_one_reads_has_an_earlier_deadline_and_shares_with_none() -> None:
@@ -216,19 +223,19 @@ def registry_of(*queries: QuerySpec) -> Registry:
 
 def test_an_aggregator_makes_the_figures_of_all_readers_for_all_their_roots() -> None:
     registry = registry_of(*SHARED.queries.values())
-    found = fragment_of(OrdererName("minute", 0, 0), SHARED, registry, Names())
-    assert found.readers == ("minute", "hour")
+    found = fragment_of(OrdererName("minute", 0, 0), registry, Names())
+    assert readers_in(SHARED, registry)("minute") == ["minute", "hour"]
     assert found.route.figures == ("count", "sum", "max")
     assert found.route.delta_topics == ("sw.deltas.minute.0",)
     with pytest.raises(UsageError, match="query hour reads the children of query minute"):
-        fragment_of(OrdererName("hour", 0, 0), SHARED, registry, Names())
+        fragment_of(OrdererName("hour", 0, 0), registry, Names())
 
 
 def test_figures_that_only_a_query_outside_the_file_needs_are_made_too() -> None:
     """Its root reads them when the query returns; an absent maximum would be a wrong one."""
     registry = registry_of(*SHARED.queries.values())
-    found = fragment_of(OrdererName("minute", 0, 0), deployed(MINUTE), registry, Names())
-    assert found.readers == ("minute",)
+    found = fragment_of(OrdererName("minute", 0, 0), registry, Names())
+    assert readers_in(deployed(MINUTE), registry)("minute") == ["minute"]
     assert "max" in found.route.figures
 
 
@@ -280,3 +287,111 @@ def test_a_query_that_is_not_in_the_file_is_its_own_reader() -> None:
     registry = Registry(broker)
     registry.publish_queries(QueryDefinition("minute", 0, 0, 1, MINUTE))
     assert registry.wait_for_readers("minute", [replace(HOUR, name="other")]) == [MINUTE]
+
+
+# --- queries that are applied while others run ---------------------------------------------------
+
+RUNNING = share(deployed(HOUR))
+"""It runs alone, with average and maximum."""
+
+
+def applied(
+    query: QuerySpec, running: Deployment | None = RUNNING, start: int | None = 0
+) -> QuerySpec:
+    of, order = share_applied(deployed(query), {query.name: start}, running)
+    assert order == [query.name]
+    return of.queries[query.name]
+
+
+def test_a_query_that_is_applied_joins_the_children_of_a_running_one() -> None:
+    joined = applied(windowed("day", 86_400 * SECOND_US))
+    assert (joined.child_query, joined.shared_by) == ("hour", ())
+    both = replace(RUNNING, queries={**RUNNING.queries, "day": joined})
+    assert why_not_joined(joined, deployed(joined), RUNNING) == ""
+    grids = [QueryDefinition(q.name, 0, 0, 250_000, q).grid for q in both.queries.values()]
+    assert len({tuple(grid.cuts(0, 10 * SECOND_US).tolist()) for grid in grids}) == 1
+    later = applied(windowed("week", 7 * 86_400 * SECOND_US), without_queries(both, ["hour"]))
+    assert later.child_query == "hour", "its namesake has been deleted"
+    assert QuerySpec.from_json(joined.to_json()) == joined
+
+
+def does_not_join(
+    query: QuerySpec, running: Deployment | None = RUNNING, start: int | None = 0
+) -> None:
+    made = applied(query, running, start)
+    assert made.child_query == query.name
+    assert made.child_aggregates, "others may join its children"
+    if running is not None and start is not None:
+        forced = replace(made, children_of="hour", cut_windows=(cast(WindowSpec, HOUR.window),))
+        assert why_not_joined(forced, deployed(query), running)
+
+
+DAY = windowed("day", 86_400 * SECOND_US)
+
+
+def test_a_query_whose_windows_have_other_cut_points_does_not_join() -> None:
+    does_not_join(windowed("day", 700_000))
+
+
+def test_a_query_whose_figures_the_deltas_lack_does_not_join() -> None:
+    does_not_join(replace(DAY, aggregate=("min",)))
+
+
+@pytest.mark.parametrize(
+    ("query", "running", "start"),
+    [
+        pytest.param(replace(DAY, where="x > 0"), RUNNING, 0, id="where"),
+        pytest.param(replace(DAY, parts=2), RUNNING, 0, id="parts"),
+        pytest.param(DAY, None, 0, id="another time"),
+        pytest.param(DAY, RUNNING, None, id="beginning"),
+        pytest.param(DAY, deployed(HOUR), 0, id="earlier version"),
+        pytest.param(DAY, replace(RUNNING, clock="data"), 0, id="history"),
+        pytest.param(
+            DAY,
+            replace(RUNNING, streams={**STREAMS, "s1": replace(STREAMS["s1"], disorder_us=7)}),
+            0,
+            id="stream",
+        ),
+    ],
+)
+def test_a_query_joins_only_what_it_can_read(
+    query: QuerySpec, running: Deployment | None, start: int | None
+) -> None:
+    does_not_join(query, running, start)
+
+
+def test_children_with_fixed_partitions_and_over_queries_are_not_joined() -> None:
+    topic = TopicSpec("readings", partitions="fixed")
+    streams = {**STREAMS, "s1": replace(STREAMS["s1"], topic=topic)}
+    fixed = replace(deployed(DAY), streams=streams)
+    for of in (fixed, deployed(replace(DAY, sources=("hour",)), HOUR)):
+        made, _ = share_applied(of, {"day": 0}, replace(RUNNING, streams=of.streams))
+        assert made.queries["day"] == without_sharing(of.queries["day"])
+
+
+def test_queries_that_are_applied_together_share_the_children_of_the_first_to_start() -> None:
+    reader = replace(query("reader", "hour"), aggregate=("max",), bound_us=60 * SECOND_US)
+    file = deployed(HOUR, reader, MINUTE)
+    starts = {"hour": 3600, "reader": 60, "minute": 60}
+    made, order = share_applied(file, starts, None)
+    assert order == ["minute", "hour", "reader"]
+    assert children(made) == {"hour": "minute", "reader": "reader", "minute": "minute"}
+    minute, hour = made.queries["minute"], made.queries["hour"]
+    running = replace(made, queries={"minute": minute})
+    assert why_not_joined(hour, made, running) == "", "the deltas have its figures"
+    assert why_not_joined(hour, made, deployed()) == "no query runs that reads them"
+    registry = registry_of(minute)
+    figures = fragment_of(OrdererName("minute", 0, 0), registry, Names()).route.figures
+    assert "max" in figures, "also before hour is registered"
+
+
+def test_readers_that_were_applied_at_run_time_are_found_beside_those_of_the_file() -> None:
+    registry = registry_of(*SHARED.queries.values())
+    joined = replace(applied(windowed("day", 86_400 * SECOND_US)), children_of="minute")
+    later = QueryDefinition("day", 0, 0, 1, joined, deployment=deployed(joined))
+    registry.publish_queries(later)
+    file = [*SHARED.queries.values()]
+    assert [q.name for q in registry.readers("minute", file)] == ["minute", "hour", "day"]
+    assert [q.name for q in registry.readers("minute", ())] == ["day"]
+    registry.publish_queries(replace(later, state="deleted"))
+    assert [q.name for q in registry.readers("minute", ())] == ["minute"]

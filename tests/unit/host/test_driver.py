@@ -15,6 +15,7 @@ from tests.paper.stage import MS, Settings, Source
 from tests.support.live_consumer import hand_over
 from tests.support.memory import MemoryBroker
 from tests.support.waiting import WAIT_S_MAX
+from tests.unit.machine.test_layout import query
 
 from slackwater.codec import encode_ordered, encode_source
 from slackwater.codec.ordered_records import decode_ordered
@@ -33,6 +34,7 @@ from slackwater.protocols.common.states import LineState
 from slackwater.protocols.dpc.sunion.config import OrdererConfig
 from slackwater.runtime.logs.transport import Log, read_to_end
 from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.registry import QueryDefinition, Registry
 from slackwater.runtime.service.state import read_states
 from slackwater.sessions.effects import Effect, FetchEnds, FetchPositions
 from slackwater.sessions.orderer import GATHER_US_MAX, OrdererSession
@@ -71,7 +73,7 @@ class Process:
 
     def __init__(self, replicas: int, *, stopped: bool = False) -> None:
         self.broker = MemoryBroker()
-        for topic in (SOURCE[0], "sw.state.q"):
+        for topic in (SOURCE[0], "sw.state.q", "sw.registry"):
             self.broker.create_topic(topic)
         self.broker.create_topic("sw.ordered.q.0", 2 * replicas)
         self.turns = WakeSignal()
@@ -208,6 +210,8 @@ async def test_a_claim_ends_the_loop_if_it_is_true(is_true: bool) -> None:
 
 async def test_a_hole_ends_the_loop_when_the_state_to_go_on_from_is_in_its_log() -> None:
     process = Process(1)
+    definition = QueryDefinition("q", 0, 0, 1, query("q", "s1"))
+    Registry(process.broker).publish_queries(definition)
     running = await process.start()
     process.emit()
     await until(lambda: process.state(0) is not None, running)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from tests.support.memory import MemoryBroker
@@ -16,7 +17,7 @@ from slackwater.model.records import Heartbeat
 from slackwater.registration import begins as module
 from slackwater.registration.begins import AHEAD_US, WAIT_US_MAX, Begins
 from slackwater.runtime.service.clock import SystemClock
-from slackwater.runtime.service.registry import QueryDefinition, Registry
+from slackwater.runtime.service.registry import QueryDefinition, QueryState, Registry
 
 ONE = "  one: {from: [a, b], window: {size: 1s}, aggregate: [avg], bound: 2s, replicas: 2}\n"
 TWO = "  two: {from: [one], window: {size: 1m}, aggregate: [max], bound: 5s, replicas: 1}\n"
@@ -133,6 +134,20 @@ def test_a_query_begins_after_the_one_whose_children_it_reads() -> None:
     assert world.look() == []
     world.start("root/one.0")
     assert world.look() == ["one", "same"]
+
+
+@pytest.mark.parametrize(("state", "begun"), [("running", ["same"]), ("deleted", ["one", "same"])])
+def test_the_begin_of_children_is_recorded_here_only_if_nobody_else_does(
+    state: QueryState, begun: list[str]
+) -> None:
+    """The query that has the children is registered by another machine, or has been deleted."""
+    world = World(ONE, SAME)
+    one = world.registry.all_queries()["one"]
+    world.registry.publish_queries(replace(one, state=state))
+    world.begins = Begins(world.registry, world, world.clock)
+    world.begins.register(["same"])
+    world.start(*OF_ONE[:-1], "root/same.0")
+    assert world.look() == begun
 
 
 def test_a_begin_is_recorded_once_and_what_has_begun_is_left(

@@ -12,11 +12,13 @@ import pytest
 from tests.support.memory import MemoryBroker
 from tests.unit.machine.test_layout import query, stream
 
+from slackwater.codec.state_records import encode_root_state
 from slackwater.control.applied import AppliedQuery, Start
 from slackwater.control.control_state import Wanted
 from slackwater.deployment.sharing import share
 from slackwater.model.deployment import Deployment, QuerySpec, TopicSpec
 from slackwater.model.errors import EnvironmentProblem
+from slackwater.model.records import Position, RootState
 from slackwater.primitives.eventclock import WallClock
 from slackwater.registration import registering, registration
 from slackwater.registration.registering import Registering
@@ -125,15 +127,57 @@ async def test_one_whose_topic_is_missing_is_named_with_it(world: World) -> None
     assert why.endswith("for query q")
 
 
-async def test_queries_that_share_children_have_one_start(world: World) -> None:
-    """Also if one of them is registered at a later attempt."""
+def sharing(world: World) -> Deployment:
+    """Two queries that share children, with topics."""
     both = share(deployment(query("q", "s1"), query("r", "s1")))
     assert both.queries["r"].child_query == "q"
+    world.broker.create_topic("sw.deltas.q.0", 4)
+    for name in both.queries:
+        world.broker.create_topic(f"sw.state.{name}")
+    return both
+
+
+@pytest.mark.parametrize(("start", "started_us"), [("now", 7_000_000), (9_000_000, 9_000_000)])
+async def test_queries_that_share_children_have_their_start_or_a_later_one(
+    world: World, start: Start, started_us: int
+) -> None:
+    """Also if one of them is registered at a later attempt."""
+    both = sharing(world)
+    made = world.registering()
+    r_alone = replace(both, queries={"r": both.queries["r"]})
+    assert await carry_out(made, r_alone, start) == (frozenset(), ""), "it waits for the children"
+    await carry_out(made, replace(both, queries={"q": both.queries["q"]}), 7_000_000)
+    done, _ = await carry_out(made, both, start)
+    assert done == {"q", "r"}
+    assert {n: q.e0_us for n, q in world.all().items()} == {"q": 7_000_000, "r": started_us}
+
+
+async def test_a_query_that_joins_does_not_start_before_what_is_kept(world: World) -> None:
+    """Truncation has deleted deltas; q's root has answered up to 12 s (trace-50)."""
+    both = sharing(world)
     made = world.registering()
     await carry_out(made, replace(both, queries={"q": both.queries["q"]}), 7_000_000)
-    done, _ = await carry_out(made, both, 9_000_000)
-    assert done == {"q", "r"}
-    assert {q.e0_us for q in world.all().values()} == {7_000_000}
+    writer = world.broker.writer(lambda _: None)
+    writer.append("sw.deltas.q.0", 0, b"deleted")
+    world.broker.delete_records({("sw.deltas.q.0", 0): 1})
+    answered = RootState("root/q.0", 1, 0, 0, 12_000_000, 12_000_000, (Position(0),), ())
+    writer.append("sw.state.q", 0, encode_root_state(answered), b"root/q.0")
+    done, why = await carry_out(made, both, 7_000_000)
+    assert done == {"q"}
+    assert "kept from 1970-01-01T00:00:12" in why
+    assert "apply it again under another name" in why
+    assert (await carry_out(made, both, 9_000_001))[0] == {"q"}, "not at a cut point"
+    assert (await carry_out(made, both, 9_000_000))[0] == {"q", "r"}
+    assert world.all()["r"].e0_us == 12_000_000, "its registration has taken so long"
+
+
+async def test_a_query_does_not_join_children_that_nobody_reads(world: World) -> None:
+    both = sharing(world)
+    made = world.registering()
+    await carry_out(made, replace(both, queries={"q": both.queries["q"]}), 7_000_000)
+    await made.carry_out({"q": Wanted.DELETED}, {}, replace(both, queries={}))
+    done, why = await carry_out(made, replace(both, queries={"r": both.queries["r"]}), 9_000_000)
+    assert (done, "are not there any more" in why) == (frozenset(), True)
 
 
 async def test_a_query_of_a_file_stands_without_its_streams(world: World) -> None:

@@ -53,6 +53,8 @@ def test_a_later_generation_does_not_need_them_and_a_reader_of_its_children_does
     assert retired_topics(both, UNPREFIXED) == {"one": OF_ONE}
     assert retired_topics(both | registered(reader="running"), UNPREFIXED) == {}
     assert retired_topics(both | registered(reader="deleted"), UNPREFIXED) == {"one": OF_ONE}
+    reader = registered(reader="running")["reader"].spec
+    assert retired_topics(both, UNPREFIXED, [reader]) == {}, "it is about to be registered"
 
 
 async def test_they_are_deleted_once_after_the_grace_period(

@@ -10,14 +10,16 @@ import pytest
 from tests.contracts.transport import no_failure
 from tests.support.memory import MemoryBroker
 from tests.support.waiting import WAIT_S_MAX
-from tests.unit.machine.test_layout import query
+from tests.unit.machine.test_layout import query, stream
 
 from slackwater.codec.state_records import encode_root_state
+from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.records import LogPosition, LogState, OrdererState, Position, RootState
 from slackwater.registration.truncation import Truncation, not_needed
 from slackwater.runtime.logs import admin, topics
 from slackwater.runtime.logs.transport import Log
+from slackwater.runtime.service.registry import QueryDefinition, Registry
 from slackwater.runtime.service.state import write_orderer_state
 
 CLIMATE = query("climate", "room-1", replicas=2, parts=2)
@@ -89,6 +91,7 @@ def test_a_reader_without_a_state_record_needs_everything() -> None:
 
 def test_what_is_given_up_was_not_needed_a_round_ago() -> None:
     broker = MemoryBroker()
+    broker.create_topic("sw.registry", 1)
     broker.create_topic("sw.state.climate", 2)
     broker.create_topic("sw.ordered.climate.0", 4)
     for part in range(2):
@@ -121,6 +124,35 @@ def test_what_is_given_up_was_not_needed_a_round_ago() -> None:
     assert broker.beginning_offsets(logs) == dict(zip(logs, [120, 80], strict=True))
 
 
+def test_a_query_that_another_machine_registers_is_a_reader() -> None:
+    """Its root has no state record yet; the record of this machine lacks the query (trace-50)."""
+    assert truncated_to(has_joined=False) == 40
+    assert truncated_to(has_joined=True) == 0
+
+
+def truncated_to(*, has_joined: bool) -> int:
+    broker = MemoryBroker()
+    broker.create_topic("sw.registry")
+    for name in ("climate", "hour"):
+        broker.create_topic(f"sw.state.{name}", 2)
+    broker.create_topic("sw.deltas.climate.0", 4)
+    log: Log = ("sw.deltas.climate.0", 0)
+    for _ in range(100):
+        broker.writer(no_failure).append(*log, b"record")
+    key = b"root/climate.0"
+    with broker.transaction() as transaction:
+        transaction.append("sw.state.climate", 0, encode_root_state(root(0, A_STABLE)), key)
+    if has_joined:
+        hour = replace(CLIMATE, name="hour", children_of="climate")
+        of = Deployment("wall", {n: stream(n) for n in hour.sources}, {"hour": hour})
+        joined = QueryDefinition("hour", 0, 0, 1, hour, deployment=of)
+        Registry(broker).publish_queries(joined)
+    truncation = Truncation(broker, [CLIMATE])
+    for _ in range(2):
+        truncation.step()
+    return broker.beginning_offsets([log])[log]
+
+
 class Refusing(MemoryBroker):
     """A partition's leader moves at the time of a request to truncate."""
 
@@ -135,6 +167,7 @@ class Refusing(MemoryBroker):
 
 async def test_g5_a_broker_that_refuses_once_does_not_end_truncation_for_good() -> None:
     broker = Refusing()
+    broker.create_topic("sw.registry", 1)
     broker.create_topic("sw.state.climate", 2)
     broker.create_topic("sw.deltas.climate.0", 4)
     log: Log = ("sw.deltas.climate.0", 0)

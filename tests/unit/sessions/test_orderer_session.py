@@ -28,6 +28,7 @@ from slackwater.sessions.requests import (
     Beginnings,
     Ends,
     FindIncarnation,
+    FindReaders,
     Log,
     Ordered,
     Procedure,
@@ -55,6 +56,7 @@ class Host:
         self.logs: dict[Log, list[Any]] = {S1: [], STABLE: [], LIVE: []}
         self.beginnings = dict.fromkeys(self.logs, 0)
         self.states: dict[str, State] = {}
+        self.joined: list[str] = []
         self.asked: list[Request] = []
         self.begun: list[int] = []
         self.is_away = False
@@ -102,6 +104,8 @@ class Host:
                 return {name: state for name, state in found.items() if fits(state)}
             case ReadOrdered(log, start, end):
                 return self.ordered(log, start or 0, end)
+            case FindReaders(query):
+                return self.joined or [query]
             case FindIncarnation(_, inc):
                 return inc in self.begun
             case BeginIncarnation(log, read_from, make_start):
@@ -390,7 +394,16 @@ def test_behind_a_hole_ids_go_on_behind_those_that_lie_before_the_results_end() 
 
 
 def test_behind_a_hole_it_goes_on_where_the_results_of_all_readers_end() -> None:
-    host = begun(Host(("q", "r")).started())
+    goes_on_where_all_results_end(begun(Host(("q", "r")).started()))
+
+
+def test_behind_a_hole_the_results_of_a_query_count_that_has_joined_since() -> None:
+    host = begun(Host(("q",)).started())
+    host.joined = ["r"]
+    goes_on_where_all_results_end(host)
+
+
+def goes_on_where_all_results_end(host: Host) -> None:
     for offset in (1, 2, 3):
         host.session.delivered(STABLE, offset)
     host.states["root/q.0"] = root_state(200 * MS)

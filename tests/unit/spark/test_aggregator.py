@@ -29,12 +29,10 @@ A = OrdererName("climate", 0, 0)
 STABLE: Log = ("sw.ordered.climate.0", 0)
 
 
-def fragment(
-    query: str = "climate", child: int = 0, replica: int = 0, also: tuple[str, ...] = ()
-) -> SparkFragment:
+def fragment(query: str = "climate", child: int = 0, replica: int = 0) -> SparkFragment:
     names = Names()
     route = Route(names.ordered(query, child), (names.deltas(query, 0),), child, 2)
-    return SparkFragment(OrdererName(query, child, replica), route, (query, *also))
+    return SparkFragment(OrdererName(query, child, replica), route)
 
 
 def root(*contiguous_seq: int, query: str = "climate") -> RootState:
@@ -139,7 +137,12 @@ class World:
         clock = SystemClock(wall_us=lambda: self.now_us, monotonic_us=lambda: self.now_us)
         spark = SimpleNamespace(process=SimpleNamespace(poll=lambda: None), session=None)
         of_all = QuerySettings("0", folder, "real-time", 60_000)
-        self.aggregator = Aggregator(cast(Any, spark), broker, Cluster("nowhere:1"), of_all, clock)
+        self.also: tuple[str, ...] = ()
+        """Queries that read the children of the others, too."""
+        self.aggregator = Aggregator(
+            *(cast(Any, spark), broker, Cluster("nowhere:1"), of_all, clock),
+            lambda query: [query, *self.also],
+        )
         monkeypatch.setattr(aggregate, "start_query", self._start)
         monkeypatch.setattr(aggregate, "running_tasks", lambda session, run: 1_000)
 
@@ -201,7 +204,8 @@ def test_rule_26_a_beginning_is_below_what_the_roots_of_any_reader_lack(
         state = encode_root_state(root(read, 0, query=query))
         writer.append(f"sw.state.{query}", 0, state, f"root/{query}.0".encode())
     world = World(broker, tmp_path, monkeypatch)
-    world.aggregator.add(fragment(also=("hour",)))
+    world.aggregator.add(fragment())
+    world.also = ("hour",)  # it has joined since
     world.look()
     assert world.queries[0].job.starts[STABLE] == 4
 

@@ -15,11 +15,9 @@ generation, which has an entry of its own. Compaction keeps only the newest
 record of a key, so an entry hidden by another record is written again when a deployment starts
 (``restore``).
 
-The registry also holds the ``expect_every`` that proxies have learned for their streams. The normal
-times of every process depend on it, also if the process reads no source log (rule-15). And it holds
-the number of source logs of each stream that reads a topic: the topic may get more partitions at
-any time, so no reader of the logs counts them (rule-30). It holds the ids of the deployment's
-topics, to which all positions belong (rule-32).
+The registry also holds the ``expect_every`` that proxies have learned, on which all normal times
+depend (rule-15), the number of source logs of each stream that reads a topic (rule-30), and the ids
+of the deployment's topics, to which all positions belong (rule-32).
 """
 
 from __future__ import annotations
@@ -34,8 +32,9 @@ from typing import Any, Final, Literal, cast
 from pydantic import TypeAdapter, ValidationError
 
 from slackwater.codec.state_records import decode_registry, encode_registry
+from slackwater.deployment.sharing import readers_of
 from slackwater.deployment.windows import why_no_window
-from slackwater.model.deployment import Deployment, QuerySpec, StreamSpec, readers_of
+from slackwater.model.deployment import Deployment, QuerySpec, StreamSpec
 from slackwater.model.errors import EnvironmentProblem, MalformedRecordError
 from slackwater.model.records import RegistryRecord
 from slackwater.primitives.eventclock import EventClock, clock_from_json
@@ -289,25 +288,26 @@ class Registry:
         return cast(QueryDefinition, self._wait(_QUERY + name, timeout_s))
 
     def wait_for_readers(self, children_of: str, queries: Collection[QuerySpec]) -> list[QuerySpec]:
-        """Wait for the queries that read this query's children; ``queries`` are the file's.
+        """Wait for the queries that read this query's children; see ``readers``.
 
-        Only readers that the query's definition names are waited for: a query that was added to the
-        file is registered at the next start, and the processes of the others continue without it.
-        If none of the file's queries reads the children, the result is the query itself, whose
-        roots may run elsewhere. Deleted queries are omitted, since they have no roots.
+        Only those that its definition names are waited for: others may never be registered.
         """
-        own = self.wait_for_query(children_of)
-        known = self.all_queries()
-        for query in queries:
-            if query.name in own.spec.shared_by and query.name not in known:
-                known[query.name] = self.wait_for_query(query.name)
-        there = [known[q.name] for q in queries if q.name in known]
-        found = readers_of(children_of, (each.spec for each in there if each.state != "deleted"))
-        return list(found) or [own.spec]
+        own, known = self.wait_for_query(children_of), self.all_queries()
+        for name in {query.name for query in queries}.intersection(own.spec.shared_by) - {*known}:
+            self.wait_for_query(name)
+        return self.readers(children_of, queries)
 
-    def registered_readers(self, children_of: str) -> tuple[QuerySpec, ...]:
-        """All registered queries that read this query's children, also those not in the file."""
-        return readers_of(children_of, (each.spec for each in self.queries().values()))
+    def readers(self, children_of: str, queries: Collection[QuerySpec]) -> list[QuerySpec]:
+        """The queries that read the children of a registered query and have not been deleted.
+
+        They are of the file (``queries``) or were applied at run time. If there is none, it is the
+        query itself: its roots may run elsewhere.
+        """
+        known, names = self.all_queries(), [query.name for query in queries]
+        names += [name for name, each in known.items() if each.deployment is not None]
+        there = (known[name] for name in dict.fromkeys(names) if name in known)
+        live = (each.spec for each in there if each.state != "deleted")
+        return [*readers_of(children_of, live)] or [known[children_of].spec]
 
     def wait_for_clock(self, timeout_s: float | None = None) -> EventClock:
         """Wait until the event clock is published; ``EnvironmentProblem`` after the timeout."""

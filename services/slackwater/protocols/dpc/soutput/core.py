@@ -96,6 +96,8 @@ class RootCore:
         )
         self._logs = config.logs
         self._contiguous_seq = {log_of(s): s.contiguous_seq for s in state.logs}
+        self._begun: set[DeltaLog] = set()
+        """Logs of which truncation has deleted records."""
         children = range(len(config.children))
         self._children = [restore_child(config, child, state, self._contents) for child in children]
         self._decider = Decider(
@@ -161,6 +163,7 @@ class RootCore:
     def begin_at(self, beginnings: Mapping[DeltaLog, int]) -> None:
         """Move cursors below a log's beginning to it, before the first read (rule-28)."""
         self._inputs.begin_at(beginnings)
+        self._begun = {log for log, beginning in beginnings.items() if beginning}
 
     def live_at(self, log: DeltaLog, offset: int) -> None:
         """Set the position of a live consumer that already reads the log for other fragments."""
@@ -390,8 +393,8 @@ class RootCore:
 
     @property
     def connected(self) -> bool:
-        """True if a record of every log has been read, by this copy or by an earlier one."""
-        return all(self._contiguous_seq.values())
+        """True if every log has a record that this copy or an earlier one has read, or had one."""
+        return all(seq or log in self._begun for log, seq in self._contiguous_seq.items())
 
     @property
     def holes(self) -> tuple[Hole, ...]:

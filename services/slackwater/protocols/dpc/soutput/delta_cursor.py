@@ -107,8 +107,11 @@ class DeltaCursor:
     def reaches(self, offset: int, contiguous_seq: int, seq: int) -> bool:
         """True if the record at ``offset`` with ``seq`` follows ``contiguous_seq``.
 
-        Seqs between the two are those of undecodable records.
+        Seqs between the two are those of undecodable records, or, if nothing of the log has been
+        read, those that were truncated before (trace-50).
         """
+        if not contiguous_seq and self.next_seq < 0:
+            return self.offset == offset
         is_next = (
             self.offset == offset and self.next_seq == contiguous_seq and self.pending_gap is None
         )

@@ -60,12 +60,14 @@ class StableInput:
         cursor = self.cursors[replica]
         if offset < cursor.offset:
             return False
-        before = cursor.position()
+        before, is_first = cursor.position(), cursor.inc < 0
         admitted = cursor.admits(record)
         cursor.offset = offset + 1
         if not admitted:
             return False
         start = Position(record.bucket_start, record.piece)
+        if is_first and start < cursor.frontier:
+            cursor.frontier = start  # the log begins before what is needed of it (trace-50)
         if start != cursor.frontier:
             # Beyond L the log has a hole; below L the record is a repeat of a zombie or a restart.
             if start > cursor.frontier:
