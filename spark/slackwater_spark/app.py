@@ -25,7 +25,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from slackwater.model.errors import UsageError
-from slackwater.model.names import OrdererName, kind_of
+from slackwater.model.names import AGGREGATOR, OrdererName, kind_of
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.cpu import OwnCpu
 from slackwater.runtime.service.entry import ProcessContext, run
@@ -46,7 +46,7 @@ _LOOK_S = 0.1
 def main(context: ProcessContext) -> None:
     """Run until stopped; raises when the JVM has ended."""
     options, transport, clock = context.arguments, context.transport(), SystemClock()
-    data_dir = context.data_dir.resolve() / "aggregator" / context.name
+    data_dir = context.data_dir.resolve() / AGGREGATOR / context.name
     fragments = [OrdererName.parse(text) for text in filter(None, options.fragments.split(","))]
     settings = SessionSettings(
         f"slackwater {context.process}",
@@ -132,7 +132,7 @@ def _running(listener: HeartbeatListener) -> set[str]:
     return {
         fragment
         for process, beat in listener.all().items()
-        if kind_of(process) == "aggregator"
+        if kind_of(process) == AGGREGATOR
         for fragment, state in beat.states.items()
         if state == "STABLE"
     }
@@ -166,4 +166,4 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    run("aggregator", main, add_arguments=_add_arguments)
+    run(AGGREGATOR, main, add_arguments=_add_arguments)

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import SlackwaterError, UsageError
-from slackwater.model.names import Names, OrdererName, RootName
+from slackwater.model.names import AGGREGATOR, Names, OrdererName, RootName
 from slackwater.model.records import RootState
 from slackwater.primitives.aggregates import figures_of, others_of
 from slackwater.runtime.logs import topics
@@ -418,7 +418,7 @@ class Aggregator:
             starts=self._begin_at(fragments),
             checkpoint=self._of_all.checkpoints / name,
             source_options=topics.spark_options(self._cluster, "source")
-            | {"groupIdPrefix": self._transport.names.group(f"aggregator/{name}")},
+            | {"groupIdPrefix": self._transport.names.group(f"{AGGREGATOR}/{name}")},
             sink_options=topics.spark_options(self._cluster, "sink"),
             mode=self._of_all.mode,
             batch_ms=self._of_all.batch_ms,

@@ -31,6 +31,7 @@ from slackwater.control.control_state import ControlState
 from slackwater.control.generations import as_generation
 from slackwater.deployment.parse import parse_deployment
 from slackwater.model.deployment import Deployment
+from slackwater.model.names import ORDERER, ROOT
 from slackwater.model.records import Kind, OrderedRecord, SourcePosition
 from slackwater.protocols.common.line import LineName, Schedule
 from slackwater.protocols.dpc.soutput.answers import EmptyRun
@@ -70,7 +71,8 @@ class OfDeployment(Settings):
 
     def schedule(self, stage: int) -> Schedule:
         assert self.deployment is not None
-        return Schedule(lambda e: e, self.deployment.deadline_us(self.query, stage))
+        kind = (ORDERER, ROOT)[stage - 1]
+        return Schedule(lambda e: e, self.deployment.deadline_us(self.query, kind))
 
 
 class Change:

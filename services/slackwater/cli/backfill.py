@@ -47,7 +47,7 @@ from slackwater.machine.paths import java_executable
 from slackwater.machine.starting import StartLines
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, UsageError
-from slackwater.model.names import Names
+from slackwater.model.names import Names, ProxyName
 from slackwater.model.records import Heartbeat
 from slackwater.proxy.histories import end_of_history
 from slackwater.proxy.quarantine import REASONS
@@ -301,7 +301,7 @@ class _Backfill:
     # Files.
 
     def _beat(self, stream: str) -> Heartbeat | None:
-        return self._stack.stack.listener.latest(f"proxy/{stream}")
+        return self._stack.stack.listener.latest(ProxyName(stream).process)
 
     def _look(self) -> bool:
         """Note which files and topics are read; return whether all are."""

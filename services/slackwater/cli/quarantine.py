@@ -19,12 +19,11 @@ from confluent_kafka import KafkaException
 
 from slackwater.cli.common import emit
 from slackwater.codec.results import format_time, parse_time
-from slackwater.deployment.kinds import PROXY
 from slackwater.deployment.parse import load_deployment
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.durations import format_duration_us
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError, UsageError
-from slackwater.model.names import Names, ProxyName, kind_of, own_name
+from slackwater.model.names import Names, stream_of
 from slackwater.model.records import Heartbeat
 from slackwater.primitives.time_units import other_unit
 from slackwater.proxy.quarantine import REASONS
@@ -237,7 +236,7 @@ class FirstReadings:
         """Return a line for each new one; ``beats`` are the latest heartbeats by process."""
         found = []
         for process, beat in sorted(beats.items()):
-            if kind_of(process) != PROXY or not own_name(process) or process in self._done:
+            if not (stream := stream_of(process)) or process in self._done:
                 continue
             if beat.detail.get("readings"):
                 self._done.add(process)
@@ -245,7 +244,6 @@ class FirstReadings:
             counts = {reason: n for reason in REASONS if (n := beat.detail.get(reason, 0))}
             if (total := sum(counts.values())) >= FIRST_MIN:
                 self._done.add(process)
-                stream = ProxyName.parse(own_name(process)).stream
                 found.append(
                     f"stream {stream}: its first {total} readings are all in quarantine"
                     f" ({', '.join(counts)}); `slackwater quarantine {stream}` says why"

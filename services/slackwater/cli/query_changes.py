@@ -25,13 +25,13 @@ from slackwater.control.generations import as_generation
 from slackwater.control.recorded import applied_queries, deployment_of
 from slackwater.controller.client import ControlClient
 from slackwater.controller.links import LinkError
-from slackwater.deployment.fragments import expected_names
-from slackwater.deployment.kinds import PROXY
+from slackwater.deployment.fragments import seen_of
 from slackwater.deployment.parse import check_deployment
 from slackwater.deployment.sharing import is_same, share_applied
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, UsageError
 from slackwater.model.names import (
+    PROXY,
     Names,
     base_of,
     earlier_generations,
@@ -399,9 +399,8 @@ def wait_ready(cluster: Cluster, topics: Names, names: Sequence[str]) -> None:
     def missing() -> list[str]:
         now_registered = registered(cluster, topics)
         found.update({n: q for n, q in now_registered.items() if n in names})
-        expected = expected_names(
-            {name: query.spec for name, query in found.items()}, listener.all()
-        )
+        specs = {name: query.spec for name, query in found.items()}
+        expected = dict.fromkeys(seen_of(specs, listener.all()).values())
         ready.update(name for name in expected if listener.ready(name))
         fragments = [name for name in expected if kind_of(name) != PROXY]
         lacking = [f"query {name} (not registered)" for name in names if name not in found]

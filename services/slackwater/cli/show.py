@@ -22,7 +22,7 @@ from slackwater.cli.terminals import repaints
 from slackwater.cli.window_tables import WindowTables
 from slackwater.client.follow import KINDS, Client, From
 from slackwater.codec.results import format_time
-from slackwater.deployment.fragments import expected_names
+from slackwater.deployment.fragments import seen_of
 from slackwater.deployment.windows import describe_window
 from slackwater.model.deployment import QuerySpec
 from slackwater.model.durations import format_duration_us
@@ -191,7 +191,7 @@ class _Looking:
         self._queries = self._registered()
         specs = {name: query.spec for name, query in self._queries.items()}
         self._listener.wait_for(
-            lambda view: {*expected_names(specs, view.all())} <= view.all().keys(),
+            lambda view: {*seen_of(specs, view.all()).values()} <= view.all().keys(),
             LISTEN_S_MAX - LISTEN_S,
         )
         while True:

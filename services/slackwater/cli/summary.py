@@ -11,7 +11,7 @@ Pure, apart from ``grid``, which makes a rich table of the same lines.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -20,8 +20,8 @@ from rich.table import Table
 from rich.text import Text
 
 from slackwater.codec.results import format_time
-from slackwater.deployment.kinds import AGGREGATOR, KINDS
-from slackwater.model.names import kind_of, own_name, some_of
+from slackwater.model.kinds import KINDS
+from slackwater.model.names import ORDERER, kind_of, some_of
 from slackwater.status.overview import Overview
 from slackwater.status.processes import Picture, ProcessRow
 from slackwater.status.queries import QueryRow, StreamRow, ago, moment
@@ -209,7 +209,7 @@ def _process_lines(picture: Picture, overview: Overview | None, now_us: int) -> 
         names = (
             [row.name for row in overview.fragments if row.node == node.name] if overview else []
         )
-        mine = [row for row in picture.rows if row.process in names or _is_of(row, node.name)]
+        mine = [row for row in picture.rows if row.process in names or _aggregates(row, names)]
         placed |= {row.process for row in mine}
         runs = "" if node.is_up else " (suspected)"
         text = f"{node.text()}; {_counted(mine)}{runs}"
@@ -239,9 +239,10 @@ def _troubled_lines(rows: Iterable[ProcessRow], now_us: int) -> Iterator[PageLin
             yield PageLine(f"{len(names)} {many}", f"{text}: {some_of(names, 1)}", style)
 
 
-def _is_of(row: ProcessRow, node: str) -> bool:
-    """Whether it is an aggregator of the node."""
-    return kind_of(row.process) == AGGREGATOR and own_name(row.process).rpartition("-")[0] == node
+def _aggregates(row: ProcessRow, names: Collection[str]) -> bool:
+    """Whether it aggregates what one of these orderers writes: it runs on the same node."""
+    latest = row.last_heartbeat
+    return latest is not None and any(f"{ORDERER}/{each}" in names for each in latest.beat.states)
 
 
 def _counted(rows: Iterable[ProcessRow]) -> str:

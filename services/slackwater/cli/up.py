@@ -17,10 +17,10 @@ from slackwater.cli.common import check_address, emit, warn
 from slackwater.cli.plan import warn_of
 from slackwater.cli.quarantine import FirstReadings
 from slackwater.codec.results import format_time
-from slackwater.deployment.kinds import BROKER
 from slackwater.deployment.parse import check_deployment, load_deployment
 from slackwater.machine.broker_security import CLIENT_FILE, KCAT_FILE
 from slackwater.machine.starting import LOOK_S, StartLines, repeatedly
+from slackwater.model.kinds import BROKER
 from slackwater.registration.registration import Registration
 from slackwater.runtime.logs.cluster import Cluster, find_cluster
 from slackwater.runtime.logs.kafka import KafkaTransport
@@ -80,7 +80,7 @@ def run_up(
         lines = StartLines(_now_s())
         emit(f"bootstrap {thread.open()}")
         emit(lines.reached("Kafka", _now_s()))
-        if any(stream.http is not None for stream in checked.deployment.streams.values()):
+        if checked.deployment.is_posted:
             emit(f"readings are posted to {checked.deployment.http.url}NAME")
         if secure:
             emit(f"clients read {data_dir / CLIENT_FILE}; kcat: -F {data_dir / KCAT_FILE}")

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from slackwater.codec.results import Label, parse_time
-from slackwater.model.deployment import CLOCK_SKEW_US_MAX
+from slackwater.model.limits import CLOCK_SKEW_US_MAX
 
 Record = Mapping[str, Any]
 TENTATIVE_WINDOWS_DEFAULT_MAX = 10_000

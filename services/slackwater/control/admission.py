@@ -92,7 +92,7 @@ def why_refused_on_nodes(operation: Operation, state: ControlState) -> str:
         deployment,
         {
             # A client's file may lack queries that read a changed one.
-            name: min(query.deployment.deadline_us(name, 1), deployment.deadline_us(name, 1))
+            name: min(query.deployment.deadline_us(name), deployment.deadline_us(name))
             for name, query in applied.items()
         },
         dict.fromkeys(state.queries_wanted(Wanted.DELETED)),

@@ -156,7 +156,7 @@ def _deadline(
 ) -> Iterator[str]:
     """The answers must reach the readers by their first deadlines."""
     both = replace(before, queries=queries)
-    first_us = both.deadline_us(changed, 1)
+    first_us = both.deadline_us(changed)
     if first_us < 0:
         by, query = both.bound_at(changed), base_of(changed.name)
         left_us = max(first_us + 2 * changed.margin_us, 0)

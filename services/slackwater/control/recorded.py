@@ -29,14 +29,14 @@ from slackwater.control.control_state import (
 )
 from slackwater.control.placement import FragmentSpec
 from slackwater.control.readers import in_circles, serves
-from slackwater.deployment.kinds import HOSTED, PROXY
 from slackwater.deployment.sharing import is_same
 from slackwater.model.deployment import Deployment, StreamSpec
 from slackwater.model.errors import UsageError
+from slackwater.model.kinds import HOST, KINDS, is_hosted, query_of
 from slackwater.model.names import (
+    PROXY,
     OrdererName,
     ProxyName,
-    RootName,
     base_of,
     earlier_generations,
     generation_of,
@@ -64,7 +64,7 @@ def parsed(name: str, text: str) -> AppliedQuery | str:
         spec = deployment.queries[name]
         check_ranges(QueryDefinition(name, 0, 0, spec.bucket_us(), spec))
         deployment.stages(name)
-        deployment.deadline_us(name, 1)
+        deployment.deadline_us(name)
         list(_of_query(deployment, name))
         list(_proxies(deployment, {}))
     except Exception as error:  # noqa: BLE001 -- clients may send anything
@@ -181,12 +181,11 @@ def deployment_of(applied: Mapping[str, AppliedQuery]) -> Deployment:
     deployment = Deployment("wall", {}, {})
     for name, query in applied.items():
         added = query.deployment
-        is_posted = any(stream.http is not None for stream in added.streams.values())
         deployment = replace(
             deployment,
             clock=added.clock,
             names=added.names,
-            http=added.http if is_posted else deployment.http,
+            http=added.http if added.is_posted else deployment.http,
             streams={**deployment.streams, **added.streams},
             queries={**deployment.queries, name: added.queries[name]},
         )
@@ -206,7 +205,7 @@ def fragment_specs(state: ControlState) -> list[FragmentSpec]:
         for name, query in applied.items()
         if state.queries[name].wanted == Wanted.RUNNING.value
         for spec in _of_query(
-            query.deployment, name, has_roots=not earlier_generations(name, applied)
+            query.deployment, name, has_earlier=bool(earlier_generations(name, applied))
         )
     )
     specs = list({(spec.query, spec.fragment): spec for spec in running}.values())
@@ -225,23 +224,23 @@ def _sites(deployment: Deployment, sources: Iterable[str]) -> tuple[tuple[str, s
 
 
 def _of_query(
-    deployment: Deployment, name: str, *, has_roots: bool = True
+    deployment: Deployment, name: str, *, has_earlier: bool = False
 ) -> Iterator[FragmentSpec]:
-    """A query's orderers, which prefer the sites of their streams, and its roots."""
+    """A query's fragments in hosts. Those of children prefer the sites of their streams."""
     query = deployment.queries[name]
-    for child in range(query.children):
-        sites = _sites(deployment, deployment.child_streams(name, child))
-        for replica in range(query.replicas):
-            orderer = OrdererName(query.child_query, child, replica)
-            if query.shared_by or query.child_aggregates:
-                group = f"{query.child_query}.{child}"
-                yield FragmentSpec(CHILDREN, str(orderer), group, sites)
-            else:
-                rest = _rest(orderer.process, name)
-                yield FragmentSpec(name, rest, f"orderer.{child}", sites)
-    for part in range(query.parts if has_roots else 0):
-        process = RootName(name, part).process
-        yield FragmentSpec(name, _rest(process, name), f"root.{part}")
+    is_joinable = query.shared_by or query.child_aggregates
+    for kind in KINDS.values():
+        if kind.process != HOST or (kind.follows and has_earlier):
+            continue
+        for n, copies in enumerate(kind.groups(query)):
+            sites = _sites(deployment, deployment.child_streams(name, n) if kind.is_shared else ())
+            for process in copies:
+                if kind.is_shared and is_joinable:
+                    group = f"{query.child_query}.{n}"
+                    yield FragmentSpec(CHILDREN, own_name(process), group, sites)
+                else:
+                    rest = process.removeprefix(f"{kind.name}/{name}.")
+                    yield FragmentSpec(name, f"{kind.name}.{rest}", f"{kind.name}.{n}", sites)
 
 
 def _proxies(
@@ -255,11 +254,6 @@ def _proxies(
             bound = entry.node if has_spool and entry is not None else ""
             group, sites = f"{stream.name}/{name.share}", _sites(deployment, [stream.name])
             yield FragmentSpec(STREAMS, str(name), group, sites, bound)
-
-
-def _rest(process: str, query: str) -> str:
-    kind = kind_of(process)
-    return f"{kind}.{process.removeprefix(f'{kind}/{query}.')}"
 
 
 def process_of(query: str, fragment: str) -> str:
@@ -287,8 +281,8 @@ def key_of(process: str) -> tuple[str, str]:
         return STREAMS, str(ProxyName.parse(name))
     if kind == REGISTRATION:
         return name, REGISTRATION
-    if kind in HOSTED:
-        query = HOSTED[kind](name).query
+    if is_hosted(process):
+        query = query_of(process)
         return query, f"{kind}.{name.removeprefix(f'{query}.')}"
     raise UsageError(f"{process}: not a fragment, such as root/climate.0; see `node list`")
 

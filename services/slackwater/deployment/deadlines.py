@@ -17,7 +17,7 @@ from slackwater.model.durations import format_duration_us
 
 def first_deadlines(deployment: Deployment, names: Collection[str]) -> dict[str, int]:
     """Return the first deadline (us after the normal time) of these queries of the deployment."""
-    return {name: deployment.deadline_us(name, 1) for name in names}
+    return {name: deployment.deadline_us(name) for name in names}
 
 
 def brought_forward(deployment: Deployment, fixed: Mapping[str, int]) -> Iterator[str]:
@@ -30,7 +30,7 @@ def brought_forward(deployment: Deployment, fixed: Mapping[str, int]) -> Iterato
         fixed: first deadlines (us after the normal time) of registered queries of the file.
     """
     for name, fixed_us in fixed.items():
-        wanted_us = deployment.deadline_us(name, 1)
+        wanted_us = deployment.deadline_us(name)
         if wanted_us < fixed_us:
             by = deployment.bound_at(name)
             of = _queries(deployment, name)

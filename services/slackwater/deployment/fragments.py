@@ -17,19 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from itertools import groupby
+from types import MappingProxyType
+from typing import Final
 
-from slackwater.deployment.kinds import AGGREGATOR, BROKER, HOST
 from slackwater.model.deployment import Deployment, QuerySpec
-from slackwater.model.names import (
-    OrdererName,
-    ProxyName,
-    RootName,
-    aggregator_process,
-    base_of,
-    earlier_generations,
-    kind_of,
-    own_name,
-)
+from slackwater.model.kinds import BROKER, KINDS, PROCESSES, replica_of
+from slackwater.model.names import ProxyName, base_of, earlier_generations, kind_of
+from slackwater.model.records import Heartbeat
+
+NO_HEARTBEATS: Final[Mapping[str, Heartbeat]] = MappingProxyType({})
 
 
 def process_names(
@@ -40,66 +37,84 @@ def process_names(
     A process with parts (the proxy, a host) is replaced by the names of its parts. ``paused``:
     names of queries that exist and do not run.
     """
-    proxies = [name for stream in deployment.streams.values() for name in stream.proxy_names]
-    names = _names(proxies, deployment.queries.values(), paused)
-    return (BROKER, *names) if broker else names
+    seen = dict.fromkeys(seen_in(fragment_names(deployment, paused)).values())
+    return (BROKER, *seen) if broker else (*seen,)
 
 
-def host_names(deployment: Deployment) -> tuple[str, ...]:
-    """Return the names of the processes that run orderers and roots."""
-    return tuple(hosts_of(deployment.queries.values()))
+def fragment_names(deployment: Deployment, paused: Collection[str] = ()) -> list[str]:
+    """Return the full names of all fragments; ``paused`` as in ``process_names``."""
+    proxies = [name.process for s in deployment.streams.values() for name in s.proxy_names]
+    return [*proxies, *_of_queries(deployment.queries.values(), paused)]
 
 
-def expected_names(queries: Mapping[str, QuerySpec], latest: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return the processes that registered queries need; omits streams that no query reads.
+def placed(
+    process: str, deployment: Deployment, paused: Collection[str] = ()
+) -> dict[str, list[str]]:
+    """Return the processes of a kind, and the fragments of queries that each runs."""
+    found: dict[str, list[str]] = {}
+    names = _of_queries(deployment.queries.values(), paused)
+    here = (name for name in names if KINDS[kind_of(name)].process == process)
+    for _, of_kind in groupby(here, kind_of):
+        for at, name in enumerate(of_kind):
+            replica = replica_of(name)
+            number = at % max(len(found), 1) if replica is None else replica
+            found.setdefault(f"{process}/{number}", []).append(name)
+    return found
 
-    Of a stream with several proxies only the first is included, since the registry does not have
-    the streams. ``latest`` has the names in the latest heartbeats. If one of them is the aggregator
-    of a node, aggregators are omitted, since their number depends on the placement.
+
+def seen_of(
+    queries: Mapping[str, QuerySpec], latest: Mapping[str, Heartbeat] = NO_HEARTBEATS
+) -> dict[str, str]:
+    """Return the processes that registered queries need, by the full names of fragments.
+
+    Omits streams that no query reads. Of a stream with several proxies only the first is included,
+    since the registry does not have the streams. ``latest`` has the latest heartbeats, see
+    ``seen_in``.
     """
     read = (name for query in queries.values() for name in query.sources)
     known = {base_of(name) for name in queries}
-    streams = dict.fromkeys(name for name in read if name not in known)
-    return as_on_nodes(_names(map(ProxyName, streams), queries.values()), latest)
+    proxies = dict.fromkeys(ProxyName(name).process for name in read if name not in known)
+    return seen_in([*proxies, *_of_queries(queries.values())], latest)
 
 
-def as_on_nodes(names: Iterable[str], latest: Iterable[str]) -> tuple[str, ...]:
-    """Leave out the aggregators of `up` if one of a node is in ``latest``, the heartbeats."""
-    on_nodes = bool(node_aggregators(latest))
-    return tuple(name for name in names if not on_nodes or kind_of(name) != AGGREGATOR)
+def seen_in(
+    names: Iterable[str], latest: Mapping[str, Heartbeat] = NO_HEARTBEATS
+) -> dict[str, str]:
+    """Return the processes whose heartbeats tell of fragments, by the fragments' full names.
+
+    Most have heartbeats of their own. The others are in the process whose heartbeat named them
+    last, otherwise in that of their number on a single machine. If there are other processes of
+    this kind, as on nodes, that is not known either: the name is then the fragment's.
+    """
+    numbered = {
+        name: f"{row.process}/{replica_of(name)}" if PROCESSES[row.process].is_jvm else name
+        for name in names
+        for row in [KINDS[kind_of(name)]]
+    }
+    named = {
+        f"{kind_of(process)}/{fragment}": process
+        for process, beat in sorted(latest.items(), key=lambda each: each[1].at)
+        for fragment in beat.states
+    }
+    elsewhere = {kind_of(process) for process in latest.keys() - numbered.values()}
+    return {
+        name: process
+        if process == name
+        else named.get(name) or (name if kind_of(process) in elsewhere else process)
+        for name, process in numbered.items()
+    }
 
 
-def node_aggregators(names: Iterable[str]) -> list[str]:
-    """Return the aggregators of nodes among these processes; those of `up` are numbered."""
-    return [n for n in names if kind_of(n) == AGGREGATOR and not own_name(n).isdigit()]
-
-
-def stages(query: QuerySpec) -> tuple[tuple[str, ...], ...]:
+def stages(query: QuerySpec, seen: dict[str, str] | None = None) -> tuple[tuple[str, ...], ...]:
     """Return the stages between the source logs and a query's results, with all copies of each.
 
     While one copy of each stage runs, answers must meet the bound. Proxies are not included: the
     bound holds also while sources are missing, or a query that this one reads (trace-20).
+    ``seen``: the processes of fragments if they are not those of a single machine.
     """
-    children = range(query.children)
-    orderers = [[of.process for of in _replicas(query, child)] for child in children]
-    aggregators = [aggregator_process(replica) for replica in range(query.replicas)]
-    roots = [[RootName(query.name, part).process] for part in range(query.parts)]
-    windowed = [aggregators] if query.window is not None else []
-    return tuple(map(tuple, [[BROKER], *orderers, *windowed, *roots]))
-
-
-def fragments_of(deployment: Deployment, paused: Collection[str] = ()) -> list[str]:
-    """Return the names of all orderers and roots.
-
-    ``paused``: names of queries that exist and do not run.
-    """
-    queries = tuple(deployment.queries.values())
-    return [*_orderers(queries), *_roots(queries, paused)]
-
-
-def aggregators_of(deployment: Deployment) -> dict[str, list[str]]:
-    """Return the fragments of each aggregator, by its name."""
-    return _aggregators(deployment.queries.values())
+    groups = [group for kind in KINDS.values() for group in kind.groups(query)]
+    of = seen_in(name for group in groups for name in group) | (seen or {})
+    return tuple(dict.fromkeys([(BROKER,), *(tuple(of[name] for name in g) for g in groups)]))
 
 
 def with_query(deployment: Deployment, added: Deployment, name: str) -> Deployment:
@@ -126,65 +141,21 @@ def sources_of(
     }
 
 
-def _names(
-    proxies: Iterable[ProxyName], queries: Iterable[QuerySpec], paused: Collection[str] = ()
-) -> tuple[str, ...]:
-    queries = tuple(queries)
-    stages_ = (
-        [name.process for name in proxies],
-        _orderers(queries),
-        _aggregators(queries),
-        _roots(queries, paused),
-    )
-    return tuple(name for names in stages_ for name in names)
+def _of_queries(queries: Iterable[QuerySpec], paused: Collection[str] = ()) -> list[str]:
+    """All fragments of queries; those of children that several queries read occur once.
 
-
-def _orderers(queries: Iterable[QuerySpec]) -> list[str]:
-    return [of.process for of in _fragments(queries)]
-
-
-def _aggregators(queries: Iterable[QuerySpec]) -> dict[str, list[str]]:
-    placed: dict[str, list[str]] = {}
-    windowed = (query for query in queries if query.window is not None)
-    for of in sorted(_fragments(windowed), key=lambda of: of.replica):
-        placed.setdefault(aggregator_process(of.replica), []).append(str(of))
-    return placed
-
-
-def _roots(queries: Iterable[QuerySpec], paused: Collection[str] = ()) -> list[str]:
-    """All roots; those of a new generation start when the earlier generation ends (rule-29).
-
-    A paused generation has not ended: its answers go on where they stopped.
+    Those that follow an earlier generation start when that ends (rule-29). A paused generation has
+    not ended: its answers go on where they stopped.
     """
     queries = tuple(queries)
     names = [*(query.name for query in queries), *paused]
-    return [
-        RootName(query.name, part).process
+    later = {query.name for query in queries if earlier_generations(query.name, names)}
+    found = (
+        name
+        for kind in KINDS.values()
         for query in queries
-        if not earlier_generations(query.name, names)
-        for part in range(query.parts)
-    ]
-
-
-def hosts_of(queries: Iterable[QuerySpec], paused: Collection[str] = ()) -> dict[str, list[str]]:
-    """Return the fragments of each host, by its name."""
-    queries = tuple(queries)
-    placed: dict[str, list[str]] = {}
-    for of in sorted(_fragments(queries), key=lambda of: of.replica):
-        placed.setdefault(f"{HOST}/{of.replica}", []).append(of.process)
-    hosts = list(placed.values())
-    for at, root in enumerate(_roots(queries, paused)):
-        hosts[at % len(hosts)].append(root)
-    return placed
-
-
-def _fragments(queries: Iterable[QuerySpec]) -> Iterable[OrdererName]:
-    """All orderers; those of children that several queries read occur once."""
-    of_children = {query.child_query: query for query in reversed(tuple(queries))}
-    for query in reversed(of_children.values()):
-        for child in range(query.children):
-            yield from _replicas(query, child)
-
-
-def _replicas(query: QuerySpec, child: int) -> list[OrdererName]:
-    return [OrdererName(query.child_query, child, replica) for replica in range(query.replicas)]
+        if not (kind.follows and query.name in later)
+        for group in kind.groups(query)
+        for name in group
+    )
+    return [*dict.fromkeys(found)]

@@ -16,7 +16,6 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from slackwater.deployment.bounds import NAME_CHARS_MAX, too_many_fields
 from slackwater.deployment.window_size import Weekday, WindowSize, window_size
 from slackwater.model.deployment import (
-    KEY_CHARS_MAX,
     Clock,
     Fold,
     KeyFrom,
@@ -25,6 +24,7 @@ from slackwater.model.deployment import (
     TopicFormat,
 )
 from slackwater.model.durations import parse_duration_us
+from slackwater.model.limits import KEY_CHARS_MAX
 from slackwater.model.mqtt import IN_FLIGHT_DEFAULT, SESSION_DEFAULT_US, MqttFormat, MqttVersion
 from slackwater.model.names import why_no_prefix
 from slackwater.primitives.aggregates import AGGREGATES

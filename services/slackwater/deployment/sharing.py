@@ -221,7 +221,7 @@ def _key(deployment: Deployment, query: QuerySpec, window: WindowSpec) -> Hashab
         query.select,
         query.join,
         Grid(query.bucket_us(), window).progressions,
-        deployment.deadline_us(query.name, 1),
+        deployment.deadline_us(query.name),
         query.margin_us,
         (query.failure_policy, query.stabilization_policy),
         (query.replicas, query.children, query.parts),

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from slackwater.client.follow import Follower, Seen
 from slackwater.exporter.controllers import ControllerCollector, add_controller_arguments
 from slackwater.exporter.metrics import HeartbeatCollector, ResultMetrics
-from slackwater.exporter.queries import QUERIES_MAX, answering, process_names_of
+from slackwater.exporter.queries import QUERIES_MAX, answering, fragments_to_run
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError, UsageError
 from slackwater.model.names import base_of
@@ -67,7 +67,7 @@ class Queries:
 
     def take(self, found: Mapping[str, QueryDefinition]) -> None:
         """Take over all registered queries, deleted ones too."""
-        self._processes = process_names_of(self._deployment, found)
+        self._processes = fragments_to_run(self._deployment, found)
         present = answering(self._deployment, found)
         live = {base_of(name) for name, each in found.items() if each.state != "deleted"}
         if without := len(live - present.queries.keys()):

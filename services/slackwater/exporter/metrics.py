@@ -20,10 +20,10 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from slackwater.codec.results import parse_time
-from slackwater.deployment.fragments import as_on_nodes, node_aggregators
-from slackwater.deployment.kinds import HOSTED
+from slackwater.deployment.fragments import seen_in
 from slackwater.model.deployment import Deployment, WindowSpec
-from slackwater.model.names import ProxyName, kind_of, own_name
+from slackwater.model.kinds import KINDS
+from slackwater.model.names import kind_of, stream_of
 from slackwater.model.records import Heartbeat
 from slackwater.primitives.windows import Grid
 from slackwater.proxy.quarantine import NOT_FINITE, REASONS
@@ -310,9 +310,9 @@ def heartbeat_metrics(
         name: GaugeMetricFamily(metric, text, labels=["process"])
         for name, (metric, text) in GAUGES.items()
     }
-    expected = frozenset(as_on_nodes(expected, beats))
-    may_end = {*node_aggregators(beats)}
-    may_end |= {name for name in beats if kind_of(name) in HOSTED} - expected
+    expected = frozenset(seen_in(expected, beats).values())
+    of_queries = {name for name in beats if kind_of(name) in KINDS and not stream_of(name)}
+    may_end = of_queries - expected
     for process in sorted(expected - beats.keys()):
         ready.add_metric([process], 0.0)
     quarantined: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -331,14 +331,14 @@ def heartbeat_metrics(
             if name in FRONTIERS and event_us is not None:
                 lag.add_metric([process, FRONTIERS[name]], (event_us - count) / 1e6)
             elif name in REASONS:
-                quarantined[ProxyName.parse(own_name(process)).stream, name] += count
+                quarantined[stream_of(process), name] += count
             elif name == NOT_FINITE:
-                missing[ProxyName.parse(own_name(process)).stream] += count
+                missing[stream_of(process)] += count
             elif name in TOPIC_CHANGES:
-                stream = ProxyName.parse(own_name(process)).stream
+                stream = stream_of(process)
                 changes[stream, TOPIC_CHANGES[name]] += 1 if name == AWAY_SINCE else count
             elif name.startswith(HAS):
-                of = have[ProxyName.parse(own_name(process)).stream, name.removeprefix(HAS)]
+                of = have[stream_of(process), name.removeprefix(HAS)]
                 of[0] += count
                 of[1] += beat.detail.get(OFFERED, 0)
             elif name.startswith(OFFSET_MS) and latest:

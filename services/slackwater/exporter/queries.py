@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from slackwater.deployment.fragments import process_names
-from slackwater.deployment.kinds import ORDERER
+from slackwater.deployment.fragments import fragment_names
 from slackwater.deployment.sharing import share
 from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.model.kinds import KINDS
 from slackwater.model.names import base_of, generation_of, kind_of
 from slackwater.runtime.service.registry import QueryDefinition, streams_of
 
@@ -21,11 +21,11 @@ QUERIES_MAX: Final = 1_000
 """Bound on the queries with metrics, each of which is a thread and a Kafka client."""
 
 
-def process_names_of(deployment: Deployment, found: Mapping[str, QueryDefinition]) -> Sequence[str]:
-    """Return the processes that are to run: those of queries that are not paused or deleted.
+def fragments_to_run(deployment: Deployment, found: Mapping[str, QueryDefinition]) -> Sequence[str]:
+    """Return the fragments that are to run: those of queries that are not paused or deleted.
 
-    A query's orderers are known once it is registered: queries that read the same children have one
-    set of orderers, and only the registry shows which queries do.
+    A query's children are known once it is registered: several queries may read the same ones, and
+    only the registry shows which do.
     """
     registered = {name: each.spec for name, each in found.items() if each.state == "running"}
     paused = [name for name, each in found.items() if each.state == "paused"]
@@ -34,9 +34,9 @@ def process_names_of(deployment: Deployment, found: Mapping[str, QueryDefinition
     streams = {**added, **deployment.streams}
     live = share(replace(deployment, streams=streams, queries=declared | registered), registered)
     queries = {name: query for name, query in live.queries.items() if name in registered}
-    known = {*process_names(replace(live, queries=queries), broker=False, paused=paused)}
-    names = process_names(live, broker=False, paused=paused)
-    return [name for name in names if name in known or kind_of(name) != ORDERER]
+    known = {*fragment_names(replace(live, queries=queries), paused)}
+    names = fragment_names(live, paused)
+    return [name for name in names if name in known or not KINDS[kind_of(name)].is_shared]
 
 
 def answering(deployment: Deployment, found: Mapping[str, QueryDefinition]) -> Deployment:

@@ -29,7 +29,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.formats.localtimes import LocalTimeError, local_times
-from slackwater.model.deployment import KEY_CHARS_MAX, TimeSpec
+from slackwater.model.deployment import TimeSpec
+from slackwater.model.limits import KEY_CHARS_MAX
 from slackwater.model.meanings import NO_MEANINGS, Meanings
 from slackwater.model.records import type_f64, type_i64
 

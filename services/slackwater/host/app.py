@@ -40,7 +40,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from slackwater.deployment.kinds import HOSTED, ORDERER, ROOT
 from slackwater.host import orderer, root
 from slackwater.host.faust_worker import LiveConsumer, run_consumer
 from slackwater.host.fragment import Fragment
@@ -49,6 +48,8 @@ from slackwater.host.known import RegistryView
 from slackwater.host.wake_signal import WakeSignal
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import UsageError
+from slackwater.model.kinds import is_hosted, parsed, query_of
+from slackwater.model.names import ORDERER, ROOT, kind_of, own_name
 from slackwater.runtime.logs.described import TopicObserver
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.service.entry import ProcessContext
@@ -113,10 +114,9 @@ def _names(given: str) -> tuple[str, ...]:
 
 
 def _check(full: str) -> None:
-    kind, _, name = full.partition("/")
-    if kind not in HOSTED:
+    if not is_hosted(full):
         raise UsageError(f"{full}: not a fragment of a host; use orderer/NAME or root/NAME")
-    HOSTED[kind](name)
+    parsed(full)
 
 
 def _make(
@@ -127,9 +127,8 @@ def _make(
     own: OwnTopics,
     full: str,
 ) -> Fragment:
-    kind, _, name = full.partition("/")
     own.use(full, {transport.names.registry})  # else a lost registry would be waited for
-    fragment = make[kind](name, known, transport)
+    fragment = make[kind_of(full)](own_name(full), known, transport)
 
     def close() -> None:
         own.leave(full)
@@ -140,7 +139,7 @@ def _make(
     except BaseException:
         close()
         raise
-    if known.query(HOSTED[kind](name).query).spec.replicas > 1:
+    if known.query(query_of(full)).spec.replicas > 1:
         # The query may have been applied after the start of this host.
         sender.shorten_interval(REPLICA_INTERVAL_S)
     return replace(fragment, close=close)
@@ -241,8 +240,7 @@ def _has_replicas(deployment: Deployment, names: Sequence[str]) -> bool:
 
     A query that is not in the deployment has been applied, and may have.
     """
-    of = [full.partition("/") for full in names]
-    queries = [HOSTED[kind](name).query for kind, _, name in of]
+    queries = [query_of(full) for full in names]
     return any(
         query not in deployment.queries or deployment.queries[query].replicas > 1
         for query in (queries or deployment.queries)

@@ -138,7 +138,7 @@ def config_of(
 ) -> OrdererConfig:
     """Configuration of the orderer's core; ``readers`` are the queries that read its logs."""
     spec = definition.spec
-    deadline_us = min(deployment.deadline_us(reader, 1) for reader in readers or (spec,))
+    deadline_us = min(deployment.deadline_us(reader) for reader in readers or (spec,))
     results = {i: log.watermark for i, log in enumerate(logs) if log.watermark is not None}
     return OrdererConfig(
         fragment=of.process,

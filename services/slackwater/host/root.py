@@ -14,7 +14,7 @@ from slackwater.host.fragment import Fragment
 from slackwater.host.known import RegistryView
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import UsageError
-from slackwater.model.names import RESULT_KINDS, RootName
+from slackwater.model.names import RESULT_KINDS, ROOT, RootName
 from slackwater.primitives.aggregates import others_of
 from slackwater.primitives.deltas import Aggregates
 from slackwater.primitives.rows import RowContents
@@ -62,7 +62,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         topics=transport.names,
         fields=deployment.output_fields(spec),
         grid=definition.grid,
-        schedule=Schedule(time.of, deployment.deadline_us(spec, 2)),
+        schedule=Schedule(time.of, deployment.deadline_us(spec, ROOT)),
         policy=Policy(spec.failure_policy, spec.stabilization_policy),
         stale_us=STALE_US_MAX if spec.replicas > 1 else ONLY_STALE_US_MAX,
         start_time=definition.e0_us,
@@ -99,7 +99,7 @@ def contents_of_windows(spec: QuerySpec) -> dict[str, Any]:
 
 def _of_rows(deployment: Deployment, spec: QuerySpec, part: int) -> dict[str, Any]:
     """Settings of a root without a window: contents are rows, and empty buckets are collected."""
-    wait_us = min(EMPTY_WAIT_US_MAX, deployment.deadline_us(spec, 2) // 2)
+    wait_us = min(EMPTY_WAIT_US_MAX, deployment.deadline_us(spec, ROOT) // 2)
     contents = partial(RowContents, part=part, parts=spec.parts)
     return {
         "contents": contents,

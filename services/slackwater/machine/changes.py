@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from slackwater.deployment.kinds import AGGREGATOR, HOST, ORDERER
 from slackwater.machine.layout import Launch, aggregator_spec, host_spec
 from slackwater.machine.supervisor import Supervisor
-from slackwater.model.names import OrdererName, kind_of, own_name
+from slackwater.model.kinds import HOST, group_of, replica_of
+from slackwater.model.names import AGGREGATOR, kind_of
 
 
 def fragments_to_hosts(
@@ -36,13 +36,14 @@ def fragments_to_hosts(
 def _host_for(fragment: str, placed: Mapping[str, Sequence[str]]) -> str:
     """The host for a new fragment; it has no other replica of the fragment, and may be new.
 
-    An orderer prefers the host with the number of its replica. Otherwise the host with the fewest
-    fragments is taken.
+    A replica prefers the host with its number. Otherwise the host with the fewest fragments is
+    taken.
     """
-    taken = {host for host, has in placed.items() if any(_are_replicas(fragment, h) for h in has)}
+    group, replica = group_of(fragment), replica_of(fragment)
+    taken = {host for host, has in placed.items() if any(group == group_of(h) for h in has)}
     free = sorted(placed.keys() - taken, key=lambda host: (len(placed[host]), host))
-    if kind_of(fragment) == ORDERER:
-        own = f"{HOST}/{OrdererName.parse(own_name(fragment)).replica}"
+    if replica is not None:
+        own = f"{HOST}/{replica}"
         if own in free or not free:
             return own if own not in taken else _unused(placed)
     return free[0] if free else _unused(placed)
@@ -50,13 +51,6 @@ def _host_for(fragment: str, placed: Mapping[str, Sequence[str]]) -> str:
 
 def _unused(placed: Mapping[str, Sequence[str]]) -> str:
     return next(name for n in range(len(placed) + 1) if (name := f"{HOST}/{n}") not in placed)
-
-
-def _are_replicas(one: str, other: str) -> bool:
-    if {kind_of(one), kind_of(other)} != {ORDERER}:
-        return False
-    a, b = (OrdererName.parse(own_name(each)) for each in (one, other))
-    return (a.query, a.child) == (b.query, b.child)
 
 
 class Fragments:

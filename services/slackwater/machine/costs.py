@@ -1,52 +1,25 @@
-"""Cost constants of the resource plan (``plan.py``).
+"""Cost constants of the resource plan (``plan.py``); those of each kind are in ``model/kinds.py``.
 
 The cost of a process is its base, an idle cost per fragment, and a cost per reading. Constants that
 name a bench are measured, on two cores of an AMD EPYC; the others are marked as estimates. For 1,
 10 and 20 queries of bench.queries the model gives 0.38, 0.74 and 1.13 cores. Measured were 0.38,
 0.78 and 1.15; the rehearsal itself took 0.09 of the last figure.
+
+The cost of a process is its cost with one fragment, less the cost of the fragment: a stream of the
+proxy, an orderer or a root of a host, a fragment of an aggregator. Memory is that of
+bench.pipeline, first row. Cores are fitted to bench.queries with 1, 10 and 20 queries: with 20, a
+host takes 0.22, an aggregator with its JVM 0.115, the broker 0.35, the proxy of four streams 0.03.
+A query takes 15 MB in all processes together (bench.queries); how they are divided is an estimate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from slackwater.model.kinds import Cost
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Memory in MB, cores, and CPU time in us for each reading."""
-
-    memory_mb: float = 0.0
-    cores: float = 0.0
-    us_a_reading: float = 0.0
-
-
-PROCESSES: Final[Mapping[str, Cost]] = {
-    "supervisor": Cost(95.0, 0.01),
-    "broker": Cost(300.0, 0.12),
-    "proxy": Cost(225.0, 0.01),  # with a topic: 120 MB are the scanner's compiler
-    "host": Cost(100.0, 0.04),
-    "aggregator": Cost(600.0, 0.045),
-}
-"""Cost of a process without fragments: its cost with one fragment, less the cost of the fragment.
-Memory is that of bench.pipeline, first row. Cores are fitted to bench.queries with 1, 10 and 20
-queries: with 20, a host takes 0.22, an aggregator with its JVM 0.115, the broker 0.35, the proxy of
-four streams 0.03. The cores of the supervisor are an estimate.
-"""
-
-FRAGMENTS: Final[Mapping[str, Cost]] = {
-    # Input from a JSON topic: the lowest rate by CPU time in bench.json_input.
-    "proxy": Cost(3.0, 0.005, 1 / 1.92),
-    # Slope of bench.pipeline's columns from 10,000 to 1,000,000 readings/s.
-    "orderer": Cost(1.0, 0.0055, 0.19),
-    "root": Cost(1.0, 0.008),
-    "aggregator": Cost(5.0, 0.0035, 0.24),
-}
-"""Cost of each fragment of a process: a stream of the proxy, an orderer or a root of a host, a
-fragment of an aggregator. Cores are fitted as above. A query takes 15 MB in all processes together
-(bench.queries); how they are divided is an estimate.
-"""
+SUPERVISOR: Final = Cost(95.0, 0.01)
+"""The cores are an estimate."""
 
 BROKER_A_LOG: Final = 0.0022
 """Cores of the broker for each log with four appends a second and one reader (bench.queries)."""

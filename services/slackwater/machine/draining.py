@@ -19,10 +19,10 @@ from typing import Final
 
 import psutil
 
-from slackwater.deployment.kinds import HOST
 from slackwater.machine.layout import Launch, host_spec
 from slackwater.machine.supervisor import Supervisor
 from slackwater.model.errors import EnvironmentProblem
+from slackwater.model.kinds import HOST
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 
 HOST_MIB_MAX: Final = 512

@@ -11,14 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from slackwater.deployment.fragments import aggregators_of, hosts_of
-from slackwater.deployment.kinds import PROXY
+from slackwater.deployment.fragments import placed
 from slackwater.machine.launchers import ProcessSpec
 from slackwater.model.deployment import Deployment
-from slackwater.model.names import (
-    ProxyName,
-    own_name,
-)
+from slackwater.model.kinds import HOST
+from slackwater.model.names import AGGREGATOR, PROXY, ProxyName, own_name
 
 # Proxies stop first, so that no more input arrives; then the other processes; the broker is last.
 _stop_first, _stop_then = 0, 1
@@ -107,15 +104,11 @@ def fragment_specs(
 
     ``paused``: names of queries that exist and do not run.
     """
-    aggregators = [
-        aggregator_spec(name, fragments, launch)
-        for name, fragments in aggregators_of(deployment).items()
+    aggregators, hosts = (placed(kind, deployment, paused) for kind in (AGGREGATOR, HOST))
+    return [
+        *(aggregator_spec(at, [*map(own_name, has)], launch) for at, has in aggregators.items()),
+        *(host_spec(at, has, launch) for at, has in hosts.items()),
     ]
-    hosts = [
-        host_spec(name, fragments, launch)
-        for name, fragments in hosts_of(deployment.queries.values(), paused).items()
-    ]
-    return [*aggregators, *hosts]
 
 
 def aggregator_spec(name: str, fragments: Sequence[str], launch: Launch) -> ProcessSpec:

@@ -24,11 +24,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from slackwater.deployment.kinds import HOST
 from slackwater.machine.launchers import ProcessSpec
 from slackwater.machine.layout import Launch, host_spec
 from slackwater.machine.supervisor import Supervisor
 from slackwater.model.errors import EnvironmentProblem
+from slackwater.model.kinds import HOST
 from slackwater.model.records import Heartbeat
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.parts import ENDLESS_TURN, LONG_TURN_MS

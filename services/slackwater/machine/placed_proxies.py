@@ -11,12 +11,11 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Final, Protocol
 
-from slackwater.deployment.kinds import PROXY
 from slackwater.deployment.stored import SUFFIX, read_stored
 from slackwater.machine.launchers import ProcessSpec
 from slackwater.machine.layout import Launch, proxy_process, proxy_spec
 from slackwater.model.deployment import Deployment, StreamSpec
-from slackwater.model.names import ProxyName, own_name
+from slackwater.model.names import PROXY, ProxyName, own_name
 
 FILE: Final = f"node{SUFFIX}"
 """The file in a data directory in which the processes of the machine find the deployment."""

@@ -11,18 +11,17 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from slackwater.deployment.kinds import BROKER, PROXY, ROOT
 from slackwater.deployment.sharing import share
 from slackwater.machine import costs
-from slackwater.machine.costs import Cost
 from slackwater.machine.launchers import ProcessSpec
 from slackwater.machine.layout import Launch, fragment_specs, proxy_specs
 from slackwater.model.deployment import Deployment, QuerySpec
-from slackwater.model.names import ProxyName, kind_of
+from slackwater.model.kinds import BROKER, KINDS, PROCESSES, Cost
+from slackwater.model.names import FragmentName, ProxyName, RootName, kind_of
 from slackwater.registration.topics import topic_specs
 
 DAY_S: Final = 86_400
@@ -102,7 +101,7 @@ def plan(deployment: Deployment, load: PlannedLoad, *, own_broker: bool = True) 
     """Return the plan; queries are assumed to be new, and input topics to have one partition."""
     deployment = share(deployment)
     specs = [*proxy_specs(deployment, _NOWHERE), *fragment_specs(deployment, _NOWHERE)]
-    processes = [PlannedProcess("supervisor", 0, *_base("supervisor"))]
+    processes = [PlannedProcess("supervisor", 0, *astuple(costs.SUPERVISOR)[:2])]
     if own_broker:
         processes.append(_broker(deployment, load))
     processes += [_process(spec, deployment, load) for spec in specs]
@@ -128,19 +127,14 @@ def advice(
 # Computation of the plan.
 
 
-def _base(kind: str) -> tuple[float, float]:
-    cost = costs.PROCESSES[kind]
-    return cost.memory_mb, cost.cores
-
-
 def _process(spec: ProcessSpec, deployment: Deployment, load: PlannedLoad) -> PlannedProcess:
     kind, fragments = kind_of(spec.name), _fragments(spec)
-    memory_mb, cores = _base(kind)
+    memory_mb, cores, _ = astuple(PROCESSES[kind].cost)
     for fragment in fragments:
         of, _, name = fragment.rpartition("/")
-        cost = costs.FRAGMENTS[of or kind]
-        memory_mb += cost.memory_mb
-        cores += cost.cores + 1e-6 * _work_us(cost, of or kind, name, deployment, load)
+        row = KINDS[of or kind]
+        memory_mb += row.cost.memory_mb
+        cores += row.cost.cores + 1e-6 * _work_us(row.cost, row.parse(name), deployment, load)
     return PlannedProcess(spec.name, len(fragments), memory_mb, cores)
 
 
@@ -153,16 +147,14 @@ def _fragments(spec: ProcessSpec) -> Sequence[str]:
     return (spec.name,)
 
 
-def _work_us(cost: Cost, kind: str, name: str, deployment: Deployment, load: PlannedLoad) -> float:
+def _work_us(cost: Cost, name: FragmentName, deployment: Deployment, load: PlannedLoad) -> float:
     """Return the CPU time in us per second for the readings of a fragment."""
-    if kind == PROXY:
-        shares = len(deployment.streams[ProxyName.parse(name).stream].proxy_names)
-        return cost.us_a_reading * load.per_s / shares
-    query = deployment.queries[name.split(".", maxsplit=1)[0]]
-    if kind == ROOT:
+    if isinstance(name, ProxyName):
+        return cost.us_a_reading * load.per_s / len(deployment.streams[name.stream].proxy_names)
+    query = deployment.queries[name.query]
+    if isinstance(name, RootName):
         return costs.ROOT_US_A_KEY * _rows_per_s(query, load) / query.parts
-    child = int(name.split(".")[1])
-    return cost.us_a_reading * _child_per_s(deployment, query, child, load)
+    return cost.us_a_reading * _child_per_s(deployment, query, name.child, load)
 
 
 def _child_per_s(deployment: Deployment, query: QuerySpec, child: int, load: PlannedLoad) -> float:
@@ -182,7 +174,7 @@ def _rows_per_s(query: QuerySpec, load: PlannedLoad) -> float:
 
 
 def _broker(deployment: Deployment, load: PlannedLoad) -> PlannedProcess:
-    memory_mb, cores = _base(BROKER)
+    memory_mb, cores, _ = astuple(PROCESSES[BROKER].cost)
     logs = [load.per_s for _ in deployment.streams]
     for query in deployment.queries.values():
         if not query.has_children:

@@ -32,7 +32,7 @@ from slackwater.machine.broker_security import (
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import SlackwaterError
 from slackwater.runtime.logs.grants import allow
-from slackwater.runtime.security.acl import READ, WRITE, Rule, rules
+from slackwater.runtime.security.acl import READ, Rule, rules
 from slackwater.runtime.security.credentials import Login, Role
 from slackwater.runtime.security.private import make_private, write_atomically
 from slackwater.runtime.security.security_file import read_kafka_file
@@ -97,7 +97,7 @@ def rights(deployment: Deployment) -> dict[str, list[Rule]]:
     found = {str(role): rules(role, deployment) for role in Role}
     found[Role.CLIENT] += [Rule("group", GROUPS, READ, "prefixed")]
     topics = [s.topic.name for s in deployment.streams.values() if s.topic is not None]
-    return found | {PRODUCER: [Rule("topic", topic, WRITE) for topic in topics]}
+    return found | {PRODUCER: [Rule("topic", topic, ("Describe", "Write")) for topic in topics]}
 
 
 def grant(folder: Path, deployment: Deployment, brokers: str) -> None:

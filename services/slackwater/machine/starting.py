@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from slackwater.deployment.kinds import BROKER, HOST, KINDS
+from slackwater.model.kinds import KINDS, PROCESSES
 from slackwater.model.names import kind_of
 
 LOOK_S: Final = 0.2
@@ -25,9 +25,8 @@ LONG_S: Final = 60.0
 """A start that has lasted longer prints what it waits for less often."""
 SILENT_LONG_S_MAX: Final = 10.0
 STAGES: Final = {
-    BROKER: "Kafka",
+    **{each.name: each.task for each in PROCESSES.values()},
     **{each.name: each.task for each in KINDS.values()},
-    HOST: "hosts, the processes in which orderers and roots run",
     "batch": "the batch computation, with which results are compared",
 }
 

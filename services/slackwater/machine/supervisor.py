@@ -27,7 +27,6 @@ from pathlib import Path
 
 import psutil
 
-from slackwater.deployment.kinds import BROKER
 from slackwater.machine.broker import EmbeddedBroker
 from slackwater.machine.launchers import (
     BrokerLauncher,
@@ -37,6 +36,7 @@ from slackwater.machine.launchers import (
 )
 from slackwater.machine.logtail import failure_excerpt, last_error
 from slackwater.model.errors import EnvironmentProblem
+from slackwater.model.kinds import BROKER
 from slackwater.runtime.security.private import append_to, make_private
 from slackwater.runtime.service.back_off import BackOff, matching
 from slackwater.runtime.service.clock import SystemClock

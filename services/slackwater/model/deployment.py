@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
+from slackwater.model.kinds import deadlines_from
 from slackwater.model.mqtt import MqttSpec
 from slackwater.model.names import UNPREFIXED, Names, ProxyName, base_of, earliest_generation
 from slackwater.model.windows import WindowSpec as WindowSpec  # noqa: PLC0414 -- exported here too
@@ -34,8 +35,6 @@ FailurePolicy = Literal["delay", "process"]
 StabilizationPolicy = Literal["suspend", "delay", "process"]
 ResultsFormat = Literal["json", "avro", "avro-registry", "columns"]
 
-KEY_CHARS_MAX: Final = 65_536
-"""Maximum length of a key; a longer one is an error, such as an unclosed quote."""
 KEY_JOIN: Final = "/"
 TIME_JOIN: Final = " "
 """The texts between the parts of a key and of a time, unless others are declared."""
@@ -44,8 +43,6 @@ AHEAD_DEFAULT_US: Final = 60_000_000
 """Default of ``ahead``, unless ``disorder`` is longer."""
 BOUND_TOLERANCE_US: Final = 250_000
 """A first answer counts as late from this long after X; the tolerance covers a consumer's delay."""
-CLOCK_SKEW_US_MAX: Final = 1_000_000
-"""Difference of two machines' clocks up to which a stable answer does not count as early."""
 BUCKET_OF_WINDOWS_US: Final = 250_000
 """Bucket width of windowed queries. Buckets end where windows end, so no answer waits for a bucket,
 and each bucket has a fixed cost. If wider, the last bucket would hold too much of a window."""
@@ -345,6 +342,11 @@ class Deployment:
     known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Cache of derived values."""
 
+    @property
+    def is_posted(self) -> bool:
+        """Whether readings of any stream come over HTTP."""
+        return any(stream.http is not None for stream in self.streams.values())
+
     def streams_of(self, query: str | QuerySpec) -> tuple[str, ...]:
         """Names of the query's sources, streams or queries, in the order of its ``from``."""
         return self._spec(query).sources
@@ -433,8 +435,8 @@ class Deployment:
 
     @_once_a_query
     def stages(self, query: str | QuerySpec) -> int:
-        """SUnions on the longest path to the query's results: two for each query of a chain."""
-        return 2 + max((self.stages(name) for name in self.queries_of(query)), default=0)
+        """Stages with a deadline on the longest path to the query's results."""
+        return deadlines_from() + max(map(self.stages, self.queries_of(query)), default=0)
 
     def connected(self, *of: str | QuerySpec) -> Deployment:
         """The part that the fragments of some queries need.
@@ -450,8 +452,8 @@ class Deployment:
                 waiting += self._readers(spec)
         read = {name for spec in queries.values() for name in spec.sources}
         streams = {name: stream for name, stream in self.streams.items() if name in read}
-        http = self.http if any(each.http for each in streams.values()) else HttpListenSpec()
-        return Deployment(self.clock, streams, queries, self.names, http)
+        part = Deployment(self.clock, streams, queries, self.names, self.http)
+        return part if part.is_posted else dataclasses.replace(part, http=HttpListenSpec())
 
     def bound_us(self, query: str | QuerySpec) -> int:
         """The effective X: the least bound of the query and all chained on it (trace-13)."""
@@ -465,23 +467,21 @@ class Deployment:
         return min([spec, *readers], key=lambda each: each.bound_us)
 
     @_once_a_query
-    def deadline_us(self, query: str | QuerySpec, stage: int) -> int:
-        """Wall time from normal time to the deadline of its orderer (1) or its root (2).
+    def deadline_us(self, query: str | QuerySpec, kind: str = "") -> int:
+        """Wall time from normal time to the deadline of its fragments of a kind, or to the first.
 
         It is X less one margin for each stage from this one to the end of the path, minimized over
-        all paths: a query's answer must reach a reading query by that query's first deadline. See
-        rule-15.
+        all paths: an answer must reach a reading query by that query's first deadline (rule-15).
         """
         spec = self._spec(query)
-        assert 1 <= stage <= 2, f"query {spec.name} has no stage {stage}"
-        needed = [self.deadline_us(reader, 1) for reader in self._readers(spec)]
-        return min([spec.bound_us, *needed]) - (3 - stage) * spec.margin_us
+        needed = [self.deadline_us(reader) for reader in self._readers(spec)]
+        return min([spec.bound_us, *needed]) - deadlines_from(kind) * spec.margin_us
 
     def bound_at(self, query: str | QuerySpec) -> QuerySpec:
         """The query whose bound determines the first deadline: itself, or one chained on it."""
         spec = self._spec(query)
-        first = min(self._readers(spec), key=lambda r: self.deadline_us(r, 1), default=spec)
-        if first is spec or spec.bound_us <= self.deadline_us(first, 1):
+        first = min(self._readers(spec), key=self.deadline_us, default=spec)
+        if first is spec or spec.bound_us <= self.deadline_us(first):
             return spec
         return self.bound_at(first)
 

@@ -21,3 +21,7 @@ NEVER: Final = -(2**62)
 """Before all event times; far enough from the end of int64 to subtract a duration."""
 FOREVER: Final = 2**62
 """After all event times; far enough from the end of int64 to add a duration."""
+KEY_CHARS_MAX: Final = 65_536
+"""Maximum length of a key; a longer one is an error, such as an unclosed quote."""
+CLOCK_SKEW_US_MAX: Final = 1_000_000
+"""Difference of two machines' clocks up to which a stable answer does not count as early."""

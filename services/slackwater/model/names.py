@@ -34,6 +34,12 @@ TOPIC_CHARS_MAX: Final = 249
 PREFIX_CHARS_MAX: Final = 100
 """Leaves room for the longest name after it: a query's name has at most 63 characters."""
 
+PROXY: Final = "proxy"
+ORDERER: Final = "orderer"
+AGGREGATOR: Final = "aggregator"
+ROOT: Final = "root"
+"""Kinds of fragments, and first parts of their names: the rows of ``model/kinds.py``."""
+
 NAMED_MAX: Final = 5
 """Names that a message lists, by default."""
 
@@ -67,6 +73,11 @@ def generation_of(query: str) -> int:
     """The number of a generation: 1 of ``climate.g1``, 0 of ``climate``."""
     match = _GENERATION.fullmatch(query)
     return 0 if match is None else int(match[2])
+
+
+def is_query_name(name: str) -> bool:
+    """Return whether a query, or a generation of one, can have this name."""
+    return re.fullmatch(_QUERY, name, re.ASCII) is not None
 
 
 def earlier_generations(query: str, queries: Iterable[str]) -> list[str]:
@@ -115,7 +126,7 @@ class OrdererName:
     @property
     def process(self) -> str:
         """As ``slackwater status`` prints it: ``orderer/climate.0.a``."""
-        return f"orderer/{self}"
+        return f"{ORDERER}/{self}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -140,10 +151,7 @@ class RootName:
     @property
     def process(self) -> str:
         """As ``slackwater status`` prints it: ``root/climate.0``."""
-        return f"root/{self}"
-
-
-FragmentName: TypeAlias = OrdererName | RootName
+        return f"{ROOT}/{self}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -171,12 +179,10 @@ class ProxyName:
     @property
     def process(self) -> str:
         """As ``slackwater status`` prints it: ``proxy/room-1``, ``proxy/lab.1``."""
-        return f"proxy/{self}"
+        return f"{PROXY}/{self}"
 
 
-def aggregator_process(replica: int) -> str:
-    """The aggregator of all fragments with this replica number: ``aggregator/0``."""
-    return f"aggregator/{replica}"
+FragmentName: TypeAlias = ProxyName | OrdererName | RootName
 
 
 def kind_of(process: str) -> str:
@@ -192,12 +198,13 @@ def own_name(process: str) -> str:
 def is_orderer_of(process: str, query: str) -> bool:
     """Return whether the process is an orderer of this query."""
     match = _ORDERER.fullmatch(own_name(process))
-    return kind_of(process) == "orderer" and match is not None and match[1] == query
+    return kind_of(process) == ORDERER and match is not None and match[1] == query
 
 
-def is_proxy_of(process: str, stream: str) -> bool:
-    """Return whether the process is a proxy of this stream."""
-    return process == f"proxy/{stream}" or process.startswith(f"proxy/{stream}.")
+def stream_of(process: str) -> str:
+    """The stream of a proxy; empty for other processes, as for one that serves several streams."""
+    match = _PROXY.fullmatch(own_name(process))
+    return match[1] if kind_of(process) == PROXY and match is not None else ""
 
 
 @dataclass(frozen=True, slots=True)

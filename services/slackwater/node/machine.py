@@ -19,14 +19,14 @@ from typing import Final, Protocol
 
 from slackwater.control.control_state import Wanted
 from slackwater.control.recorded import Assignment
-from slackwater.deployment.kinds import AGGREGATOR, HOST, ORDERER, PROXY
 from slackwater.machine.background import Background
 from slackwater.machine.changes import Fragments, fragments_to_hosts
 from slackwater.machine.layout import aggregator_spec
 from slackwater.machine.processes import Processes
 from slackwater.machine.supervisor import ProcessEvent
 from slackwater.model.deployment import Deployment
-from slackwater.model.names import OrdererName, ProxyName, kind_of, own_name
+from slackwater.model.kinds import HOST, KINDS
+from slackwater.model.names import AGGREGATOR, own_name, stream_of
 from slackwater.node.place import Place
 from slackwater.registration.begins import Begins
 from slackwater.registration.registering import Registering
@@ -167,7 +167,7 @@ class NodeMachine:
         if self._processes is not None:
             supervisor = self._processes.supervisor
             for part in supervisor.names():
-                if kind_of(part) == PROXY and ProxyName.parse(own_name(part)).stream in wanted:
+                if stream_of(part) in wanted:
                     supervisor.command(part, LEARN)
 
     def ready(self) -> frozenset[str]:
@@ -216,16 +216,15 @@ class NodeMachine:
         queries = self._deployment.queries
         # The query that children are named after may have been deleted, and others read them.
         aggregated = {
-            query.child_query
+            own_name(fragment)
             for name, query in queries.items()
-            if name in registered and query.window is not None
+            if name in registered
+            for copies in KINDS[AGGREGATOR].groups(query)
+            for fragment in copies
         }
-        orderers = [
-            name
-            for name in fragments
-            if kind_of(name) == ORDERER and OrdererName.parse(own_name(name)).query in aggregated
-        ]
-        placed = fragments_to_hosts(orderers, self._aggregated)
+        placed = fragments_to_hosts(
+            [name for name in fragments if own_name(name) in aggregated], self._aggregated
+        )
         self._aggregated = {at: has for at, has in placed.items() if has}
         if not self._aggregated and any(query.window is not None for query in queries.values()):
             self._aggregated = {next(iter(placed), f"{HOST}/0"): []}

@@ -17,8 +17,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
-from slackwater.deployment.kinds import AGGREGATOR
-from slackwater.model.names import OrdererName, ProxyName, RootName, base_of, kind_of
+from slackwater.model.names import AGGREGATOR, OrdererName, ProxyName, RootName, base_of, kind_of
 from slackwater.model.records import Heartbeat
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.registry import QueryDefinition, Registry

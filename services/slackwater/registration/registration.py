@@ -378,5 +378,5 @@ class Registration:
 
     def _deadline_us(self, query: QuerySpec) -> int | None:
         """Return the first deadline of a query, us; None if it is that of the query's own bound."""
-        deadline_us = self._deployment.deadline_us(query, 1)
+        deadline_us = self._deployment.deadline_us(query)
         return None if self._deployment.bound_at(query) == query else deadline_us

@@ -16,13 +16,13 @@ from typing import Final
 
 import orjson
 
-from slackwater.deployment.fragments import host_names
+from slackwater.deployment.fragments import placed
 from slackwater.deployment.fragments import process_names as names_of
-from slackwater.deployment.kinds import BROKER, HOSTED, PROXY
 from slackwater.machine.supervisor import ProcessEvent as Happened
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem
-from slackwater.model.names import kind_of
+from slackwater.model.kinds import BROKER, HOST, is_hosted
+from slackwater.model.names import PROXY
 from slackwater.model.records import Heartbeat
 from slackwater.rehearsal.plan import RehearsalPlan
 from slackwater.rehearsal.stage import StageEvent
@@ -42,7 +42,7 @@ LOAD_EVERY_S: Final = 1.0
 def process_names(deployment: Deployment, streams: Iterable[str]) -> list[str]:
     """Return the possible targets of a fault: names printed by ``status``, the proxy, the hosts."""
     kept = restricted(deployment, streams)
-    return [*names_of(kept), PROXY, *host_names(kept)]
+    return [*names_of(kept), PROXY, *placed(HOST, kept)]
 
 
 def restricted(deployment: Deployment, streams: Iterable[str]) -> Deployment:
@@ -185,8 +185,7 @@ class LocalStage:
 
 def at_work(beat: Heartbeat) -> bool:
     """Whether the process is ready and no longer suppresses its output (rule-25, rule-27)."""
-    may_be_suppressed = kind_of(beat.process) in HOSTED
-    return beat.ready and not beat.detail.get("mute", int(may_be_suppressed))
+    return beat.ready and not beat.detail.get("mute", int(is_hosted(beat.process)))
 
 
 def proxy_options(plan: RehearsalPlan) -> tuple[str, ...]:

@@ -20,7 +20,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-from slackwater.deployment.kinds import KINDS, ORDERER, PROCESSES
 from slackwater.formats.readingsfile import open_readings
 from slackwater.judge.batch import BatchResult, RowsResult, compute_all, end_boundary
 from slackwater.judge.check import Checker, Expectations
@@ -30,6 +29,7 @@ from slackwater.judge.readings import StreamInput
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.durations import format_duration_us, parse_duration_us
 from slackwater.model.errors import DeploymentError, UsageError
+from slackwater.model.kinds import KINDS, PROCESSES
 from slackwater.model.names import kind_of, own_name
 
 Verb = Literal["silence", "kill", "pause"]
@@ -232,12 +232,12 @@ def parse_fault(text: str) -> PlannedFault:
 
 
 def _on_shared_children(fault: PlannedFault, deployment: Deployment) -> PlannedFault:
-    """Return the fault with the orderers that run, if its query shares another's children."""
-    query = deployment.queries.get(own_name(fault.target).partition(".")[0])
-    if kind_of(fault.target) != ORDERER or query is None or query.has_children:
+    """Return the fault with the fragments that run, if its query shares another's children."""
+    kind, name = kind_of(fault.target), own_name(fault.target)
+    query = deployment.queries.get(name.partition(".")[0])
+    if kind not in KINDS or not KINDS[kind].is_shared or query is None or query.has_children:
         return fault
-    rest = own_name(fault.target).removeprefix(query.name)
-    return replace(fault, target=f"orderer/{query.child_query}{rest}")
+    return replace(fault, target=f"{kind}/{query.child_query}{name.removeprefix(query.name)}")
 
 
 def check_fault(

@@ -22,7 +22,6 @@ from pathlib import Path
 
 from slackwater.control.applied import Start
 from slackwater.deployment.fragments import process_names, without_queries
-from slackwater.deployment.kinds import AGGREGATOR
 from slackwater.deployment.sharing import share
 from slackwater.machine.background import Background
 from slackwater.machine.broker import EmbeddedBroker, why_no_answer
@@ -36,6 +35,7 @@ from slackwater.machine.readiness import raise_what_ended, wait_ready
 from slackwater.machine.supervisor import ProcessEvent, Supervisor
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem, UsageError
+from slackwater.model.names import AGGREGATOR
 from slackwater.primitives.eventclock import AnchoredClock
 from slackwater.registration.registration import Registration
 from slackwater.runtime.logs.cluster import Cluster, find_cluster
@@ -182,8 +182,7 @@ class Stack:
         """First phase of both starts: directory, broker, topics; returns the broker's address."""
         java_executable()  # of the broker and of Spark
         self._directory.acquire()
-        http = any(stream.http is not None for stream in self._deployment.streams.values())
-        if http and self.options.runs_long:
+        if self._deployment.is_posted and self.options.runs_long:
             await check_http_port(self._deployment.http)
         keep_prefix(self._directory.path, self._deployment.names)
         self._write_file()
@@ -238,12 +237,11 @@ class Stack:
     def _take(self, recorded: Deployment, paused: Collection[str]) -> Deployment:
         """Take in the recorded queries, and their streams beside those of the file."""
         declared = self.options.deployment
-        is_posted = any(stream.http is not None for stream in declared.streams.values())
         self._deployment = replace(
             declared,
             streams={**recorded.streams, **declared.streams},
             queries=recorded.queries,
-            http=declared.http if is_posted else recorded.http,
+            http=declared.http if declared.is_posted else recorded.http,
         )
         self._paused = frozenset(paused)
         self._write_run()

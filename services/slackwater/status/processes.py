@@ -20,18 +20,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from slackwater.deployment.fragments import expected_names, node_aggregators, stages
-from slackwater.deployment.kinds import BROKER, HOST, HOSTED, PROXY, ROOT
+from slackwater.deployment.fragments import seen_of, stages
 from slackwater.deployment.sharing import readers_of
+from slackwater.model.kinds import BROKER, HOST, is_hosted
 from slackwater.model.names import (
     ProxyName,
     RootName,
-    aggregator_process,
     is_orderer_of,
-    is_proxy_of,
-    kind_of,
     own_name,
     some_of,
+    stream_of,
 )
 from slackwater.model.records import Heartbeat
 from slackwater.runtime.logs.skipped import DETAIL as SKIPPED_DETAIL
@@ -193,7 +191,8 @@ def look_at(
     """
     specs = {name: query.spec for name, query in queries.items()}
     fresh = [name for name, each in latest.items() if each.is_fresh]
-    expected = dict.fromkeys(expected_names(specs, fresh))
+    seen = seen_of(specs, {name: each.beat for name, each in latest.items()})
+    expected = dict.fromkeys(seen.values())
     expected |= dict.fromkeys(_other_proxies(latest))
     expected |= dict.fromkeys(name for name in lives or {} if name != BROKER)
     shared_by = _shared_by(queries)
@@ -207,25 +206,20 @@ def look_at(
     )
     at_work = {row.process for row in rows if row.last_heartbeat is not None and not row.failing}
     ready = {row.process for row in rows if row.state == "ready"}
-    replicas = max((spec.replicas for spec in specs.values()), default=0)
-    for names in (at_work, ready):
-        if node_aggregators(names):  # a node's aggregator may serve any replica
-            names |= {aggregator_process(replica) for replica in range(replicas)}
     late = {
         name: why
         for name, query in queries.items()
-        if (why := _why_late(query, latest, at_work)) is not None
+        if (why := _why_late(query, latest, at_work, seen)) is not None
     }
     not_ready = {
         name: copies
         for name, query in queries.items()
-        for copies in stages(query.spec)[1:]  # without the broker
+        for copies in stages(query.spec, seen)[1:]  # without the broker
         if ready.isdisjoint(copies) and not at_work.isdisjoint(copies)
     }
     gaps, beats = _gaps(latest.values()), {name: latest[name].beat for name in fresh}
     of_queries = query_rows(queries, beats, late, gaps)
-    proxies = [name for name in expected if kind_of(name) == PROXY]
-    of_streams = stream_rows(of_queries, beats, proxies)
+    of_streams = stream_rows(of_queries, beats, expected)
     return Picture(rows, late, gaps, not_ready, of_queries, of_streams, event_us)
 
 
@@ -233,8 +227,7 @@ def _other_proxies(latest: Mapping[str, ObservedHeartbeat]) -> Iterator[str]:
     """Yield all proxies of a stream with several, one of which is running."""
     for name, each in latest.items():
         if each.is_fresh and (shares := each.beat.detail.get(PROXIES)):
-            stream = ProxyName.parse(own_name(name)).stream
-            yield from (ProxyName(stream, share).process for share in range(shares))
+            yield from (ProxyName(stream_of(name), share).process for share in range(shares))
 
 
 def _shared_by(queries: Mapping[str, QueryDefinition]) -> dict[str, tuple[str, ...]]:
@@ -245,7 +238,7 @@ def _shared_by(queries: Mapping[str, QueryDefinition]) -> dict[str, tuple[str, .
         readers = tuple(each.name for each in readers_of(query.spec.child_query, specs))
         if len(readers) > 1:
             of_query = (name for copies in stages(query.spec) for name in copies)
-            found |= {name: readers for name in of_query if kind_of(name) in HOSTED}
+            found |= {name: readers for name in of_query if is_hosted(name)}
     return found
 
 
@@ -297,7 +290,10 @@ def _fails(beat: Heartbeat, now_us: int) -> bool:
 
 
 def _why_late(
-    query: QueryDefinition, latest: Mapping[str, ObservedHeartbeat], at_work: Iterable[str]
+    query: QueryDefinition,
+    latest: Mapping[str, ObservedHeartbeat],
+    at_work: Iterable[str],
+    seen: dict[str, str],
 ) -> str | None:
     """Return why the query is late; None while first answers come within their bound."""
     roots = [
@@ -315,10 +311,10 @@ def _why_late(
     )
     reported += [f"{windows} first answers were late since their root started"] if recent else []
     running = {BROKER, *at_work}
-    down = [copies for copies in stages(query.spec) if running.isdisjoint(copies)]
+    down = [copies for copies in stages(query.spec, seen) if running.isdisjoint(copies)]
     if down:
         return f"LATE: {'; '.join(reported)}; {', '.join(down[0])} is missing"
-    reasons = list(_reasons(query, roots, latest))[:NAMED_MAX]
+    reasons = list(_reasons(query, roots, latest, seen))[:NAMED_MAX]
     return f"OVERLOADED: {'; '.join([*reported, *reasons])}"
 
 
@@ -328,12 +324,14 @@ def _late_lately(root: Heartbeat) -> bool:
 
 
 def _reasons(
-    query: QueryDefinition, roots: Iterable[Heartbeat], latest: Mapping[str, ObservedHeartbeat]
+    query: QueryDefinition,
+    roots: Iterable[Heartbeat],
+    latest: Mapping[str, ObservedHeartbeat],
+    seen: dict[str, str],
 ) -> Iterator[str]:
     """Yield the reasons visible from outside, the most certain first."""
-    mine = {name for copies in stages(query.spec) for name in copies}
-    sources = query.spec.sources
-    mine |= {name for name in latest if any(is_proxy_of(name, source) for source in sources)}
+    mine = {name for copies in stages(query.spec, seen) for name in copies}
+    mine |= {name for name in latest if stream_of(name) in query.spec.sources}
     starved = [
         (share.waited + share.used, f"{name} {share.phrase()}")
         for name in mine & latest.keys()
@@ -373,7 +371,6 @@ def _gaps(latest: Iterable[ObservedHeartbeat]) -> Counter[str]:
     """Count per query the windows with a gap that its roots answered since their start."""
     gaps: Counter[str] = Counter()
     for each in latest:
-        process = each.beat.process
-        if kind_of(process) == ROOT and each.beat.detail.get("gaps"):
-            gaps[own_name(process).rpartition(".")[0]] += each.beat.detail["gaps"]
+        if found := each.beat.detail.get("gaps"):
+            gaps[own_name(each.beat.process).rpartition(".")[0]] += found
     return gaps

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from slackwater.codec.results import format_time
-from slackwater.deployment.kinds import PROXY
 from slackwater.model.errors import EnvironmentProblem
-from slackwater.model.names import ProxyName, RootName, base_of, is_proxy_of, kind_of, own_name
+from slackwater.model.names import RootName, base_of, stream_of
 from slackwater.model.records import Heartbeat
 from slackwater.proxy.quarantine import REASONS
 from slackwater.runtime.service.parts import COMPLETE_TO, LAST_READING
@@ -188,11 +187,7 @@ def stream_rows(
     """
     missing = {stream for query in queries for stream in query.missing}
     of_queries = [stream for query in queries for stream in query.streams]
-    of_proxies = [
-        ProxyName.parse(own_name(process)).stream
-        for process in [*beats, *known]
-        if kind_of(process) == PROXY and process != PROXY
-    ]
+    of_proxies = {stream_of(process) for process in [*beats, *known]} - {""}
     lacking = withheld(beats)
     return tuple(
         _stream_row(stream, beats, lacking, is_missing=stream in missing)
@@ -284,7 +279,7 @@ def _extent(
 def _stream_row(
     stream: str, beats: Heartbeats, lacking: Mapping[tuple[str, str], int], *, is_missing: bool
 ) -> StreamRow:
-    proxies = [beat for name, beat in beats.items() if is_proxy_of(name, stream)]
+    proxies = [beat for name, beat in beats.items() if stream_of(name) == stream]
     counts: Counter[str] = Counter()
     for beat in proxies:
         counts.update({reason: beat.detail.get(reason, 0) for reason in REASONS})
@@ -308,7 +303,7 @@ def _each(beats: Heartbeats, stream: str, name: str) -> list[int]:
     return [
         beat.detail[name]
         for process, beat in beats.items()
-        if is_proxy_of(process, stream) and name in beat.detail
+        if stream_of(process) == stream and name in beat.detail
     ]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from slackwater.deployment.kinds import ORDERER
-from slackwater.model.names import OrdererName, base_of, kind_of, own_name
+from slackwater.model.kinds import query_of
+from slackwater.model.names import base_of
 from slackwater.model.records import Heartbeat
 from slackwater.protocols.dpc.sunion.config import WITHHELD
 from slackwater.runtime.service.parts import AWAY_SINCE, MADE_AGAIN, PARTITION_TO, TRUNCATED
@@ -45,9 +45,8 @@ def partitions_behind(proxies: Iterable[Heartbeat]) -> dict[int, int]:
 def withheld(beats: Mapping[str, Heartbeat]) -> dict[tuple[str, str], int]:
     """Return how many partitions of a stream are not taken in: by query of the children, stream."""
     return {
-        (OrdererName.parse(own_name(process)).query, name.removeprefix(WITHHELD)): partitions
+        (query_of(process), name.removeprefix(WITHHELD)): partitions
         for process, beat in beats.items()
-        if kind_of(process) == ORDERER
         for name, partitions in beat.detail.items()
         if name.startswith(WITHHELD)
     }

@@ -10,7 +10,8 @@ from pyspark.sql import functions as sf
 
 from slackwater.codec.results import format_time
 from slackwater.judge.calendars import judged_windows
-from slackwater.model.deployment import CLOCK_SKEW_US_MAX, Deployment, QuerySpec
+from slackwater.model.deployment import Deployment, QuerySpec
+from slackwater.model.limits import CLOCK_SKEW_US_MAX
 from slackwater.model.names import Names, generation_of
 from slackwater.primitives.expression_sql import KEY_COLUMN
 from slackwater_spark.audit.source_logs import read_topics

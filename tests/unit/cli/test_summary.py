@@ -28,6 +28,8 @@ NOW = 1_795_696_000 * S
 """2026-11-26T12:26:40Z"""
 START = NOW - 600 * S
 WINDOW = WindowSpec(10 * S, 10 * S)
+NUMBERED: dict[str, dict[str, str]] = {"aggregator/0": {}, "aggregator/1": {}}
+"""The aggregators of a single machine, with the states of their fragments."""
 
 
 def definition(name: str, *sources: str, bound_us: int = 2 * S) -> QueryDefinition:
@@ -55,15 +57,16 @@ def picture(
     *beats: Heartbeat,
     without: tuple[str, ...] = (),
     lives: dict[str, Life] | None = None,
-    aggregators: tuple[str, ...] = ("aggregator/0", "aggregator/1"),
+    aggregators: dict[str, dict[str, str]] = NUMBERED,
 ) -> Picture:
     """Everything that the queries need is ready; the heartbeats given are in place of those."""
-    names = list(aggregators)
+    names: list[str] = []
     for each in queries:
         names += [f"proxy/{source}" for source in each.spec.sources]
         names += [f"orderer/{each.name}.0.{replica}" for replica in "ab"]
         names.append(f"root/{each.name}.0")
-    ready = {name: beat(name) for name in names} | {each.process: each for each in beats}
+    ready = {name: replace(beat(name), states=states) for name, states in aggregators.items()}
+    ready |= {name: beat(name) for name in names} | {each.process: each for each in beats}
     latest = {n: ObservedHeartbeat(b, 50.0) for n, b in ready.items() if n not in without}
     return look_at(latest, {each.name: each for each in queries}, lives, NOW, NOW)
 
@@ -206,12 +209,20 @@ def many(n: int, streams: int = 4) -> Picture:
     queries = [definition(f"query-{i:02}", *names) for i in range(n)]
     beats = [root(each.name, NOW - 10 * S, NOW - 10 * S) for each in queries]
     proxies = [proxy(name, NOW - S) for name in names]
-    return picture(queries, *beats, *proxies, aggregators=("aggregator/n1-0", "aggregator/n2-0"))
+    named = {
+        f"aggregator/n{at}-0": {f"{each.name}.0.{replica}": "STABLE" for each in queries}
+        for at, replica in enumerate("ab", start=1)
+    }
+    return picture(queries, *beats, *proxies, aggregators=named)
 
 
 def on_nodes(of: Picture) -> Overview:
     fragments = [row.process for row in of.rows if not row.process.startswith("aggregator")]
-    rows = tuple(FragmentRow(name, f"n{i % 3 + 1}", "ready") for i, name in enumerate(fragments))
+    replicas = {"a": "n1", "b": "n2"}
+    rows = tuple(
+        FragmentRow(name, replicas.get(name[-1], f"n{i % 3 + 1}"), "ready")
+        for i, name in enumerate(fragments)
+    )
     nodes = tuple(
         NodeRow(f"n{i}", "steady", (), False, 100, (), {"h:1": ClockOffset(120, 80)}, ())
         for i in (1, 2, 3)

@@ -15,6 +15,7 @@ from slackwater.control.control_object import (
 )
 from slackwater.deployment.parse import parse_deployment
 from slackwater.model.deployment import Deployment
+from slackwater.model.names import ROOT
 
 STREAMS = """\
 apiVersion: slackwater/v1
@@ -34,7 +35,7 @@ def parsed(*queries: str, streams: str = STREAMS) -> Deployment:
 
 def known(*queries: str, deleted: str = "") -> RunningQueries:
     running = parsed(*queries)
-    deadlines = {name: running.deadline_us(name, 1) for name in running.queries}
+    deadlines = {name: running.deadline_us(name) for name in running.queries}
     return RunningQueries(running, deadlines, dict.fromkeys({deleted} - {""}))
 
 
@@ -49,7 +50,7 @@ def test_a_text_has_all_that_a_query_reads_and_nothing_else() -> None:
     assert applied.deployment == parsed(ONE, TWO)
     only_b = from_text("three", to_text(AppliedQuery("three", complete))).deployment
     assert only_b.streams == {"b": complete.streams["b"]}
-    assert only_b.deadline_us("three", 2) == complete.deadline_us("three", 2)
+    assert only_b.deadline_us("three", ROOT) == complete.deadline_us("three", ROOT)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"query": "one", "deployment": 3}', "x" * 9])

@@ -120,5 +120,5 @@ def test_what_is_refused(state: ControlState, operation: ApplyQuery, reason: str
 
 def test_a_change_of_a_paused_query_is_refused_on_one_machine_too() -> None:
     running: Deployment = parsed(ONE)
-    known = RunningQueries(running, {"one": running.deadline_us("one", 1)}, {}, paused={"one"})
+    known = RunningQueries(running, {"one": running.deadline_us("one")}, {}, paused={"one"})
     assert "is paused" in why_refused(change(FIRST, CHANGED), known)

@@ -16,6 +16,7 @@ from slackwater.control.generations import as_generation
 from slackwater.control.readers import in_circles, readers_through, serves, why_not_read_on
 from slackwater.control.recorded import applied_queries, deployment_of, not_applied
 from slackwater.model.deployment import Deployment
+from slackwater.model.names import ROOT
 
 STREAMS = """\
 apiVersion: slackwater/v1
@@ -173,7 +174,7 @@ def test_readers_go_on_with_the_generation_that_answers() -> None:
     assert {"root/q.g1.0", "root/some.0", "root/top.0"} <= names(after)
     deployment = deployment_of(applied_queries(after))
     assert deployment.queries_of("some") == ("q.g1",)
-    assert deployment.deadline_us("q.g1", 2) == of(Q, SOME, TOP).deadline_us("q", 2)
+    assert deployment.deadline_us("q.g1", ROOT) == of(Q, SOME, TOP).deadline_us("q", ROOT)
     assert deployment.source_streams("top") == ("a",)
     assert deployment.fields_of("q") == ("x_max", "x_avg")
     # A query that is applied now reads the changed one, with its present definition.

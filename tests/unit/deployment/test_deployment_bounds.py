@@ -15,8 +15,8 @@ from slackwater.deployment.bounds import (
     WINDOWS_PER_READING_MAX,
 )
 from slackwater.deployment.parse import check_deployment, load_deployment
-from slackwater.model.deployment import KEY_CHARS_MAX
 from slackwater.model.errors import DeploymentError
+from slackwater.model.limits import KEY_CHARS_MAX
 
 STREAM = "{key: {column: k}, time: {column: t, unit: us}, fields: [x], expect_every: 5s}"
 QUERY = "{from: [s], window: {size: 1m}, aggregate: [count], bound: 2s}"
@@ -184,7 +184,7 @@ def test_ways_that_multiply_are_walked_once(tmp_path: Path) -> None:
     assert deployment.source_streams(last) == ("s",)
     assert deployment.input_fields(last) == ("x",)
     assert deployment.bound_us("a0") == 99_000_000
-    assert deployment.deadline_us("a0", 1) == 99_000_000 - 60 * 50_000
+    assert deployment.deadline_us("a0") == 99_000_000 - 60 * 50_000
 
 
 @pytest.mark.parametrize(

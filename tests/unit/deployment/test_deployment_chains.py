@@ -7,6 +7,7 @@ import pytest
 from slackwater.deployment.parse import parse_deployment
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import DeploymentError
+from slackwater.model.names import ORDERER, ROOT
 
 HEAD = """\
 apiVersion: slackwater/v1
@@ -42,7 +43,7 @@ def test_a_chain_of_four_is_a_ladder_of_eight() -> None:
     d = parsed(*FOUR)
     assert [q.name for q in d.in_order()] == ["a", "b", "c", "d"]
     assert d.stages("d") == 8
-    ladder = [d.deadline_us(name, stage) for name in "abcd" for stage in (1, 2)]
+    ladder = [d.deadline_us(name, kind) for name in "abcd" for kind in (ORDERER, ROOT)]
     assert ladder == [8_000_000 - (8 - k + 1) * 50_000 for k in range(1, 9)]
     assert ladder[0] == 7_600_000
 
@@ -51,21 +52,21 @@ def test_r13_the_smallest_bound_of_a_chain_holds_for_all_before_it() -> None:
     """With bounds of 5 s and 2 s the reader would always lack the source query (trace-13)."""
     d = parsed(query("a", "s", "5s"), query("b", "a", "2s"))
     assert (d.bound_us("a"), d.bound_us("b")) == (2_000_000, 2_000_000)
-    assert d.deadline_us("a", 2) == 1_850_000
-    assert d.deadline_us("b", 1) == 1_900_000
+    assert d.deadline_us("a", ROOT) == 1_850_000
+    assert d.deadline_us("b") == 1_900_000
 
 
 def test_a_patient_reader_makes_nobody_hurry() -> None:
     d = parsed(query("a", "s", "2s"), query("b", "a", "60s"), query("c", "b", "60s"))
     assert d.bound_us("a") == 2_000_000
-    assert d.deadline_us("a", 2) == 1_950_000
+    assert d.deadline_us("a", ROOT) == 1_950_000
 
 
 def test_of_several_readers_the_one_that_needs_it_first_counts() -> None:
     d = parsed(
         query("a", "s", "5s"), query("b", "a", "4s"), query("c", "a", "4s"), query("d", "c", "4s")
     )
-    assert d.deadline_us("a", 2) == 4_000_000 - 5 * 50_000  # the root of a, then c, then d
+    assert d.deadline_us("a", ROOT) == 4_000_000 - 5 * 50_000  # the root of a, then c, then d
 
 
 def test_what_reaches_a_query_through_others() -> None:

@@ -11,7 +11,7 @@ from tests.support.memory import MemoryBroker
 from tests.unit.machine.test_layout import LAUNCH, query, stream
 from tests.unit.registration.test_truncation import A_STABLE, at, root
 
-from slackwater.deployment.fragments import host_names, process_names, stages, without_queries
+from slackwater.deployment.fragments import placed, process_names, stages, without_queries
 from slackwater.deployment.sharing import (
     EDGES_MAX,
     readers_of,
@@ -20,7 +20,7 @@ from slackwater.deployment.sharing import (
     why_not_joined,
     without_sharing,
 )
-from slackwater.exporter.queries import process_names_of
+from slackwater.exporter.queries import fragments_to_run
 from slackwater.machine.layout import fragment_specs
 from slackwater.machine.plan import PlannedLoad, plan
 from slackwater.model.deployment import Deployment, QuerySpec, TopicSpec, WindowSpec
@@ -164,7 +164,7 @@ def test_what_is_shared_runs_once_and_each_query_has_roots() -> None:
     specs = {spec.name: spec for spec in fragment_specs(SHARED, LAUNCH)}
     assert "minute.0.a" in specs["aggregator/0"].command
     assert not any("hour.0." in argument for argument in specs["aggregator/0"].command)
-    assert host_names(SHARED) == ("host/0", "host/1")
+    assert [*placed("host", SHARED)] == ["host/0", "host/1"]
     assert stages(SHARED.queries["hour"])[1] == ("orderer/minute.0.a", "orderer/minute.0.b")
     assert stages(SHARED.queries["hour"])[-1] == ("root/hour.0",)
 
@@ -267,14 +267,14 @@ def test_a_reader_that_is_about_to_be_registered_is_waited_for() -> None:
 def test_the_exporter_expects_the_orderers_of_what_is_registered() -> None:
     """A query without a start for a long time hides no other query's orderers."""
     file = deployed(MINUTE, HOUR, windowed("later", 60 * SECOND_US, margin_us=60_000))
-    expected = process_names_of(file, {})
+    expected = fragments_to_run(file, {})
     assert not any(name.startswith("orderer/") for name in expected)
     assert "root/later.0" in expected
     found = {q.name: QueryDefinition(q.name, 0, 0, 1, q) for q in share(file).queries.values()}
-    expected = process_names_of(file, {name: found[name] for name in ("minute", "hour")})
+    expected = fragments_to_run(file, {name: found[name] for name in ("minute", "hour")})
     orderers = {name for name in expected if name.startswith("orderer/")}
     assert orderers == {"orderer/minute.0.a", "orderer/minute.0.b"}
-    expected = process_names_of(file, found)
+    expected = fragments_to_run(file, found)
     assert "orderer/later.0.a" in expected
     assert "orderer/hour.0.a" not in expected
 

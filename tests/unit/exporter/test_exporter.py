@@ -263,21 +263,39 @@ def test_the_last_heartbeat_of_a_fragment_that_is_not_expected_is_not_reported()
     assert reported(ages | {"root/old.0": 10.0}) == set(beats), "while it runs"
 
 
+A, B = "aggregator/q.0.a", "aggregator/q.0.b"
+"""Fragments without heartbeats of their own."""
+
+
 @pytest.mark.parametrize(
-    ("ages_ms", "not_ready"),
+    ("aggregators", "ages_ms", "not_ready"),
     [
-        ({"aggregator/0": 1.0}, {"aggregator/1"}),
-        ({"aggregator/n1": 1.0}, set()),
-        ({"aggregator/n1": 1.0, "aggregator/n2": 60_000.0}, set()),
-        ({}, {"aggregator/0", "aggregator/1"}),
+        ({}, {}, {"aggregator/0", "aggregator/1"}),
+        ({"aggregator/0": []}, {}, {"aggregator/1"}),
+        ({"aggregator/n1": []}, {}, {A, B}),
+        ({"aggregator/n1": ["q.0.a"]}, {}, {B}),
+        ({"aggregator/n1": ["q.0.a", "q.0.b"]}, {}, set()),
+        (
+            {"aggregator/n1": ["q.0.a", "q.0.b"], "aggregator/7": []},
+            {"aggregator/7": 60_000.0},
+            set(),
+        ),
+        (
+            {"aggregator/n1": ["q.0.a"], "aggregator/n2": ["q.0.b"]},
+            {"aggregator/n2": 6e4},
+            {"aggregator/n2"},
+        ),
     ],
 )
-def test_aggregators_of_nodes_are_there_in_place_of_those_of_up(
-    ages_ms: dict[str, float], not_ready: set[str]
+def test_an_aggregator_is_expected_where_a_heartbeat_named_its_fragments(
+    aggregators: dict[str, list[str]], ages_ms: dict[str, float], not_ready: set[str]
 ) -> None:
     """Which nodes have one depends on the placement, and a node may leave for good."""
-    beats = {name: replace(BEAT, process=name) for name in ages_ms}
-    metrics = heartbeat_metrics(beats, ages_ms, None, ("aggregator/0", "aggregator/1"))
+    beats = {
+        name: replace(BEAT, process=name, states=dict.fromkeys(fragments, "STABLE"))
+        for name, fragments in aggregators.items()
+    }
+    metrics = heartbeat_metrics(beats, dict.fromkeys(beats, 1.0) | ages_ms, None, (A, B))
     ready = {
         sample.labels["process"]: sample.value
         for metric in metrics
@@ -285,9 +303,7 @@ def test_aggregators_of_nodes_are_there_in_place_of_those_of_up(
         if sample.name == "slackwater_process_ready"
     }
     assert {name for name, is_ready in ready.items() if not is_ready} == not_ready
-    assert {name for name, is_ready in ready.items() if is_ready} == {
-        name for name, age_ms in ages_ms.items() if age_ms == 1.0
-    }
+    assert {name for name, is_ready in ready.items() if is_ready} == beats.keys() - ages_ms.keys()
 
 
 def defined(spec: QuerySpec, state: QueryState = "running") -> QueryDefinition:

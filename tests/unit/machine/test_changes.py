@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.deployment.fragments import (
-    aggregators_of,
-    fragments_of,
+    fragment_names,
+    placed,
     process_names,
     without_queries,
 )
@@ -18,6 +19,8 @@ from slackwater.deployment.parse import parse_deployment
 from slackwater.deployment.sharing import share
 from slackwater.machine.changes import fragments_to_hosts
 from slackwater.machine.layout import Launch, fragment_specs
+from slackwater.model.deployment import Deployment
+from slackwater.model.kinds import is_hosted
 from slackwater.model.names import OrdererName, own_name
 
 SHARED = """\
@@ -29,6 +32,10 @@ queries:
   minute: {from: [a], window: {size: 1m}, aggregate: [max], bound: 2s}
 """
 QUERIES = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.integers(1, 3))
+
+
+def hosted_of(deployment: Deployment, paused: Collection[str] = ()) -> list[str]:
+    return [name for name in fragment_names(deployment, paused) if is_hosted(name)]
 
 
 def fragments(replicas_of: dict[str, int]) -> list[str]:
@@ -74,11 +81,11 @@ def test_an_added_root_goes_where_the_fewest_fragments_are() -> None:
 def test_children_run_while_any_query_reads_them() -> None:
     both = share(parse_deployment(SHARED, "d.yaml").deployment)
     orderers = ["orderer/second.0.a", "orderer/second.0.b"]
-    assert fragments_of(both) == [*orderers, "root/second.0", "root/minute.0"]
+    assert hosted_of(both) == [*orderers, "root/second.0", "root/minute.0"]
     only = without_queries(both, ["second"])
-    assert fragments_of(only) == [*orderers, "root/minute.0"]
-    assert aggregators_of(only) == aggregators_of(both)
-    assert fragments_of(without_queries(both, ["second", "minute"])) == []
+    assert hosted_of(only) == [*orderers, "root/minute.0"]
+    assert placed("aggregator", only) == placed("aggregator", both)
+    assert hosted_of(without_queries(both, ["second", "minute"])) == []
 
 
 def test_roots_of_a_generation_wait_also_for_a_paused_one() -> None:
@@ -87,10 +94,10 @@ def test_roots_of_a_generation_wait_also_for_a_paused_one() -> None:
     later = replace(both.queries["minute"], name="second.g1", children_of="", shared_by=())
     resumed = replace(both, queries={"second.g1": later})
     orderers = ["orderer/second.g1.0.a", "orderer/second.g1.0.b"]
-    assert fragments_of(resumed, paused=["second"]) == orderers
+    assert hosted_of(resumed, paused=["second"]) == orderers
     launch = Launch(Path("d.yaml"), "127.0.0.1:9092", Path("data"))
     hosts = [spec for spec in fragment_specs(resumed, launch, ["second"]) if spec.parts]
     assert [part for spec in hosts for part in spec.parts] == orderers
     names = process_names(resumed, broker=False, paused=["second"])
     assert not any(name.startswith("root/") for name in names)
-    assert fragments_of(resumed) == [*orderers, "root/second.g1.0"], "the earlier one was deleted"
+    assert hosted_of(resumed) == [*orderers, "root/second.g1.0"], "the earlier one was deleted"

@@ -3,7 +3,7 @@
 import dataclasses
 from pathlib import Path
 
-from slackwater.deployment.fragments import host_names, process_names, sources_of
+from slackwater.deployment.fragments import placed, process_names, sources_of
 from slackwater.machine.layout import (
     Launch,
     fragment_specs,
@@ -117,7 +117,7 @@ def test_r21_a_query_without_a_window_needs_no_aggregator_and_no_deltas() -> Non
 
 def test_r19_two_replicas_of_a_child_never_share_a_host_and_roots_are_spread() -> None:
     rest = {spec.name: spec.parts for spec in fragment_specs(DEPLOYMENT, LAUNCH)}
-    assert host_names(DEPLOYMENT) == ("host/0", "host/1")
+    assert [*placed("host", DEPLOYMENT)] == ["host/0", "host/1"]
     assert rest["host/0"] == (
         "orderer/climate.0.a",
         "orderer/climate.1.a",

@@ -12,6 +12,7 @@ from slackwater.deployment.parse import load_deployment
 from slackwater.machine import costs
 from slackwater.machine.plan import Machine, PlannedLoad, ResourcePlan, advice, plan
 from slackwater.model.deployment import Deployment
+from slackwater.model.kinds import KINDS, PROCESSES
 
 LARGE = Machine(cores=64, memory_mb=256_000, disk_free_bytes=1e15)
 
@@ -62,7 +63,7 @@ def test_more_readings_need_cpu_and_disk_and_no_memory(tmp_path: Path) -> None:
     few, many = plan(made, PlannedLoad(per_s=0)), plan(made, PlannedLoad(per_s=10_000))
     assert few.memory_mb == many.memory_mb
     read = 4 * 10_000
-    each = costs.FRAGMENTS["orderer"].us_a_reading + costs.FRAGMENTS["aggregator"].us_a_reading
+    each = sum(KINDS[kind].cost.us_a_reading for kind in ("orderer", "aggregator"))
     assert many.cores - few.cores >= 2 * read * each / 1e6, "each of two replicas reads them all"
     a_day = read * 86_400 * (costs.READING_BYTES + costs.FIELD_BYTES)
     assert many.disk_bytes_a_day - few.disk_bytes_a_day == pytest.approx(a_day)
@@ -78,7 +79,7 @@ def test_the_broker_has_a_log_of_deltas_for_each_replica_of_each_child_and_part(
 
     made = deployment(tmp_path, **shape)
     ordered = 2 * 2 * shape.get("children", 1)
-    base = costs.PROCESSES["broker"].cores
+    base = PROCESSES["broker"].cost.cores
     assert broker(made) == pytest.approx(base + costs.BROKER_A_LOG * (4 + ordered + logs))
     rows = {name: replace(query, window=None) for name, query in made.queries.items()}
     no_deltas = base + costs.BROKER_A_LOG * (4 + ordered)

@@ -22,6 +22,7 @@ from slackwater.model.deployment import (
     WindowSpec,
 )
 from slackwater.model.durations import format_duration_us, parse_duration_us
+from slackwater.model.names import ROOT
 
 
 def stream(
@@ -82,9 +83,10 @@ def test_lateness_is_the_largest_sum_of_disorder_and_expect_every_of_one_stream(
 
 def test_deadlines_form_a_ladder() -> None:
     d = deployment(query("s"), stream("s"))
-    assert [d.deadline_us("q", stage) for stage in (1, 2)] == [1_900_000, 1_950_000]
-    with pytest.raises(AssertionError):
-        d.deadline_us("q", 3)
+    assert [d.deadline_us("q", kind) for kind in ("orderer", "root")] == [1_900_000, 1_950_000]
+    assert d.deadline_us("q") == d.deadline_us("q", "orderer"), "the first"
+    with pytest.raises(ValueError, match="aggregator"):
+        d.deadline_us("q", "aggregator")
 
 
 @given(st.integers(1, 40), st.integers(1, 40))
@@ -162,7 +164,7 @@ def test_all_generations_of_a_query_have_its_readers() -> None:
     streams = {name: stream(name, name[1:]) for name in ("s1", "s2")}
     both = Deployment("wall", streams, {"q": q, "q.g2": later, "p": p})
     for generation in ("q", "q.g2"):
-        assert both.deadline_us(generation, 2) == 1_000_000 - 3 * 50_000
+        assert both.deadline_us(generation, ROOT) == 1_000_000 - 3 * 50_000
         assert both.bound_of(generation) == p
         assert both.bound_at(both.queries[generation]) == p
     # The earliest one is read, until it has ended.

@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 from tests.support.waiting import eventually_async
 from tests.unit.control.test_admission import ONE, THREE, parsed
+from tests.unit.machine.test_changes import hosted_of
 
 from slackwater.control.control_state import Wanted
 from slackwater.control.recorded import Assignment
-from slackwater.deployment.fragments import fragments_of
 from slackwater.deployment.sharing import share
 from slackwater.machine.background import Background
 from slackwater.machine.launchers import ProcessSpec
@@ -134,7 +134,7 @@ class World:
         """Settle with the fragments of all recorded queries placed here."""
         wanted = {n: Wanted.PAUSED if n == paused else Wanted.RUNNING for n in recorded.queries}
         kept = {n: query for n, query in recorded.queries.items() if n != paused}
-        names = fragments_of(replace(recorded, queries=kept), {paused} - {""})
+        names = hosted_of(replace(recorded, queries=kept), {paused} - {""})
         proxies = {f"proxy/{stream}": 1 for stream in recorded.streams}
         assigned = Assignment(dict.fromkeys(names, 1), proxies, wanted)
         await self.machine.settle(assigned, recorded, registered)
@@ -149,10 +149,10 @@ def _world(monkeypatch: pytest.MonkeyPatch) -> World:
 async def test_what_is_placed_runs_and_nothing_else(world: World) -> None:
     both = parsed(ONE, THREE)
     await world.settle(both)
-    assert world.running.hosted == {*fragments_of(both)}
+    assert world.running.hosted == {*hosted_of(both)}
     assert world.place.proxies == {"proxy/a", "proxy/b"}
     await world.settle(parsed(ONE))
-    assert world.running.hosted == {*fragments_of(parsed(ONE))}
+    assert world.running.hosted == {*hosted_of(parsed(ONE))}
     assert world.place.taken == [({"one", "three"}, set()), ({"one"}, set())]
     await world.machine.close()
 
@@ -169,7 +169,7 @@ async def test_a_record_without_a_query_is_carried_out_where_processes_need_none
     assert world.place.taken == ([(set(), set())] if is_open else [])
     assert (world.machine._processes is not None) == is_open
     await world.settle(parsed(ONE))
-    assert world.running.hosted == {*fragments_of(parsed(ONE))}
+    assert world.running.hosted == {*hosted_of(parsed(ONE))}
     await world.machine.close()
 
 
@@ -207,7 +207,7 @@ async def test_the_next_aggregator_starts_when_the_one_before_it_is_ready(
     one = parsed(ONE)
     await world.settle(one, registered={"one"})
     assert [*world.running.aggregated] == ["aggregator/n1-0"]
-    assert world.running.hosted == {*fragments_of(one)}
+    assert world.running.hosted == {*hosted_of(one)}
     if is_ready:
         world.running.ready_now.add("aggregator/n1-0")
 
@@ -236,7 +236,7 @@ async def test_a_paused_query_ends_and_is_told_to_the_place(world: World) -> Non
     both = parsed(ONE, THREE)
     await world.settle(both, registered={"one", "three"})
     await world.settle(both, paused="one", registered={"one", "three"})
-    assert world.running.hosted == {*fragments_of(parsed(THREE))}
+    assert world.running.hosted == {*hosted_of(parsed(THREE))}
     assert world.place.taken[-1] == ({"one", "three"}, {"one"}), "a later generation must wait"
     await world.machine.close()
 
@@ -247,7 +247,7 @@ async def test_a_change_that_fails_is_complete_at_the_next_attempt(world: World)
         await world.settle(parsed(ONE))
     world.running.is_full = False
     await world.settle(parsed(ONE))
-    assert world.running.hosted == {*fragments_of(parsed(ONE))}
+    assert world.running.hosted == {*hosted_of(parsed(ONE))}
     await world.machine.close()
 
 

@@ -252,14 +252,14 @@ def test_without_any_copy_of_a_stage_a_late_query_is_not_overloaded() -> None:
 def test_status_names_the_query_with_lost_readings() -> None:
     queries = {
         name: QueryDefinition(name, 0, 0, 100_000, query(name, "s", parts=parts))
-        for name, parts in (("my.query", 2), ("whole", 1))
+        for name, parts in (("my.g1", 2), ("whole", 1))
     }
-    gaps = {"root/my.query.0": 2, "root/my.query.1": 1, "root/whole.0": 0}
+    gaps = {"root/my.g1.0": 2, "root/my.g1.1": 1, "root/whole.0": 0}
     beats = [beat(name, gaps=n) for name, n in gaps.items()]
     picture = look_at({b.process: ObservedHeartbeat(b, 0.0) for b in beats}, queries, None, NOW)
     reported = plain(page(picture, None, NOW, "h:1", verbose=False))
-    assert "query my.query: 3 windows lack readings that are lost; to list them:" in reported
-    assert "slackwater results my.query --kind gap" in reported
+    assert "query my.g1: 3 windows lack readings that are lost; to list them:" in reported
+    assert "slackwater results my.g1 --kind gap" in reported
     assert "whole: " not in reported
 
 

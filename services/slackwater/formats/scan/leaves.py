@@ -39,7 +39,7 @@ from slackwater.formats.scan.plan import (
     UNIT,
 )
 from slackwater.formats.scan.times import iso_us, unix_us
-from slackwater.model.deployment import KEY_CHARS_MAX
+from slackwater.model.limits import KEY_CHARS_MAX
 
 # Of the output, in words of eight bytes: addresses of columns, rows between columns of values, and
 # the place and size of the key that was read last.

@@ -9,41 +9,65 @@ user's topic in Kafka.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from slackwater.model.deployment import Deployment, QuerySpec
-from slackwater.model.names import OURS, RESULT_KINDS, Names
+from slackwater.model.kinds import KINDS, Access, Operation, Resource
+from slackwater.model.names import AGGREGATOR, OURS, RESULT_KINDS
 from slackwater.runtime.security.credentials import Role
 
-Resource = Literal["topic", "group", "transactional-id"]
+ResourceType = Literal["topic", "group", "transactional-id"]
 Pattern = Literal["literal", "prefixed"]
 
 READ: Final = ("Describe", "Read")
-WRITE: Final = ("Describe", "Write")
-BOTH: Final = ("Describe", "Read", "Write")
+_OF_OTHERS: Final[Mapping[Role, Access]] = {
+    # The quarantine has the readings that are in no result.
+    Role.CLIENT: {"Read": ("results", "quarantine")},
+    Role.EXPORTER: {"Read": ("results",)},
+    Role.ADMIN: {
+        "Alter": ("own",),
+        "Create": ("own", "input"),
+        "Delete": ("ordered", "deltas"),
+        "Describe": ("input",),
+        # The audit compares results.
+        "Read": ("source", "results", "state", "child state"),
+        "Write": ("registry",),
+    },
+}
+"""What roles need that run no fragments."""
+_TYPES: Final[Mapping[Resource, ResourceType]] = {"group": "group", "fence": "transactional-id"}
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """Operations on the resource of this name, or on all resources with this prefix."""
 
-    resource: Resource
+    resource: ResourceType
     name: str
-    operations: tuple[str, ...]
+    operations: tuple[Operation, ...]
     pattern: Pattern = "literal"
 
 
 def rules(role: Role, deployment: Deployment) -> list[Rule]:
     """Return the rules that the role needs for this deployment."""
-    names = deployment.names
+    names, queries = deployment.names, [*deployment.queries.values()]
+    of_role = (kind for kind in KINDS.values() if kind.process == role)
+    needed = [(kind.access, [*filter(kind.groups, queries)]) for kind in of_role]
+    needed.append((_OF_OTHERS.get(role, {}), queries))
     found = [
         Rule("topic", names.registry, READ),
-        Rule("topic", names.heartbeats, READ if role is Role.CLIENT else BOTH),
+        Rule("topic", names.heartbeats, READ if role is Role.CLIENT else (*READ, "Write")),
         # The client library looks up the coordinator of a group that it never joins.
         Rule("group", names.assigned_group, READ),
-        *_OF_ROLE[role](deployment, names),
+        *(
+            rule
+            for access, of in needed
+            for operation, resources in access.items()
+            for resource in resources
+            for rule in _rules(resource, operation, deployment, of)
+        ),
     ]
     return _merged(found)
 
@@ -77,138 +101,62 @@ def to_json(role: Role, role_rules: Iterable[Rule], principal: str) -> dict[str,
     }
 
 
-def _proxy(deployment: Deployment, names: Names) -> list[Rule]:
-    found = [rule for stream in deployment.streams for rule in _source(stream, deployment, BOTH)]
-    found += [Rule("topic", names.quarantine(stream), WRITE) for stream in deployment.streams]
-    # Recorded in the registry: learned values of ``expect_every: auto`` (decision 41), and how many
-    # source logs a stream with a topic has, which a proxy creates (rule-30).
-    streams = deployment.streams.values()
-    if any(stream.learns_gaps or stream.topic is not None for stream in streams):
-        found.append(Rule("topic", names.registry, WRITE))
-    for stream in streams:
-        if stream.topic is not None:
-            found.append(Rule("topic", names.source(f"{stream.name}."), ("Create",), "prefixed"))
-    return found + _inputs(deployment, READ)
+def _rules(
+    resource: Resource, operation: Operation, of: Deployment, queries: Sequence[QuerySpec]
+) -> Iterator[Rule]:
+    operations = tuple({operation} if operation == "Create" else {"Describe", operation})
+    type_ = _TYPES.get(resource, "topic")
+    for name in _names(of, queries).get(resource, ()):
+        yield Rule(type_, name, operations)
+    for name in _prefixes(of, queries).get(resource, ()):
+        yield Rule(type_, name, operations, "prefixed")
 
 
-def _host(deployment: Deployment, names: Names) -> list[Rule]:
-    found = [
-        *(rule for stream in deployment.streams for rule in _source(stream, deployment, READ)),
-        *_inputs(deployment, ("Describe",)),
-        # A root takes its placement number from this log (rule-27).
-        Rule("topic", names.registry, WRITE),
-    ]
-    for query in deployment.queries.values():
-        found += [Rule("topic", topic, BOTH) for topic in _ordered(query, names)]
-        found += [Rule("topic", topic, READ) for topic in _deltas(query, names)]
-        found += _of_generations(query, names, BOTH, READ)
-        found += [Rule("topic", topic, BOTH) for topic in _states(query, names)]
-        found += [Rule("topic", names.results(query.name, kind), WRITE) for kind in RESULT_KINDS]
-        for upstream in deployment.queries_of(query):
-            found += [Rule("topic", names.results(upstream, kind), READ) for kind in RESULT_KINDS]
-        found += [
-            Rule("transactional-id", names.transactional_id(query.name, part), WRITE)
-            for part in range(query.parts)
-        ]
-    return found
+def _names(of: Deployment, queries: Sequence[QuerySpec]) -> dict[Resource, list[str]]:
+    """Return the names of all resources of these queries and of all streams, as far as known."""
+    names, streams = of.names, of.streams.values()
+    fed = [stream.topic.name for stream in streams if stream.topic is not None]
+    learns = fed or any(stream.learns_gaps for stream in streams)
+    parts = [(query, part) for query in queries for part in range(query.parts)]
+    read = [name for query in queries for name in of.queries_of(query)]
+    return {
+        "registry": [names.registry],
+        "learned": [names.registry] if learns else [],
+        "input": fed,
+        "source": [names.source(s.name) for s in streams if s.topic is None],
+        "quarantine": [names.quarantine(stream.name) for stream in streams],
+        "ordered": [names.ordered(q.child_query, c) for q in queries for c in range(q.children)],
+        "deltas": [names.deltas(q.child_query, part) for q, part in parts if q.window is not None],
+        "state": [names.state(query.name) for query in queries],
+        "child state": [names.state(query.child_query) for query in queries],
+        "fence": [names.transactional_id(query.name, part) for query, part in parts],
+        "results": [names.results(q.name, kind) for q in queries for kind in RESULT_KINDS],
+        "results read": [names.results(name, kind) for name in read for kind in RESULT_KINDS],
+    }
 
 
-def _aggregator(deployment: Deployment, names: Names) -> list[Rule]:
-    found = [Rule("group", names.group("aggregator/"), READ, "prefixed")]
-    for query in deployment.queries.values():
-        if query.window is None:
-            continue
-        found += [Rule("topic", topic, READ) for topic in _ordered(query, names)]
-        found += [Rule("topic", topic, WRITE) for topic in _deltas(query, names)]
-        found += _of_generations(query, names, READ, WRITE)
-        found.append(Rule("topic", names.state(query.name), READ))
-    return found
+def _prefixes(of: Deployment, queries: Sequence[QuerySpec]) -> dict[Resource, list[str]]:
+    """Return the prefixes of names that are not known yet.
 
-
-def _client(deployment: Deployment, names: Names) -> list[Rule]:
-    """Rules for results, and for the quarantine with the readings that are in no result."""
-    quarantine = [Rule("topic", names.quarantine(stream), READ) for stream in deployment.streams]
-    return _results(deployment, names) + quarantine
-
-
-def _results(deployment: Deployment, names: Names) -> list[Rule]:
-    return [
-        Rule("topic", names.results(query, kind), READ)
-        for query in deployment.queries
-        for kind in RESULT_KINDS
-    ]
-
-
-def _admin(deployment: Deployment, names: Names) -> list[Rule]:
-    found = [
-        Rule("topic", names.topic(OURS), ("Alter", "Create", "Describe"), "prefixed"),
-        *_inputs(deployment, ("Create", "Describe")),
-        Rule("topic", names.registry, WRITE),
-        *(rule for stream in deployment.streams for rule in _source(stream, deployment, READ)),
-        *_results(deployment, names),  # the audit compares them
-    ]
-    for query in deployment.queries.values():
-        logs = (*_ordered(query, names), *_deltas(query, names))
-        found += [Rule("topic", topic, ("Delete", "Describe")) for topic in logs]
-        found += _of_generations(query, names, ("Delete", "Describe"), ("Delete", "Describe"))
-        found += [Rule("topic", topic, READ) for topic in _states(query, names)]
-    return found
-
-
-_OF_ROLE: Final[dict[Role, Callable[[Deployment, Names], list[Rule]]]] = {
-    Role.PROXY: _proxy,
-    Role.HOST: _host,
-    Role.AGGREGATOR: _aggregator,
-    Role.CLIENT: _client,
-    Role.EXPORTER: _results,
-    Role.ADMIN: _admin,
-}
-
-
-def _source(stream: str, deployment: Deployment, operations: tuple[str, ...]) -> list[Rule]:
-    """Rules for a stream's source logs: one, or one for each partition of the stream's topic."""
-    names = deployment.names
-    if deployment.streams[stream].topic is None:
-        return [Rule("topic", names.source(stream), operations)]
-    return [Rule("topic", names.source(f"{stream}."), operations, "prefixed")]
-
-
-def _inputs(deployment: Deployment, operations: tuple[str, ...]) -> list[Rule]:
-    streams = deployment.streams.values()
-    return [Rule("topic", s.topic.name, operations) for s in streams if s.topic is not None]
-
-
-def _ordered(query: QuerySpec, names: Names) -> Sequence[str]:
-    return [names.ordered(query.child_query, child) for child in range(query.children)]
-
-
-def _deltas(query: QuerySpec, names: Names) -> Sequence[str]:
-    if query.window is None:
-        return []
-    return [names.deltas(query.child_query, part) for part in range(query.parts)]
-
-
-def _of_generations(
-    query: QuerySpec, names: Names, ordered: tuple[str, ...], deltas: tuple[str, ...]
-) -> list[Rule]:
-    """Rules for the logs of later generations of a query, whose numbers are not known yet.
-
-    No other query has these prefixes, since the names of queries have no dots.
+    A topic's partitions have a source log each. No other query has the prefixes of a query's later
+    generations, since the names of queries have no dots.
     """
-    found = [Rule("topic", names.ordered_of_generations(query.name), ordered, "prefixed")]
-    if query.window is not None:
-        found.append(Rule("topic", names.deltas_of_generations(query.name), deltas, "prefixed"))
-    return found
-
-
-def _states(query: QuerySpec, names: Names) -> Sequence[str]:
-    """State topics of the query's roots, and of its orderers, which may be another query's."""
-    return [names.state(name) for name in dict.fromkeys((query.name, query.child_query))]
+    names = of.names
+    added = [names.source(f"{s.name}.") for s in of.streams.values() if s.topic is not None]
+    windowed = [query for query in queries if query.window is not None]
+    return {
+        "own": [names.topic(OURS)],
+        "group": [names.group(f"{AGGREGATOR}/")],
+        "source": added,
+        "added": added,
+        "ordered": [names.ordered_of_generations(query.name) for query in queries],
+        "deltas": [names.deltas_of_generations(query.name) for query in windowed],
+    }
 
 
 def _merged(found: Iterable[Rule]) -> list[Rule]:
     """Merge the rules into one for each resource and pattern, sorted."""
-    merged: dict[tuple[Resource, str, Pattern], set[str]] = {}
+    merged: dict[tuple[ResourceType, str, Pattern], set[Operation]] = {}
     for rule in found:
         merged.setdefault((rule.resource, rule.name, rule.pattern), set()).update(rule.operations)
     return [

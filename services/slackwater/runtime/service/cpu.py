@@ -17,15 +17,14 @@ from typing import Any, Final
 
 import psutil
 
-from slackwater.deployment.kinds import HOST, HOSTED, PROXY
+from slackwater.model.kinds import KINDS, PROCESSES
+from slackwater.model.names import kind_of
 
 WAITED_MIN: Final = 0.3
 """Wait in seconds per second, summed over the threads, from which on a process is starved. With two
 thirds of the cores in use and no other load, the wait is 0.05."""
 FULL_CORE_MIN: Final = 0.9
 """Use in cores from which on a process that can use only one core is starved."""
-ONE_THREAD: Final = (PROXY, f"{HOST}/", *(f"{kind}/" for kind in sorted(HOSTED)))
-"""Kinds of processes that are limited to one core by Python's lock."""
 NANO: Final = 1e-9
 
 
@@ -59,8 +58,13 @@ class CpuShare:
 
 
 def is_starved(process: str, share: CpuShare) -> bool:
-    """Whether a process with this share lacks CPU; JVMs are not limited to one core."""
-    one_thread = process.startswith(ONE_THREAD)
+    """Whether a process or fragment with this share lacks CPU; Python's lock limits it to one core.
+
+    A JVM can use several cores.
+    """
+    kind = kind_of(process)
+    runs_in = PROCESSES.get(KINDS[kind].process if kind in KINDS else kind)
+    one_thread = runs_in is not None and not runs_in.is_jvm
     return share.waited >= WAITED_MIN or (one_thread and share.used >= FULL_CORE_MIN)
 
 

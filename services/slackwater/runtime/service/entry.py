@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from slackwater.deployment.parse import load_deployment
 from slackwater.deployment.stored import SUFFIX, read_stored
@@ -41,14 +41,6 @@ _log = logging.getLogger(__name__)
 
 STOP_S_MAX = 1.9
 """Time for an orderly shutdown after the first signal."""
-
-ROLES: Final = {
-    "proxy": Role.PROXY,
-    "host": Role.HOST,
-    "aggregator": Role.AGGREGATOR,
-    "exporter": Role.EXPORTER,
-}
-"""The Kafka role of each kind of process."""
 
 AddArguments = Callable[[argparse.ArgumentParser], None]
 
@@ -223,7 +215,7 @@ def _context(kind: str, arguments: argparse.Namespace, read: Settings) -> Proces
         kind=kind,
         names=tuple(arguments.names),
         deployment_path=arguments.deployment,
-        cluster=find_cluster(arguments.bootstrap, read.kafka_config, ROLES[kind]),
+        cluster=find_cluster(arguments.bootstrap, read.kafka_config, Role(kind)),
         data_dir=arguments.data_dir,
         settings=read,
         arguments=arguments,

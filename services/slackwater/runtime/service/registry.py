@@ -3,9 +3,8 @@
 A query's start time and its grid width w are fixed when it is registered (trace-24, trace-27) and
 must be the same in every process, so they are stored only here, in its definition. Processes wait
 for the entries that they need, so the order in which they start does not matter. `slackwater up` or
-a node writes the entries. The topic is compacted by name. A start writes only the
-entries that are missing, so a restarted deployment keeps its start time; later only the state of a
-query is changed.
+a node writes the entries. The topic is compacted by name. A start writes only missing entries, so a
+restarted deployment keeps its start time; later only the state of a query is changed.
 
 The topic may hold foreign records. A record that is not an entry is skipped, counted and reported
 (``slackwater.runtime.logs.skipped``), and the entry before it stays valid. Tombstones are skipped,
@@ -36,6 +35,7 @@ from slackwater.deployment.sharing import readers_of
 from slackwater.deployment.windows import why_no_window
 from slackwater.model.deployment import Deployment, QuerySpec, StreamSpec
 from slackwater.model.errors import EnvironmentProblem, MalformedRecordError
+from slackwater.model.names import is_query_name
 from slackwater.model.records import RegistryRecord
 from slackwater.primitives.eventclock import EventClock, clock_from_json
 from slackwater.primitives.lateness import Step
@@ -175,7 +175,7 @@ def check_ranges(query: QueryDefinition) -> None:
     """
     spec, window = query.spec, query.spec.window
     times = (spec.bound_us, spec.margin_us, query.generation, query.deadline_us or 0)
-    if query.name != spec.name or not spec.sources:
+    if query.name != spec.name or not spec.sources or not is_query_name(spec.child_query):
         raise ValueError("the names are not those of a query")
     if not (abs(query.e0_us) < EVENT_US_MAX and 0 < query.w_us < EVENT_US_MAX):
         raise ValueError(f"start time {query.e0_us} us or width {query.w_us} us is out of range")
