@@ -361,8 +361,9 @@ async def _live_through_failures(nodes: Nodes, folder: Path) -> None:
     placed = await nodes.run_on("n1", "n2", ignored="waits")
     assert "topic no-such-topic" in await nodes.command("node", "list", code=1)
     await nodes.command("query", "delete", "waits")
-    await nodes.run_on("n1", "n2")
+    placed = await nodes.run_on("n1", "n2")
     assert "root/wide.0" in await nodes.command("node", "list")
+    assert not any(name.startswith("orderer/wide.") for name in placed), "it reads those of each"
     await nodes.answers_after("wide", 2)
 
     # The node of a root is killed, then a controller.
@@ -389,4 +390,11 @@ async def _live_through_failures(nodes: Nodes, folder: Path) -> None:
     await nodes.command("query", "pause", "wide")
     await nodes.command("query", "resume", "wide")
     await nodes.run_on(victim)
+    await nodes.answers_after("wide", 2)
+
+    # The query is deleted whose children another one reads.
+    await nodes.command("query", "delete", "each")
+    placed = await nodes.run_on(victim)
+    assert {"orderer/each.0.a", "orderer/each.0.b", "root/wide.0"} <= placed.keys()
+    assert "root/each.0" not in placed
     await nodes.answers_after("wide", 2)

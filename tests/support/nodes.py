@@ -80,13 +80,15 @@ class Nodes:
         frame, found = await self.frame(), {}
         deleted = frame.state.queries_wanted(Wanted.DELETED)
         for spec in fragment_specs(frame.state):
-            if spec.query in ignored or spec.fragment == "absent":
+            process = process_of(spec.query, spec.fragment)
+            is_ignored = any(f"/{query}." in process for query in ignored)  # shared children, too
+            if is_ignored or spec.query in ignored or spec.fragment == "absent":
                 continue
             entry = frame.state.placement.get((spec.query, spec.fragment))
             if entry is None or entry.number not in frame.nodes.ready:
                 return {}
             if spec.query not in deleted:
-                found[process_of(spec.query, spec.fragment)] = entry.node
+                found[process] = entry.node
         return found
 
     async def run_on(self, *nodes: str, ignored: str = "") -> dict[str, str]:

@@ -110,8 +110,9 @@ async def _apply(
         async with reach.connect("query apply") as client:
             recorded = (await client.state()).state
             starts = _starts(deployment, names, recorded, start)
-            running = _running(recorded) if start == "now" else None
-            deployment, new = share_applied(deployment, starts, running)
+            running = _running(recorded) if start == "now" else {}
+            begun = {n: at for n, q in running.items() if isinstance(at := q.start, int)}
+            deployment, new = share_applied(deployment, starts, deployment_of(running), begun)
             for name in _in_order(names, new):
                 latest = latest_generation(name, recorded.live_queries())
                 if latest is not None and _runs(recorded, deployment, name, latest):
@@ -214,11 +215,10 @@ def _next_window(query: QuerySpec, now_us: int | None) -> int | None:
     return grid.window_end(grid.last_window_holding(now_us))
 
 
-def _running(recorded: ControlState) -> Deployment:
+def _running(recorded: ControlState) -> dict[str, AppliedQuery]:
     """The queries that run, whose children new ones may read."""
-    applied = applied_queries(recorded)
     running = recorded.queries_wanted(Wanted.RUNNING)
-    return deployment_of({name: each for name, each in applied.items() if name in running})
+    return {name: each for name, each in applied_queries(recorded).items() if name in running}
 
 
 def _in_order(names: Sequence[str], new: Sequence[str]) -> list[str]:

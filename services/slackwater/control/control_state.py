@@ -175,6 +175,8 @@ def join_all(states: Iterable[ControlState]) -> ControlState:
 def drop_tombstones(state: ControlState, view_number: int) -> ControlState:
     """Drop the tombstones of earlier views, with the placements of the queries that they delete.
 
+    Placements of shared children that no query reads any more are dropped, too.
+
     Legal only if every controller that has not left has persisted the state as merged in this
     view: then none holds an older entry that a later merge could bring back.
     """
@@ -195,11 +197,21 @@ def drop_tombstones(state: ControlState, view_number: int) -> ControlState:
             for n, e in state.nodes.items()
             if not (e.left and e.stamp.view_number < view_number)
         },
-        {key: e for key, e in state.placement.items() if key[0] not in dropped},
+        {
+            key: e
+            for key, e in state.placement.items()
+            if key[0] not in dropped and (key[0] != CHILDREN or _is_read(key[1], state))
+        },
         state.controllers,
         max([state.generation_unused, *generations]),
         state.number_greatest,
     )
+
+
+def _is_read(orderer: str, state: ControlState) -> bool:
+    """Whether a query may read shared children: its definition has the name of their query."""
+    of = f'"{orderer.rsplit(".", 2)[0]}"'
+    return any(of in query.definition for query in state.queries.values())
 
 
 def _join_maps(one: Mapping[K, E], other: Mapping[K, E]) -> dict[K, E]:

@@ -69,7 +69,10 @@ def readers_of(children_of: str, queries: Iterable[QuerySpec]) -> tuple[QuerySpe
 
 
 def share_applied(
-    deployment: Deployment, starts: Mapping[str, int | None], running: Deployment | None
+    deployment: Deployment,
+    starts: Mapping[str, int | None],
+    running: Deployment,
+    started: Mapping[str, int],
 ) -> tuple[Deployment, list[str]]:
     """Return the deployment with the children that queries read which are applied now.
 
@@ -77,8 +80,10 @@ def share_applied(
         deployment: has the queries, and all that they read.
         starts: the new queries in topological order, with their starts (us of event time); None
             for the first reading.
-        running: the queries whose children they may join, with their streams; None if they start
+        running: the queries whose children they may join, with their streams; none if they start
             at another time than now.
+        started: their starts, us; without those that began with what was there. The children of
+            one that starts later have no deltas yet.
 
     Returns:
         The deployment, and the new queries in the order in which to apply them: what a query reads
@@ -88,7 +93,10 @@ def share_applied(
     alone: list[QuerySpec] = []
     for name, start in starts.items():
         query = queries[name] = without_sharing(queries[name])
-        of = None if running is None or start is None else _joinable(deployment, query, running)
+        of = None
+        if start is not None:
+            begun = [q for q in running.queries.values() if started.get(q.name, start) <= start]
+            of = next((q for q in begun if _fits(deployment, query, running, q)), None)
         if of is not None:
             queries[name] = _joined(query, of)
         elif _is_open(deployment, query):
@@ -118,12 +126,6 @@ def why_not_joined(query: QuerySpec, deployment: Deployment, running: Deployment
         if query == _joined(query, of) and _fits(deployment, query, running, of):
             return ""
     return "they have other contents or other cut points"
-
-
-def _joinable(deployment: Deployment, query: QuerySpec, running: Deployment) -> QuerySpec | None:
-    """Return a running query whose children a new one can read."""
-    queries = running.queries
-    return next((of for of in queries.values() if _fits(deployment, query, running, of)), None)
 
 
 def _fits(deployment: Deployment, query: QuerySpec, running: Deployment, of: QuerySpec) -> bool:

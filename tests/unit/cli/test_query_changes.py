@@ -246,15 +246,18 @@ def of_children(controller: Controller) -> dict[str, str]:
 
 def test_queries_that_are_applied_share_children(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that starts first has them; one that is applied later joins if it can read them."""
-    now = 1_700_000_000_000_000
-    monkeypatch.setattr(query_changes, "SystemClock", lambda: SimpleNamespace(now_us=lambda: now))
+    now = [1_700_000_000_000_000]
+    clock = SimpleNamespace(now_us=lambda: now[-1])
+    monkeypatch.setattr(query_changes, "SystemClock", lambda: clock)
     controller = nodes()
     assert controller.apply(HOURS, MINUTES) == ["minute", "hour"]
+    assert controller.apply(ALONE.replace("alone", "soon")) == ["soon"]
+    now.append(now[0] + 60_000_000)
     assert controller.apply(ALONE) == ["alone"]
     other = ALONE.replace("alone", "other").replace("avg", "min")
     assert controller.apply(other) == ["other"]
     shared = dict.fromkeys(["alone", "hour", "minute"], "minute")
-    assert of_children(controller) == {**shared, "other": "other"}
+    assert of_children(controller) == {**shared, "soon": "soon", "other": "other"}
     starts = {
         operation.query: from_text(operation.query, operation.definition).start
         for operation in controller.requested
@@ -272,7 +275,8 @@ def test_queries_that_are_applied_share_children(monkeypatch: pytest.MonkeyPatch
     assert controller.apply(HOURS.replace("max", "min")) == ["hour.g1"]
     assert controller.apply(ALONE.replace("alone", "late")) == ["late"]
     assert of_children(controller) == {
-        **dict.fromkeys(["alone", "hour", "late"], "minute"), "hour.g1": "hour.g1", "other": "other"
+        **dict.fromkeys(["alone", "hour", "late"], "minute"),
+        **{name: name for name in ("hour.g1", "other", "soon")},
     }  # fmt: skip
 
 
@@ -280,14 +284,14 @@ def test_a_query_does_not_join_what_has_been_deleted_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     controller = nodes()
-    controller.apply(MINUTES)
+    controller.apply(ALONE.replace("alone", "first"))
     connect = controller.connect
 
     @asynccontextmanager
     async def deleting(name: str) -> AsyncIterator[Controller]:
         async with connect(name) as client:
             state = await client.state()
-            await client.request(DeleteQuery("minute"))
+            await client.request(DeleteQuery("first"))
 
             async def before() -> Any:
                 return state
@@ -296,5 +300,5 @@ def test_a_query_does_not_join_what_has_been_deleted_meanwhile(
             yield client
 
     monkeypatch.setattr(controller, "connect", deleting)
-    with pytest.raises(UsageError, match="cannot read the children of query minute: no query runs"):
+    with pytest.raises(UsageError, match="cannot read the children of query first: no query runs"):
         controller.apply(ALONE)

@@ -112,6 +112,18 @@ def test_a_fragment_is_found_in_the_record_by_the_name_that_status_prints(proces
     assert process_of(*key_of(process)) == process
 
 
+def test_the_placements_of_shared_children_are_dropped_when_no_query_reads_them() -> None:
+    wide = ONE.replace("one:", "wide:").replace("size: 1s", "size: 4s")
+    both = share(parsed(ONE, wide))
+    texts = {name: to_text(AppliedQuery(name, both)) for name in both.queries}
+    applied = [ApplyQuery(name, text) for name, text in texts.items()]
+    placed = [MoveFragment(CHILDREN, "one.0.a", "n1"), MoveFragment("-streams", "a", "n1")]
+    deleted = [DeleteQuery("one"), DeleteQuery("wide")]
+    for count, kept in ((1, {"-streams", CHILDREN}), (2, {"-streams"})):
+        state = recorded(*applied, JoinNode("n1", 9), *placed, *deleted[:count])
+        assert {of for of, _ in drop_tombstones(state, view_number=2).placement} == kept
+
+
 def test_the_orderer_of_children_that_queries_share_has_their_key() -> None:
     wide = ONE.replace("one:", "wide:").replace("size: 1s", "size: 4s")
     both = share(parsed(ONE, wide))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, cast
 
 import pytest
@@ -296,9 +298,12 @@ RUNNING = share(deployed(HOUR))
 
 
 def applied(
-    query: QuerySpec, running: Deployment | None = RUNNING, start: int | None = 0
+    query: QuerySpec,
+    running: Deployment = RUNNING,
+    start: int | None = 7,
+    started: Mapping[str, int] = MappingProxyType({"hour": 7}),
 ) -> QuerySpec:
-    of, order = share_applied(deployed(query), {query.name: start}, running)
+    of, order = share_applied(deployed(query), {query.name: start}, running, started)
     assert order == [query.name]
     return of.queries[query.name]
 
@@ -315,13 +320,11 @@ def test_a_query_that_is_applied_joins_the_children_of_a_running_one() -> None:
     assert QuerySpec.from_json(joined.to_json()) == joined
 
 
-def does_not_join(
-    query: QuerySpec, running: Deployment | None = RUNNING, start: int | None = 0
-) -> None:
+def does_not_join(query: QuerySpec, running: Deployment = RUNNING, start: int | None = 7) -> None:
     made = applied(query, running, start)
     assert made.child_query == query.name
     assert made.child_aggregates, "others may join its children"
-    if running is not None and start is not None:
+    if running.queries and start == 7:
         forced = replace(made, children_of="hour", cut_windows=(cast(WindowSpec, HOUR.window),))
         assert why_not_joined(forced, deployed(query), running)
 
@@ -340,22 +343,23 @@ def test_a_query_whose_figures_the_deltas_lack_does_not_join() -> None:
 @pytest.mark.parametrize(
     ("query", "running", "start"),
     [
-        pytest.param(replace(DAY, where="x > 0"), RUNNING, 0, id="where"),
-        pytest.param(replace(DAY, parts=2), RUNNING, 0, id="parts"),
-        pytest.param(DAY, None, 0, id="another time"),
+        pytest.param(replace(DAY, where="x > 0"), RUNNING, 7, id="where"),
+        pytest.param(replace(DAY, parts=2), RUNNING, 7, id="parts"),
+        pytest.param(DAY, deployed(), 7, id="another time"),
+        pytest.param(DAY, RUNNING, 6, id="it begins later"),
         pytest.param(DAY, RUNNING, None, id="beginning"),
-        pytest.param(DAY, deployed(HOUR), 0, id="earlier version"),
-        pytest.param(DAY, replace(RUNNING, clock="data"), 0, id="history"),
+        pytest.param(DAY, deployed(HOUR), 7, id="earlier version"),
+        pytest.param(DAY, replace(RUNNING, clock="data"), 7, id="history"),
         pytest.param(
             DAY,
             replace(RUNNING, streams={**STREAMS, "s1": replace(STREAMS["s1"], disorder_us=7)}),
-            0,
+            7,
             id="stream",
         ),
     ],
 )
 def test_a_query_joins_only_what_it_can_read(
-    query: QuerySpec, running: Deployment | None, start: int | None
+    query: QuerySpec, running: Deployment, start: int | None
 ) -> None:
     does_not_join(query, running, start)
 
@@ -365,7 +369,7 @@ def test_children_with_fixed_partitions_and_over_queries_are_not_joined() -> Non
     streams = {**STREAMS, "s1": replace(STREAMS["s1"], topic=topic)}
     fixed = replace(deployed(DAY), streams=streams)
     for of in (fixed, deployed(replace(DAY, sources=("hour",)), HOUR)):
-        made, _ = share_applied(of, {"day": 0}, replace(RUNNING, streams=of.streams))
+        made, _ = share_applied(of, {"day": 0}, replace(RUNNING, streams=of.streams), {})
         assert made.queries["day"] == without_sharing(of.queries["day"])
 
 
@@ -373,7 +377,7 @@ def test_queries_that_are_applied_together_share_the_children_of_the_first_to_st
     reader = replace(query("reader", "hour"), aggregate=("max",), bound_us=60 * SECOND_US)
     file = deployed(HOUR, reader, MINUTE)
     starts = {"hour": 3600, "reader": 60, "minute": 60}
-    made, order = share_applied(file, starts, None)
+    made, order = share_applied(file, starts, deployed(), {})
     assert order == ["minute", "hour", "reader"]
     assert children(made) == {"hour": "minute", "reader": "reader", "minute": "minute"}
     minute, hour = made.queries["minute"], made.queries["hour"]
