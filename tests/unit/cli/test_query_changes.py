@@ -267,7 +267,11 @@ def test_queries_that_are_applied_share_children(monkeypatch: pytest.MonkeyPatch
     assert starts["hour"] == 1_700_002_800_000_000
     placed = {(s.query, s.fragment) for s in fragment_specs(controller.object.state)}
     assert {(CHILDREN, "minute.0.a"), (CHILDREN, "other.0.a")} <= placed
-    # The first one is deleted, or changed: its children go on while others read them.
+    # The first one is paused, deleted, or changed: its children go on while others read them.
+    request_each(controller, PauseQuery, "minute")  # type: ignore[arg-type]
+    placed = {(s.query, s.fragment) for s in fragment_specs(controller.object.state)}
+    assert (CHILDREN, "minute.0.a") in placed
+    assert ("minute", "root.0") not in placed
     request_each(controller, DeleteQuery, "minute")  # type: ignore[arg-type]
     placed = {(s.query, s.fragment) for s in fragment_specs(controller.object.state)}
     assert (CHILDREN, "minute.0.a") in placed
@@ -302,3 +306,12 @@ def test_a_query_does_not_join_what_has_been_deleted_meanwhile(
     monkeypatch.setattr(controller, "connect", deleting)
     with pytest.raises(UsageError, match="cannot read the children of query first: no query runs"):
         controller.apply(ALONE)
+
+
+def test_twenty_panels_that_are_applied_one_by_one_have_two_orderers() -> None:
+    controller = nodes()
+    for minutes in range(1, 21):
+        controller.apply(ALONE.replace("alone", f"panel-{minutes}").replace("1s", f"{minutes}s"))
+    specs = fragment_specs(controller.object.state)
+    assert [s.fragment for s in specs if s.query == CHILDREN] == ["panel-1.0.a", "panel-1.0.b"]
+    assert sum(s.fragment == "root.0" for s in specs) == 20
