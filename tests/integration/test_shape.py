@@ -32,6 +32,7 @@ from tests.support.waiting import WAIT_S_MAX, eventually
 from slackwater.codec import decode_source
 from slackwater.deployment.parse import load_deployment
 from slackwater.formats.positions import split_position
+from slackwater.model.kinds import KINDS
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.transport import read_to_end
 from slackwater.stack.stack import StackOptions
@@ -57,7 +58,7 @@ queries:
 WINDOW_US = 1_000_000
 EVERY_S = 0.02
 CONFIG = {"min.insync.replicas": "1"}
-KILLED = ("proxy", "orderer", "aggregator", "root")
+KILLED = tuple(KINDS)
 
 
 class Shape:
