@@ -417,6 +417,7 @@ class Orderer:
                     written.append(record)
                     self.session.delivered(at, len(log) - 1)
                 case WriteState(_, state):
+                    assert isinstance(state, OrdererState)
                     self.records[state.fragment] = state
                 case FetchEnds(logs):
                     asked = True

@@ -10,6 +10,8 @@ from __future__ import annotations
 from tests.simulator.roots import SimRoot
 from tests.simulator.story import Story
 
+from slackwater.model.names import ONLY
+
 
 def placed(story: Story, number: int) -> SimRoot:
     """The other controller starts a root with this number."""
@@ -21,7 +23,7 @@ def placed(story: Story, number: int) -> SimRoot:
 def test_a_number_that_is_not_greater_fences_nobody() -> None:
     story = Story(replicas=1)
     story.time_passes(4)
-    present = story.world.q.roots[0]
+    present = story.world.q.roots[0, ONLY]
 
     for _ in range(5):
         assert not placed(story, present.placement).alive
@@ -39,10 +41,10 @@ def test_a_fenced_root_stays_down_until_it_has_a_greater_number() -> None:
     """The livelock ends after one exchange, because the log has the greater number."""
     story = Story(replicas=1)
     story.time_passes(4)
-    first = story.world.q.roots[0]
+    first = story.world.q.roots[0, ONLY]
     story.replace("root/q.0", wakes_after_s=3)
     story.time_passes(5)
-    second = story.world.q.roots[0]
+    second = story.world.q.roots[0, ONLY]
 
     again = placed(story, first.placement)
     story.time_passes(3)

@@ -13,6 +13,7 @@ from tests.scenarios.test_r39_queries_that_share_children import (
 from tests.simulator.config import Sharing
 from tests.simulator.story import Story
 
+from slackwater.model.names import ONLY
 from slackwater.model.records import DeltaRecord, Kind, LogPosition, Position
 from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor
 from slackwater.protocols.dpc.soutput.stable_input import StableInput
@@ -64,7 +65,7 @@ def test_what_was_truncated_before_is_no_hole() -> None:
     assert first.seq > 0
     assert not story.reader.tentative
     assert story.reader.stable
-    assert story.world.queries["r"].roots[0].session.report().ready
+    assert story.world.queries["r"].roots[0, ONLY].session.report().ready
     assert starts_of_the_orderer(story) == 1, "no hole was reported"
     story.all_is_well_again()
     story.every_guarantee_holds()

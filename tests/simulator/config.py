@@ -19,7 +19,7 @@ from tests.simulator.clock import MS, SECOND
 from tests.simulator.readings import Habits
 
 from slackwater.model.deployment import QuerySpec, WindowSpec, joined_fields
-from slackwater.model.names import OrdererName, ProxyName, RootName
+from slackwater.model.names import OrdererName, ProxyName, copy_names
 from slackwater.primitives.lateness import Lateness, Learning, Step
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.common.line import PROCESS, Policy
@@ -99,6 +99,8 @@ class WorldConfig:
     children: tuple[tuple[str, ...], ...] = (("s1", "s2"),)
     replicas: int = 2
     parts: int = 1
+    copies: int = 1
+    """Copies of each part, of this query and of the other one."""
     window_us: int = 1 * SECOND
     slide_us: int = 1 * SECOND
     w_us: int = 100 * MS
@@ -373,8 +375,9 @@ class WorldConfig:
 
     @property
     def root_names(self) -> list[str]:
-        """Names of all parts."""
-        return [RootName(self.name, p).process for p in range(self.parts)]
+        """Names of all copies of all parts."""
+        parts = range(self.parts)
+        return [of.process for p in parts for of in copy_names(self.name, p, self.copies)]
 
     def proxy_names(self, stream: str) -> list[ProxyName]:
         """Names of the proxies of a stream."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from tests.simulator.clock import MS, SECOND
 from tests.simulator.config import WorldConfig
 
+from slackwater.model.names import copy_names
 from slackwater.protocols.common.line import LineName
 from slackwater.protocols.dpc.soutput.config import DeltaLog
 
@@ -82,6 +83,7 @@ STRIKES: Final[dict[str, Callable[[World, Fault], None]]] = {
     "pause": lambda world, f: world.pause(f.whom, f.for_us),
     "replace": lambda world, f: world.pause(f.whom, f.for_us, replaced=True),
     "broker": lambda world, f: world.broker_away(f.for_us),
+    "cut-off": lambda world, f: world.cut_off(f.whom, f.for_us),
     "double": lambda world, f: world.double(int(f.whom), f.for_us),
     "deaf": lambda world, f: world.deafen(f.whom.split()[0], f.whom.split()[1], f.for_us),
     "deaf-root": lambda world, f: world.deafen_root(*_deaf_root(f.whom), f.for_us),
@@ -207,6 +209,24 @@ def _reader_lacks(rng: Random, reader: WorldConfig, at: int, kind: str) -> list[
     deaf = [Fault(at, "deaf-root", f"{root} {child}.{log.replica}", length) for log in logs]
     soon, keep = at + length - 10 * MS, rng.randint(1, 6)
     return [*deaf, *(Fault(soon, "cut", log, 0, keep) for log in deltas)]
+
+
+def plan_copies(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]:
+    """Draw faults of the copies of a part: one of them, both, or false reports of death."""
+    draw, faults = _Drawing(rng, config), []
+    for _ in range(rng.randint(1, 3)):
+        at = rng.randrange(config.bound_us // 2, until_us) // MS * MS
+        part = rng.randrange(config.parts)
+        one, other = rng.sample([of.process for of in copy_names(config.name, part, 2)], 2)
+        soon = at + draw.between(0, 1)
+        match rng.choice(["kill", "kill", "pause", "replace", "cut-off", "cut-off", "both"]):
+            case "both":
+                faults += [Fault(at, "kill", one), Fault(soon, "kill", other)]
+            case "kill" as what:
+                faults.append(Fault(at, what, one))
+            case what:
+                faults.append(Fault(at, what, one, draw.between(0.1, 3)))
+    return faults
 
 
 def plan_overload(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]:

@@ -71,8 +71,8 @@ GENERATION_MUTANTS: Final = (
     ),
     Mutant(
         "an earlier generation's last transaction is missed", "trace-40",
-        (Edit("slackwater.sessions.root:RootSession._take_over",
-              "self.core.follow(state)", "found.own and self.core.follow(state)"),),
+        (Edit("slackwater.sessions.copy:CopyOfPart.take_over",
+              "core.follow(state)", "found.own and core.follow(state)"),),
         f"{_root_session}:test_a_new_generation_continues_behind_the_earlier_one_s_fence",
     ),
     Mutant(

@@ -33,6 +33,14 @@ class Committed(NamedTuple):
     """The state record of the same transaction."""
 
 
+class Term(NamedTuple):
+    """The record with which a copy of a part has begun to answer."""
+
+    at: int
+    part: int
+    state: RootState
+
+
 class Learned(NamedTuple):
     """A recorded step of a stream's ``expect_every``."""
 
@@ -78,6 +86,8 @@ class OfQuery:
     """Times at which a stage had no working copy (guarantee-2 does not apply)."""
     ordered_logs: OrderedLogs = field(default_factory=dict)
     """By (child, replica, line): all records ever in them that decode."""
+    terms: list[Term] = field(default_factory=list)
+    """The beginnings of terms, of parts with two copies."""
     later_logs: list[OrderedLogs] = field(default_factory=list)
     """Those of each later generation."""
     deleted_at: int = -1
@@ -112,6 +122,8 @@ class History(OfQuery):
     """By source log with losses: the offsets after which retention or damage removed records. By
     query, if retention removed results."""
     learned: list[Learned] = field(default_factory=list)
+    strikes: int = 0
+    """Number of faults that were injected."""
     clocks_agree: bool = True
     """Whether clocks agreed within the margin at all times (trace-12)."""
     fastest_us: int = 0

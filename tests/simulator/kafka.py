@@ -258,6 +258,8 @@ class Producer:
         (trace-1)."""
         self.late_us = 0
         """Additional delay of all records."""
+        self.cut_off = False
+        """Whether its process cannot reach the broker; then records wait."""
         self.allowed: int | None = None
         """After a kill: the number of waiting records that still arrive."""
         broker.producers.append(self)
@@ -291,7 +293,7 @@ class Producer:
     def pump(self, until: int | None = None) -> None:
         """Deliver all records that are due, or that are due until then."""
         now = self._broker.scheduler.now if until is None else until
-        while self._queue and self._queue[0].due <= now and self._broker.up:
+        while self._queue and self._queue[0].due <= now and self._broker.up and not self.cut_off:
             if self.allowed is not None:
                 if not self.allowed:
                     self._queue.clear()

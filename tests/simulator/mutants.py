@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import orjson
 import pytest
+from tests.simulator.copy_mutants import COPY_MUTANTS
 from tests.simulator.generation_mutants import GENERATION_MUTANTS
 from tests.simulator.history_mutants import HISTORY_MUTANTS
 from tests.simulator.hosting_mutants import HOSTING_MUTANTS
@@ -228,20 +229,20 @@ MUTANTS = (
     ),
     Mutant(
         "a root continues from a state read before it fenced", "trace-18",
-        (Edit(f"{_sessions}.root:RootSession._take_over", "self.core.follow(state)", "pass"),),
+        (Edit(f"{_sessions}.copy:CopyOfPart.take_over", "core.follow(state)", "pass"),),
         f"{_root_session}:test_what_it_goes_on_from_is_read_behind_the_fence",
     ),
     Mutant(
         "a root reads the part's state before it fences", "trace-18",
-        (Edit(f"{_sessions}.root:RootSession._take_over",
+        (Edit(f"{_sessions}.copy:CopyOfPart.take_over",
               "yield OpenTransactions()\n    found = yield from read_progress(config)",
               "found = yield from read_progress(config)\n    yield OpenTransactions()"),),
         f"{_root_session}:test_what_it_goes_on_from_is_read_behind_the_fence",
     ),
     Mutant(
         "a root answers before it can commit", "trace-18",
-        (Edit(f"{_sessions}.root:RootSession.step", "if not self._is_open:",
-              "if not self._opens:"),),
+        (Edit(f"{_sessions}.root:RootSession.step", "if not self._copy.answers:",
+              "if self.pair.role is Role.FOLLOWING:"),),
         f"{_root_session}:test_nothing_is_answered_before_transactions_are_open",
     ),
     Mutant(
@@ -275,12 +276,12 @@ MUTANTS = (
     Mutant(
         "a root accepts the claim of a placement that has not answered", "trace-2",
         (Edit(f"{_sessions}.root:RootSession._look_at_claim",
-              "found.placement > self.inc", "True"),),
+              "found > self.inc", "True"),),
         f"{_root_session}:test_a_claim_is_looked_up", (4, False),
     ),
     Mutant(
         "a root accepts an incarnation that has not begun", "trace-9",
-        (Edit(f"{_sessions}.root:RootSession._record",
+        (Edit(f"{_sessions}.root_logs:RootLogs.checked",
               "(of.child, of.replica) and has_begun", "(of.child, of.replica)"),),
         f"{_root_session}:test_what_its_orderer_cannot_have_written_is_void", ({"inc": 2**62},),
     ),
@@ -1000,31 +1001,31 @@ MUTANTS = (
     ),
     Mutant(
         "a root reads deltas named after its query", "trace-39",
-        (Edit(f"{_sessions}.root:RootSession.__init__", "deltas(config.child_query,",
+        (Edit(f"{_sessions}.root_logs:RootLogs.__init__", "deltas(config.child_query,",
               "deltas(config.query,"),),
         f"{_sharing}:test_a_source_falls_silent_and_the_root_of_one_of_two_queries_dies",
     ),
     Mutant(
         "a root receives heartbeats of orderers named after its query", "trace-39",
-        (Edit(f"{_sessions}.root:RootSession.__init__", "OrdererName(config.child_query,",
+        (Edit(f"{_sessions}.root_logs:RootLogs.__init__", "OrdererName(config.child_query,",
               "OrdererName(config.query,"),),
         f"{_sharing}:test_one_sick_replica_makes_neither_tentative",
     ),
     Mutant(
         "a root looks for states of outputs named after its query", "trace-39",
-        (Edit(f"{_sessions}.root:RootSession.on_heartbeat", "ordered(self._config.child_query,",
-              "ordered(self._config.query,"),),
+        (Edit(f"{_sessions}.root_logs:RootLogs.__init__", "ordered(config.child_query, child)",
+              "ordered(config.query, child)"),),
         f"{_sharing}:test_one_sick_replica_makes_neither_tentative",
     ),
     Mutant(
         "a root requests the extent of logs named after its query", "trace-39",
-        (Edit(f"{_sessions}.root:_ordered_place", "config.child_query", "config.query"),),
+        (Edit(f"{_sessions}.root_logs:RootLogs.__init__",
+              "ordered(config.child_query, log.child)", "ordered(config.query, log.child)"),),
         f"{_sharing}:test_deltas_that_one_root_lacks_are_sent_again",
     ),
     Mutant(
         "a root names holes after its query", "trace-39",
-        (Edit(f"{_soutput}.core:RootCore.holes", "self._config.child_query",
-              "self._config.query"),),
+        (Edit(f"{_soutput}.children:holes_of", "config.child_query", "config.query"),),
         f"{_sharing}:test_what_one_root_lacks_is_emitted_again", ("damaged deltas",),
     ),
     Mutant(
@@ -1047,8 +1048,8 @@ MUTANTS = (
     ),
     Mutant(
         "the roots of one part have one read position", "trace-39",
-        (Edit(f"{_sessions}.orderer:OrdererSession.__init__", "{root: number for",
-              "{root: number % parts for"),),
+        (Edit(f"{_sessions}.orderer:OrdererSession.__init__", "name.process: number for",
+              "name.process: number % parts for"),),
         f"{_session}:test_the_roots_of_all_readers_are_waited_for", ("q",),
     ),
     Mutant(
@@ -1114,6 +1115,7 @@ MUTANTS = (
         f"{_joined}:test_an_orderer_sends_again_what_the_joined_root_lacks",
     ),
     *GENERATION_MUTANTS,
+    *COPY_MUTANTS,
     *PLACEMENT_MUTANTS,
     *HOSTING_MUTANTS,
     *TOPIC_MUTANTS,

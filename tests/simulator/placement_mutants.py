@@ -58,14 +58,14 @@ PLACEMENT_MUTANTS: Final = (
     ),
     Mutant(
         "a root's number counts from its first answer only", "trace-41",
-        (Edit(f"{_progress}:PartProgress.claim", "if not config.is_recorded or not self.has_begun:",
-              "if True:"),),
+        (Edit(f"{_progress}:PartProgress.needs_claim",
+              "if not config.is_recorded or not self.has_begun:", "if True:"),),
         f"{_scenario}:test_in_a_split_network_no_replica_starts_over_and_over", ("a n1",),
     ),
     Mutant(
         "a root claims its part with the number of its predecessor", "trace-41",
-        (Edit(f"{_progress}:PartProgress.claim",
-              "replace(self.state(config), placement=config.placement)", "self.state(config)"),),
+        (Edit("slackwater.sessions.copy:CopyOfPart.take_over",
+              "replace(state, placement=config.placement)", "state"),),
         f"{_scenario}:test_in_a_split_network_no_replica_starts_over_and_over", ("a n1",),
     ),
     Mutant(

@@ -9,9 +9,10 @@ long as, and much longer than X as one of a minute would.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from tests.simulator.clock import MS, SECOND
 from tests.simulator.config import ROW_BYTES, Added, Chain, Machines, Sharing, WorldConfig, spread
@@ -20,6 +21,7 @@ from tests.simulator.faults import (
     Fault,
     plan,
     plan_chain,
+    plan_copies,
     plan_damage,
     plan_devices,
     plan_overload,
@@ -31,6 +33,8 @@ from tests.simulator.readings import Habits, shared_keys
 
 from slackwater.model.names import ProxyName
 from slackwater.protocols.common.line import Policy
+
+_ROOT: Final = re.compile(r"\broot/\w+\.\d+")
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,7 @@ def draw(seed: int) -> Plan:
         draw_topics,
         draw_history,
         draw_shares,
+        draw_copies,
     )
     for more in draws:
         complete = more(complete)
@@ -477,6 +482,27 @@ def draw_history(plan: Plan) -> Plan:
     )  # fmt: skip
     faults = tuple(f for f in plan.faults if f.what not in {*OF_TOPICS, "change", "device"})
     return replace(plan, config=config, faults=faults)
+
+
+def draw_copies(plan: Plan) -> Plan:
+    """In half of the runs each part has two copies; what would strike its root strikes one of them.
+
+    Not in a history, in which each process has a clock of its own. Drawn last, from a separate
+    generator.
+    """
+    rng, config = Random(f"copies/{plan.seed}"), plan.config
+    if config.history_speed or rng.randrange(2):
+        return plan
+
+    def of_copy(whom: str) -> str:
+        return _ROOT.sub(lambda of: f"{of[0]}.{rng.choice('ab')}", whom)
+
+    skew_us = {of_copy(name): us for name, us in config.skew_us.items()}
+    config = replace(config, copies=2, skew_us=skew_us)
+    faults = [replace(fault, whom=of_copy(fault.whom)) for fault in plan.faults]
+    faults += plan_copies(rng, rng.choice(config.queries), plan.length_us)
+    faults.sort(key=lambda f: f.at)
+    return replace(plan, config=config, faults=tuple(faults))
 
 
 def skew_of_more(rng: Random, config: WorldConfig) -> dict[str, int]:

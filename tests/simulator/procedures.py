@@ -21,6 +21,7 @@ from slackwater.sessions.requests import (
     OpenTransactions,
     Ordered,
     Procedure,
+    ReadCopies,
     ReadOrdered,
     ReadOrdererStates,
     ReadPart,
@@ -65,12 +66,15 @@ def perform(
     def answered(answer: Any) -> None:
         go_on(lambda: procedure.send(answer))
 
+    def refused() -> None:
+        go_on(lambda: procedure.throw(SlackwaterError("fenced")))
+
     def ask(request: Request) -> None:
-        if not process.world.broker.up:
+        if not process.has_broker:
             process.later(RETRY_US, lambda: ask(request))
             return
         if not isinstance(request, BeginIncarnation):
-            _answer(process, request, answered)
+            _answer(process, request, answered, refused)
             return
         try:
             start = request.make_start(
@@ -85,7 +89,9 @@ def perform(
     answered(None)
 
 
-def _answer(process: Process, request: Request, then: Callable[[Any], None]) -> None:
+def _answer(
+    process: Process, request: Request, then: Callable[[Any], None], refused: Callable[[], None]
+) -> None:
     world = process.world
     match request:
         case Beginnings(logs):
@@ -106,17 +112,18 @@ def _answer(process: Process, request: Request, then: Callable[[Any], None]) -> 
             own = of.newest_states(fits).get(RootName(query, part).process)
             then((own, of.root_states_of_others(part)))
         case OpenTransactions():
-            process.fence()
-            then(None)
+            process.fence(lambda: then(None))
         case ClaimPart(state):
-            process.claim(state, lambda: then(None))
+            process.claim(state, lambda: then(None), refused)
+        case ReadCopies(query, part):
+            then(world.queries[query].copies(part))
         case ReadOrdered(log, start, end):
             then(_ordered(world, log, start, end))
         case FindIncarnation(log, inc):
             found_there = _ordered(world, log, inc, inc + 1)
             then(any(record.kind is Kind.START for _, record in found_there))
-        case StoreState(query, state):
-            _send(process, (Names().state(query), 0), state, lambda _: then(None))
+        case StoreState(query, state, part):
+            _send(process, (Names().state(query), part), state, lambda _: then(None))
 
 
 def _ordered(world: World, at: Log, start: int | None, end: int | None) -> list[Ordered]:

@@ -53,6 +53,18 @@ class Process(ABC):
         self._unfinished: list[Act] = []
 
     @property
+    def has_broker(self) -> bool:
+        """Whether the process reaches the broker."""
+        return self.world.broker.up and not self.producer.cut_off
+
+    def cut_off(self, is_cut_off: bool) -> None:
+        """Cut the process off from the broker alone, or end this."""
+        self.producer.cut_off = is_cut_off
+        if not is_cut_off:
+            self.producer.pump()
+            self.turn_in(0)
+
+    @property
     def now(self) -> int:
         """The time by this process's clock."""
         at = self.world.scheduler.now
@@ -113,13 +125,13 @@ class Process(ABC):
         for act in deferred:
             self._run(act)
 
-    def fence(self) -> None:
-        """Fence, as a transactional producer does when it starts."""
-        raise AssertionError(f"{self.name} has no transactions")
+    def fence(self, then: Act) -> None:
+        """Fence, as a transactional producer does when it starts; then go on."""
+        raise AssertionError(f"{self.name} has no transactions: {then}")
 
-    def claim(self, state: RootState, then: Act) -> None:
+    def claim(self, state: RootState, then: Act, refused: Act) -> None:
         """Commit a state record alone, as a transactional producer does; then go on."""
-        raise AssertionError(f"{self.name} has no transactions: {state}, {then}")
+        raise AssertionError(f"{self.name} has no transactions: {state}, {then}, {refused}")
 
     # Overload: the time of a unit of work; otherwise the times modelled with each act.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from tests.simulator.config import AGGREGATE, WorldConfig
-from tests.simulator.history import Committed, OfQuery, ReportedRows
+from tests.simulator.history import Committed, OfQuery, ReportedRows, Term
 from tests.simulator.kafka import Log
 from tests.simulator.peer_statuses import PeerStatuses
 from tests.simulator.read_positions import ReadPositions
@@ -23,6 +23,7 @@ from slackwater.codec.results import ResultHead
 from slackwater.host.results import ResultsWriter
 from slackwater.model.deployment import BOUND_TOLERANCE_US
 from slackwater.model.names import (
+    ONLY,
     Names,
     ResultKind,
     RootName,
@@ -39,6 +40,7 @@ from slackwater.protocols.common.line import LineName, Schedule
 from slackwater.protocols.dpc.reconcile.staggering import LEASE_US_DEFAULT
 from slackwater.protocols.dpc.soutput.config import Commit, DeltaLog, RootConfig
 from slackwater.protocols.dpc.sunion.config import OrdererConfig
+from slackwater.protocols.flux.pair import Role
 from slackwater.sessions.requests import State, fits_any
 
 if TYPE_CHECKING:
@@ -77,7 +79,8 @@ class SimQuery:
         self.orderers: dict[tuple[int, int], SimOrderer] = {}
         if config.children_of:
             self.orderers = world.queries[config.children_of].orderers
-        self.roots: dict[int, SimRoot] = {}
+        self.roots: dict[tuple[int, int], SimRoot] = {}
+        """By part and copy."""
         self._history = history
         self._down_since: int | None = None
         self.successors: list[SimQuery] = []
@@ -140,6 +143,10 @@ class SimQuery:
     def results_log(self, part: int) -> Log[object]:
         """The results of a part in one log: whole transactions."""
         return self.world.broker.log(f"sw.results.{base_of(self.name)}:{part}")
+
+    def beats(self, part: int) -> Log[object]:
+        """Return the log of the heartbeats of a part's copies."""
+        return self.world.broker.log(f"beats of {self.name}:{part}")
 
     def root_log(self, part: int, log: DeltaLog) -> Log[object]:
         """Return the root's input: deltas or, without a window, ordered logs (trace-21)."""
@@ -217,6 +224,16 @@ class SimQuery:
         )
         return [state for state in found.values() if isinstance(state, OrdererState)]
 
+    def copies(self, part: int) -> dict[str, RootState]:
+        """Return the own records of a part's copies, of each the one with the greatest number."""
+        newest: dict[str, RootState] = {}
+        for _, value in self.state_log(part).values():
+            if isinstance(value, RootState) and RootName.parse(own_name(value.fragment)).copy >= 0:
+                known = newest.get(value.fragment)
+                if known is None or known.placement <= value.placement:
+                    newest[value.fragment] = value
+        return newest
+
     def root_state(self, part: int) -> RootState | None:
         """Return the newest committed state record of a part."""
         values, _ = self.state_log(part).read_committed()
@@ -230,7 +247,7 @@ class SimQuery:
         for fragment, state in self.newest_states().items():
             if isinstance(state, RootState):
                 of = RootName.parse(own_name(fragment))
-                if of.part == part and of.query != self.name:
+                if of.part == part and of.query != self.name and of.copy == ONLY:
                     found[generation_of(of.query)] = state
         return found
 
@@ -242,7 +259,9 @@ class SimQuery:
         """Return the state records in its log, by fragment."""
         orderers = [self.orderer_state(name) for name in self.config.orderer_names]
         known = [*self.root_states(), *orderers]
-        return {state.fragment: state for state in known if state is not None}
+        copies = {} if self.config.copies == 1 else self.newest_states()
+        own = {name: copies[name] for name in self.config.root_names if name in copies}
+        return {state.fragment: state for state in known if state is not None} | own
 
     # The configuration of the cores.
 
@@ -303,6 +322,7 @@ class SimQuery:
         placement: int,
         clock: DataClock | None = None,
         *,
+        copy: int = ONLY,
         is_recorded: bool = False,
     ) -> RootConfig:
         """Return the configuration of a copy."""
@@ -311,6 +331,7 @@ class SimQuery:
             query=self.name,
             part=part,
             placement=placement,
+            copy=copy,
             is_recorded=is_recorded,
             children=self.config.children,
             replicas=self.config.replicas,
@@ -351,6 +372,10 @@ class SimQuery:
         self._history.committed.append(
             Committed(now, part, placement, commit.transaction, keys, commit.state)
         )
+
+    def taken_over(self, part: int, state: RootState) -> None:
+        """Record that a copy has begun a term."""
+        self._history.terms.append(Term(self.world.scheduler.now, part, state))
 
     def take_over(self, earlier: SimQuery) -> None:
         """Be the one that is to answer, from now on, in place of an earlier generation."""
@@ -430,13 +455,25 @@ class SimQuery:
         """Return whether each stage has a working copy."""
         if not self.world.broker.up:
             return False
-        roots = self.roots.values()
-        if len(roots) < self.config.parts or not all(map(_keeps_up, roots)):
+        if not all(map(self._part_is_answered, range(self.config.parts))):
             return False
         return all(
             any(self._replica_works(c, r) for r in range(self.config.replicas))
             for c in range(len(self.config.children))
         )
+
+    def _part_is_answered(self, part: int) -> bool:
+        """Return whether a copy of the part works.
+
+        Of two the one that answers must keep up, since it sends heartbeats also if it is too slow.
+        If that is silent, the other one must be ready.
+        """
+        copies = [root for (of, _), root in self.roots.items() if of == part]
+        if self.config.copies == 1:
+            return bool(copies) and _keeps_up(copies[0])
+        reached = [root for root in copies if root.speaks and root.has_broker]
+        answering = [root for root in reached if root.session.pair.role is Role.ANSWERING]
+        return any(map(_keeps_up, answering or [root for root in reached if root.is_ready]))
 
     def _replica_works(self, child: int, replica: int) -> bool:
         orderer = self.orderers.get((child, replica))
@@ -449,7 +486,7 @@ class SimQuery:
 
 
 def _keeps_up(root: SimRoot) -> bool:
-    return root.speaks and not root.deaf_to and not root.unit_us
+    return root.speaks and root.has_broker and not root.deaf_to and not root.unit_us
 
 
 def _listed(content: Slice | Rows, table: KeyTable, width: int) -> tuple[list[str], Any]:

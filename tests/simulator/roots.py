@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tests.simulator.clock import Act
 from tests.simulator.heartbeats import beat_of_state
@@ -11,15 +11,30 @@ from tests.simulator.kafka import FencedError, Log, Open, PositionGoneError
 from tests.simulator.procedures import perform
 from tests.simulator.process import Fragment, observe
 
-from slackwater.model.names import RootName, base_of
-from slackwater.model.records import DeltaRecord, OrderedRecord, RootState
+from slackwater.model.names import ONLY, Names, RootName, base_of
+from slackwater.model.records import (
+    DeltaRecord,
+    Heartbeat,
+    OrderedRecord,
+    OrdererState,
+    RootState,
+)
 from slackwater.protocols.dpc.soutput.answers import rows_of
 from slackwater.protocols.dpc.soutput.config import Commit
 from slackwater.protocols.dpc.soutput.core import RootCore
-from slackwater.sessions.effects import Effect, Fail, FetchEnds, Perform
+from slackwater.protocols.flux.pair import SUSPECT_US, Role
+from slackwater.sessions.effects import (
+    Effect,
+    Fail,
+    FetchEnds,
+    LogLine,
+    Perform,
+    Rebuild,
+    WriteState,
+)
 from slackwater.sessions.requests import Log as At
 from slackwater.sessions.root import RootSession
-from slackwater.sessions.session import Record
+from slackwater.sessions.session import Record, Report
 
 if TYPE_CHECKING:
     from tests.simulator.queries import SimQuery
@@ -28,10 +43,24 @@ LIVE_RECORDS_MAX = 200
 CATCH_UP_RECORDS_MAX = 50
 STEP_US = 200
 RECORD_US = 20
+BEAT_US = 40_000
+"""Interval of the heartbeats of a copy."""
+FENCE_US_MAX = 15_000
+
+
+class Life(NamedTuple):
+    """Identifies a process of a copy, as its number and its start do."""
+
+    number: int
+    began: int
 
 
 class SimRoot(Fragment):
-    """One copy of part ``part``, under the next placement number or a given one."""
+    """One copy of part ``part``, under the next placement number or a given one.
+
+    The heartbeats of two copies to each other are in a log: each sends one every
+    ``config.paced(BEAT_US)``, and reads those of both.
+    """
 
     session: RootSession
 
@@ -41,49 +70,117 @@ class SimRoot(Fragment):
         part: int,
         placement: int | None = None,
         *,
+        copy: int = ONLY,
         is_recorded: bool = False,
     ) -> None:
-        super().__init__(query.world, RootName(query.name, part).process)
-        self.query, self.part = query, part
+        super().__init__(query.world, RootName(query.name, part, copy).process)
+        self.query, self.part, self.copy = query, part, copy
         self.placement = self.world.next_placement() if placement is None else placement
         self._history_clock = query.history_clock()
         self.session = RootSession(
-            query.root_config(part, self.placement, self._history_clock, is_recorded=is_recorded),
+            query.root_config(
+                part, self.placement, self._history_clock, copy=copy, is_recorded=is_recorded
+            ),
             windowed=not query.config.rows,
+            suspect_us=query.config.paced(SUSPECT_US),
         )
         self._id = f"root-{base_of(query.name)}-{part}"
         self._epoch = -1
         self.deaf_to: set[tuple[int, int]] = set()
         """(child, replica) whose deltas the live consumer no longer fetches."""
-        self.logs = {at: self.world.log_at(at) for at in self.session.inputs}
+        forms = self.session.inputs
+        self.logs = {at: self.world.log_at(at) for at, of in forms.items() if of != "states"}
+        self._states = next((at for at, of in forms.items() if of == "states"), None)
         self._of = dict(zip(self.logs, self.session.config.logs, strict=True))
+        self.life = Life(self.placement, self.world.scheduler.now)
+        self._beats = query.beats(part)
+        self._beats_at = self._beats.end
+        self._was_ready = False
 
     @property
     def core(self) -> RootCore | None:
         """The core; None until the start is complete."""
         return self.session.core if self._works else None
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether it answers, or could answer at once."""
+        return self._works and self.session.is_ready
+
     def start(self) -> None:
         perform(self, self.session.start(), self.begin, self.stay_down)
 
-    def fence(self) -> None:
-        """Fence, as a producer does when it starts; its epoch is set in ``procedures``."""
-        self._epoch = self.world.broker.fence(self._id)
+    def begin(self, effects: Sequence[Effect]) -> None:
+        if self._states is not None:
+            self.watch(self.world.log_at(self._states))
+            self.watch(self._beats)
+            self._beat()
+        super().begin(effects)
 
-    def claim(self, state: RootState, then: Act) -> None:
-        """Commit a state record alone; if another copy has fenced this one, it ends."""
+    def fence(self, then: Act) -> None:
+        """Fence, as a producer does when it starts; with two copies this takes a while."""
+        if self.copy == ONLY:
+            self._epoch = self.world.broker.fence(self._id)
+            then()
+            return
+        scheduler = self.world.scheduler
+
+        def act() -> None:
+            if not self.has_broker:
+                self.later(10_000, act)
+                return
+            self._epoch = self.world.broker.fence(self._id)
+            self.later(scheduler.between(500, FENCE_US_MAX), then)
+
+        self.later(scheduler.between(500, FENCE_US_MAX), act)
+
+    def claim(self, state: RootState, then: Act, refused: Act) -> None:
+        """Commit a state record alone, unless another copy has fenced this one."""
         world = self.world
-        if not world.broker.up:
-            self.later(10_000, lambda: self.claim(state, then))
+        if not self.has_broker:
+            self.later(10_000, lambda: self.claim(state, then, refused))
             return
         try:
             records: list[tuple[Log[object], object]] = [(self.query.state_log(self.part), state)]
             transaction = world.broker.begin(self._id, self._epoch, records)
             world.broker.commit(self._id, self._epoch, transaction)
         except FencedError:
-            world.scheduler.after(0, lambda: world.restart(self))
+            refused()
             return
+        self.query.taken_over(self.part, state)
         self.later(world.scheduler.between(1_000, 8_000), then)
+
+    # The other copy.
+
+    def _beat(self) -> None:
+        report = self.session.report() if self._works else None
+        beat = (self.name, self.life, self.now, report)
+        self.producer.send(self._beats, beat)
+        self.later(self.query.config.paced(BEAT_US), self._beat)
+
+    def _read_pair(self) -> None:
+        """Read what the other copy tells, and what has been committed."""
+        if self._states is None or not self.has_broker:
+            return
+        for offset, beat in self._beats.read(self._beats_at, 10_000):
+            self._beats_at = offset + 1
+            assert isinstance(beat, tuple)
+            self._take_beat(*beat)
+        log, at = self.world.log_at(self._states), self._positions[self._states]
+        states, self._positions[self._states] = log.read_visible(at, 1_000)
+        for offset, state in states:
+            assert isinstance(state, OrdererState | RootState)
+            self.session.receive(self._states, offset, state)
+
+    def _take_beat(self, name: str, life: Life, sent_at: int, report: Report | None) -> None:
+        if life == self.life:
+            self.session.returned(sent_at)
+        elif report is not None:
+            beat = Heartbeat(
+                name, life.number, life.began, sent_at, -1, ready=report.ready,
+                states=report.states, detail=report.detail,
+            )  # fmt: skip
+            self.session.on_heartbeat(beat, self.now)
 
     # The loop.
 
@@ -93,10 +190,16 @@ class SimRoot(Fragment):
         session, core = self.session, self.session.core
         read = self._read_live() + self._read_parked()
         self._read_heartbeats()
+        self._read_pair()
         now = self.now
         self._carry_out(session.step(now))
-        self.world.heartbeats.emit(self, session)
-        self.query.places.emit(self, core)
+        if self.has_broker:
+            self.world.heartbeats.emit(self, session)
+            if session.pair.role is Role.ANSWERING:
+                self.query.places.emit(self, core)
+        if self.copy != ONLY and self.is_ready != self._was_ready:
+            self._was_ready = self.is_ready
+            self.world.judge()
         self.turn_again(now, STEP_US + read * RECORD_US)
 
     def _read_heartbeats(self) -> None:
@@ -119,14 +222,23 @@ class SimRoot(Fragment):
                     perform(self, procedure, lambda _: self.turn_in(0))
                 case Commit():
                     self._begin_transaction(effect)
+                case WriteState(query, state, part):
+                    log = self.world.log_at((Names().state(query), part))
+                    self.producer.send(log, state)
                 case Fail(reason):
                     self.world.note(self.name, reason)
                     self.world.scheduler.after(0, lambda: self.world.restart(self))
                     return
+                case Rebuild(reason):
+                    self.world.note(self.name, reason)
+                    self.world.scheduler.after(0, lambda: self.world.rebuild(self))
+                    return
+                case LogLine(text) if self.copy != ONLY:
+                    self.world.note(self.name, text)
 
     @property
     def _is_lagging(self) -> bool:
-        return self.world.broker.up and any(
+        return self.has_broker and any(
             self._positions[at] < log.end and self._receives(at) for at, log in self.logs.items()
         )
 
@@ -135,7 +247,7 @@ class SimRoot(Fragment):
         return (of.child, of.replica) not in self.deaf_to
 
     def _read_live(self) -> int:
-        if not self.world.broker.up:
+        if not self.has_broker:
             return 0
         count = 0
         for at, log in self.logs.items():
@@ -151,7 +263,7 @@ class SimRoot(Fragment):
         return count
 
     def _read_parked(self) -> int:
-        if not self.world.broker.up:
+        if not self.has_broker:
             return 0
         count = 0
         for (line, at), wanted in self.session.wanted().items():
@@ -170,10 +282,10 @@ class SimRoot(Fragment):
 
     def _fetch_ends(self, logs: Sequence[At]) -> None:
         asked_at = self.now
-        known = self.world.broker.up
+        known = self.has_broker
 
         def answer() -> None:
-            up = known and self.world.broker.up
+            up = known and self.has_broker
             self.session.ends({at: self.logs[at].end if up else None for at in logs}, asked_at)
             self.turn_in(0)
 
@@ -191,7 +303,7 @@ class SimRoot(Fragment):
 
     def _write(self, commit: Commit) -> None:
         world, query = self.world, self.query
-        if not world.broker.up:
+        if not self.has_broker:
             self.later(10_000, lambda: self._write(commit))
             return
         records: list[tuple[Log[object], object]] = [
@@ -209,7 +321,7 @@ class SimRoot(Fragment):
 
     def _close(self, commit: Commit, transaction: Open) -> None:
         world = self.world
-        if not world.broker.up:
+        if not self.has_broker:
             self.later(10_000, lambda: self._close(commit, transaction))
             return
         try:

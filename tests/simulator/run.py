@@ -97,6 +97,7 @@ def _live(world: World, plan: Plan) -> None:
     world.start()
     for fault in plan.faults:
         world.scheduler.at(START_TIME_US + fault.at, partial(fault.strike, world))
+    world.history.strikes = len(plan.faults)
     world.run(_length_us(plan))
     world.heal()
     world.run(settle_us(plan.config) + ahead_us(plan))

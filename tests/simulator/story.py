@@ -13,6 +13,7 @@ from tests.simulator.clock import SECOND
 from tests.simulator.history import History
 from tests.simulator.world import START_TIME_US, World, WorldConfig
 
+from slackwater.model.names import ONLY
 from slackwater.protocols.dpc.soutput.answers import RecDone, Undo
 from slackwater.protocols.dpc.soutput.core import RootCore
 from slackwater.protocols.dpc.sunion.core import OrdererCore
@@ -164,7 +165,7 @@ class Story(Questions):
         return core
 
     def root(self, part: int = 0) -> RootCore:
-        core = self.world.q.roots[part].core
+        core = self.world.q.roots[part, ONLY].core
         assert core is not None, "it has not started yet"
         return core
 

@@ -139,8 +139,9 @@ class World:
         elif kind == "aggregator":
             process = self.aggregators[name] = self._aggregator(int(rest))
         else:
-            query, part = self._part(rest)
-            process = query.roots[part] = SimRoot(query, part)
+            query, root = self._part(rest)
+            process = SimRoot(query, root.part, copy=root.copy)
+            query.roots[root.part, root.copy] = process
         self.note(name, "started")
         if abs(self.skew_us.get(name, 0)) > self.config.margin_us // 2:
             self.history.clocks_agree = False
@@ -151,9 +152,9 @@ class World:
         of = OrdererName.parse(name)
         return self.queries[of.query], (of.child, of.replica)
 
-    def _part(self, name: str) -> tuple[SimQuery, int]:
+    def _part(self, name: str) -> tuple[SimQuery, RootName]:
         of = RootName.parse(name)
-        return self.queries[of.query], of.part
+        return self.queries[of.query], of
 
     def _aggregator(self, replica: int) -> SimAggregator:
         """Start an aggregator with this replica of every child of every query."""
@@ -181,8 +182,8 @@ class World:
         if kind == "orderer":
             query, at = self._fragment(rest)
             return query.orderers.get(at)
-        query, part = self._part(rest)
-        return query.roots.get(part)
+        query, of = self._part(rest)
+        return query.roots.get((of.part, of.copy))
 
     def is_present(self, process: Process) -> bool:
         """Return whether it is the incarnation that the supervisor started last."""
@@ -476,6 +477,27 @@ class World:
         states = {name: of for query in readers for name, of in query.states().items()}
         return not_needed([query.config.query for query in readers], states)
 
+    def cut_off(self, name: str, for_us: int) -> None:
+        """Cut a process off from the broker, which the others reach."""
+        process = self.present(name)
+        if not process.alive or process.producer.cut_off:
+            return
+        self.note(name, "cut off")
+        self.begin_outage(f"{name} from the broker", "cut off")
+        process.cut_off(True)
+        self._judge()
+
+        def back() -> None:
+            self.over(f"{name} from the broker")
+            process.cut_off(False)
+            self._judge()
+
+        self.scheduler.after(for_us, back)
+
+    def judge(self) -> None:
+        """Look again which stages have a working copy."""
+        self._judge()
+
     def broker_away(self, for_us: int) -> None:
         """Kill -9 the broker, and start it again later."""
         if not self.broker.up:
@@ -633,7 +655,7 @@ class World:
     def log_at(self, at: tuple[str, int]) -> Log[object]:
         """Return the model of a partition. The only partition of a topic has the topic's name."""
         topic, partition = at
-        alone = topic.startswith(("sw.source.", "sw.state."))
+        alone = topic.startswith("sw.source.") or (topic.startswith("sw.state.") and not partition)
         return self.broker.log(topic if alone else f"{topic}:{partition}")
 
     def source_log(self, stream: str) -> Log[object]:
@@ -729,6 +751,7 @@ class World:
                 orderer.turn_in(0)
             for root in query.roots.values():
                 root.deaf_to.clear()
+                root.cut_off(False)
                 root.turn_in(0)
 
     def finish(self) -> History:

@@ -212,6 +212,7 @@ def _chosen(options: BackfillOptions, prefix: str = "") -> tuple[str, Deployment
     for name in queries:
         content["queries"][name] |= {"replicas": 1, "bound": BOUND}
         content["queries"][name].pop("policy", None)
+        content["queries"][name].pop("copies", None)
     written = io.StringIO()
     yaml.dump(content, written)
     return written.getvalue(), given

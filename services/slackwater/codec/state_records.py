@@ -93,6 +93,9 @@ def encode_root_state(state: RootState) -> bytes:
             )
             for log in state.logs
         ],
+        state.term,
+        state.copy,
+        state.vain,
     )
 
 
@@ -121,8 +124,23 @@ def _make_root_state(values: list[Any]) -> RootState:
         for child, replica, line, stable, live, contiguous_seq in values[7]
     )
     return RootState(
-        fragment, placement, next_seq, epoch, stable_from, answered_to, frontiers, logs
+        fragment, placement, next_seq, epoch, stable_from, answered_to, frontiers, logs, *values[8:]
     )
+
+
+def encode_state(state: OrdererState | RootState) -> bytes:
+    """Encode a state record of either kind."""
+    if isinstance(state, RootState):
+        return encode_root_state(state)
+    return encode_orderer_state(state)
+
+
+def decode_state(buf: Bytes, where: object = "") -> OrdererState | RootState:
+    """Decode a state record of either kind."""
+    of_root = codec("root_state")
+    if bytes(buf[: len(of_root.header)]) in {of_root.header, *of_root.older}:
+        return decode_root_state(buf, where)
+    return decode_orderer_state(buf, where)
 
 
 def encode_heartbeat(beat: Heartbeat) -> bytes:

@@ -43,7 +43,7 @@ def check_content(content: Any, findings: Findings, *, micro_batch: bool) -> Dep
     }
     http = check_listening(None if top is None else top.http, streams, findings)
     margin_us = MARGIN_MICRO_BATCH_US if micro_batch else MARGIN_DEFAULT_US
-    query_checker = QueryChecker(written, streams, findings, margin_us)
+    query_checker = QueryChecker(written, streams, findings, margin_us, clock)
     for name in _in_order(written.queries, findings):
         query_checker.check(name, written.queries[name])
     if top is None or findings.any():

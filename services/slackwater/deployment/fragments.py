@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Final
 
 from slackwater.model.deployment import Deployment, QuerySpec
-from slackwater.model.kinds import BROKER, KINDS, PROCESSES, replica_of
+from slackwater.model.kinds import BROKER, KINDS, PROCESSES, group_of, replica_of
 from slackwater.model.names import ProxyName, base_of, earlier_generations, kind_of
 from slackwater.model.records import Heartbeat
 
@@ -50,14 +50,22 @@ def fragment_names(deployment: Deployment, paused: Collection[str] = ()) -> list
 def placed(
     process: str, deployment: Deployment, paused: Collection[str] = ()
 ) -> dict[str, list[str]]:
-    """Return the processes of a kind, and the fragments of queries that each runs."""
+    """Return the processes of a kind, and the fragments of queries that each runs.
+
+    Copies are in different processes. The second copy of a part is in the process after that of the
+    first one (Flux, section 5.4), so the parts whose first copies one process has are divided.
+    """
     found: dict[str, list[str]] = {}
     names = _of_queries(deployment.queries.values(), paused)
     here = (name for name in names if KINDS[kind_of(name)].process == process)
-    for _, of_kind in groupby(here, kind_of):
-        for at, name in enumerate(of_kind):
-            replica = replica_of(name)
-            number = at % max(len(found), 1) if replica is None else replica
+    for kind, of_kind in groupby(here, kind_of):
+        copies = {name: replica_of(name) for name in of_kind}
+        processes = max(len(found), *(1 + (copy or 0) for copy in copies.values()))
+        groups: dict[str, int] = {}
+        for name, copy in copies.items():
+            at = groups.setdefault(group_of(name), len(groups))
+            is_numbered = KINDS[kind].is_shared and copy is not None
+            number = copy if is_numbered else (at + (copy or 0)) % processes
             found.setdefault(f"{process}/{number}", []).append(name)
     return found
 

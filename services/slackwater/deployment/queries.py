@@ -56,7 +56,10 @@ class QueryChecker:
         streams: Mapping[str, StreamSpec],
         findings: Findings,
         margin_us: int,
+        clock: object = "wall",
     ) -> None:
+        """``clock``: as written in the file."""
+        self._clock = clock
         self._written = written
         self._streams = streams
         self._findings = findings
@@ -83,6 +86,9 @@ class QueryChecker:
         known = self._sources(shape, place)
         sound, window = self._window(shape, place)
         self._not_yet(shape, place)
+        if shape.copies > 1 and self._clock == "data":
+            reason = "needs clock: wall: with clock: data each process has a clock of its own"
+            self._findings.error((*place, "copies"), f"{shape.copies} {reason}")
         self._policy(shape, place)
         margin = self._margin(name, shape, place)
         join = self._join(shape, place)
@@ -105,6 +111,7 @@ class QueryChecker:
             replicas=shape.replicas,
             children=shape.children,
             parts=shape.parts,
+            copies=shape.copies,
             results_format=shape.results.format,
             join=join,
         )

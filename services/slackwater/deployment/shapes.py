@@ -355,6 +355,7 @@ class QueryShape(Shape):
     replicas: Annotated[int, Field(ge=1, le=26)] = 2
     children: Annotated[int, Field(ge=1, le=1024)] = 1
     parts: Annotated[int, Field(ge=1, le=1024)] = 1
+    copies: Annotated[int, Field(ge=1, le=2)] = 1
     results: ResultsShape = ResultsShape()
 
 

@@ -139,7 +139,8 @@ def _make(
     except BaseException:
         close()
         raise
-    if known.query(query_of(full)).spec.replicas > 1:
+    spec = known.query(query_of(full)).spec
+    if max(spec.replicas, spec.copies) > 1:
         # The query may have been applied after the start of this host.
         sender.shorten_interval(REPLICA_INTERVAL_S)
     return replace(fragment, close=close)
@@ -240,8 +241,6 @@ def _has_replicas(deployment: Deployment, names: Sequence[str]) -> bool:
 
     A query that is not in the deployment has been applied, and may have.
     """
-    queries = [query_of(full) for full in names]
-    return any(
-        query not in deployment.queries or deployment.queries[query].replicas > 1
-        for query in (queries or deployment.queries)
-    )
+    queries = [query_of(full) for full in names] or deployment.queries
+    specs = [deployment.queries.get(query) for query in queries]
+    return any(spec is None or max(spec.replicas, spec.copies) > 1 for spec in specs)

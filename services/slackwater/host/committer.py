@@ -18,7 +18,12 @@ from aiokafka.errors import KafkaError
 
 from slackwater.codec.results import ResultHead
 from slackwater.host.results import ResultsWriter
-from slackwater.host.transactions import Transactions, shorten_marker_wait
+from slackwater.host.transactions import (
+    FENCE_RETRY_MS,
+    Transactions,
+    settle_retries,
+    shorten_marker_wait,
+)
 from slackwater.model.names import Names, base_of, generation_of
 from slackwater.model.records import RootState
 from slackwater.protocols.dpc.soutput.config import Commit, RootConfig
@@ -61,6 +66,7 @@ class PartCommitter:
         producer = self._producer()
         async with self._within_bound("a producer does not start"):
             await producer.start()
+        settle_retries(producer)
         self._transactions = Transactions(
             producer, self._results, self._config.fragment, self._names
         )
@@ -109,6 +115,7 @@ class PartCommitter:
             "transactional_id": self._names.transactional_id(config.query, config.part),
             "max_batch_size": BATCH_BYTES_MAX,
             "transaction_timeout_ms": TRANSACTION_S_MAX * 1000,
+            "retry_backoff_ms": FENCE_RETRY_MS,
         }
         producer = AIOKafkaProducer(**aiokafka_producer(self._cluster, **settings))
         self._started.append(producer)

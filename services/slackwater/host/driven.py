@@ -31,7 +31,7 @@ from slackwater.runtime.logs.transport import Log, Transport, Writer
 from slackwater.runtime.service.beat import HeartbeatChanges
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.heartbeats import HeartbeatListener
-from slackwater.runtime.service.state import write_orderer_state
+from slackwater.runtime.service.state import write_state
 from slackwater.sessions.effects import (
     Append,
     Effect,
@@ -274,6 +274,8 @@ class Driven:
 
     def _read_heartbeats(self, now: int) -> None:
         session, listener = self.session, self._listener
+        if self.is_root and (sent_at := listener.returned(session.fragment)) is not None:
+            session.returned(sent_at)  # before the others' are read, which may be later (trace-11)
         for name in session.listens_to:
             latest = listener.last_heartbeat(name, now)
             if latest is not None:
@@ -346,8 +348,8 @@ class Driven:
                     self._undelivered += 1
                     report = partial(self._report, log)
                     self._writer.append(*log, encode_ordered(record), None, report)
-                case WriteState(query, state):
-                    write_orderer_state(self._writer, self._transport.names, query, state)
+                case WriteState(query, state, part):
+                    write_state(self._writer, self._transport.names, query, state, part)
                 case FetchEnds(logs):
                     self._begin(self._fetch_ends(logs))
                 case FetchPositions(logs):

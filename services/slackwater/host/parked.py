@@ -10,7 +10,7 @@ from slackwater.protocols.common.line import LINES, LineName
 from slackwater.runtime.logs.catchup import CatchUpReader, Gone
 from slackwater.runtime.logs.recent import RecentRecords
 from slackwater.runtime.logs.transport import Isolation, Log, RawRecord, Transport
-from slackwater.sessions.session import Form, Record, Session
+from slackwater.sessions.session import COMMITTED, Form, Record, Session
 
 CATCH_UP_PREFETCH_KIB: Final = 8 * 1024
 CATCH_UP_RECORDS_MAX: Final[Mapping[Form, int]] = {
@@ -48,12 +48,14 @@ class ParkedReaders:
         self._decode = decode
         self._follow = follow
         self._forms = dict(session.inputs)
+        # A session reads states that the live consumer has passed by a request.
+        parked = [log for log, form in self._forms.items() if form != "states"]
         self._readers = {
             (line, isolation): CatchUpReader(
                 transport, isolation=isolation, prefetch_kib_max=prefetch_kib_max, recent=recent
             )
             for line in LINES
-            for isolation in {self._isolation(log) for log in self._forms}
+            for isolation in {self._isolation(log) for log in parked}
         }
 
     def read(self) -> bool:
@@ -88,7 +90,7 @@ class ParkedReaders:
             reader.close()
 
     def _isolation(self, log: Log) -> Isolation:
-        return "read_committed" if self._forms[log] == "results" else "read_uncommitted"
+        return "read_committed" if self._forms[log] in COMMITTED else "read_uncommitted"
 
     def _pass_unseen(
         self, line: LineName, positions: Mapping[Log, int], found: Sequence[RawRecord]

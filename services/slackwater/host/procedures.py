@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from slackwater.codec.ordered_records import encode_ordered
-from slackwater.codec.state_records import encode_orderer_state
+from slackwater.codec.state_records import encode_state
 from slackwater.host.decoding import decode_ordered_record
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.records import Kind, RootState
@@ -20,7 +20,7 @@ from slackwater.runtime.logs.incarnation import append_and_wait, has_begun, star
 from slackwater.runtime.logs.transport import RawRecord, Transport, Writer, read_range
 from slackwater.runtime.service.others import read_other_orderers
 from slackwater.runtime.service.registry import Registry
-from slackwater.runtime.service.state import read_part, read_states
+from slackwater.runtime.service.state import read_copies, read_part, read_states
 from slackwater.sessions.requests import (
     BeginIncarnation,
     Beginnings,
@@ -31,6 +31,7 @@ from slackwater.sessions.requests import (
     OpenTransactions,
     Ordered,
     Procedure,
+    ReadCopies,
     ReadOrdered,
     ReadOrdererStates,
     ReadPart,
@@ -118,15 +119,17 @@ def _answer(request: Request, transport: Transport, writer: Callable[[], Writer]
             return [each.name for each in Registry(transport).readers(query, ())]
         case ReadPart(query, part, fits):
             return read_part(transport, query, part, timeout_s=timeout_s, fits=fits)
+        case ReadCopies(query, part):
+            return read_copies(transport, query, part, timeout_s=timeout_s)
         case ReadOrdered():
             return _read_ordered(request, transport, timeout_s)
         case BeginIncarnation():
             return _begin_incarnation(request, transport, writer(), timeout_s)
         case FindIncarnation(log, inc):
             return has_begun(transport, log, inc, is_start)
-        case StoreState(query, state):
-            log, key = (transport.names.state(query), 0), state.fragment.encode()
-            append_and_wait(writer(), log, encode_orderer_state(state), key, timeout_s=timeout_s)
+        case StoreState(query, state, part):
+            log, key = (transport.names.state(query), part), state.fragment.encode()
+            append_and_wait(writer(), log, encode_state(state), key, timeout_s=timeout_s)
             return None
 
 

@@ -22,7 +22,7 @@ from slackwater.protocols.common.line import Policy, Schedule
 from slackwater.protocols.dpc.soutput.config import RootConfig
 from slackwater.protocols.dpc.soutput.upstream import ONLY_STALE_US_MAX, STALE_US_MAX
 from slackwater.runtime.logs.kafka import KafkaTransport
-from slackwater.runtime.service.state import read_root_state
+from slackwater.runtime.service.state import read_copies, read_root_state
 from slackwater.sessions.root import RootSession
 
 LIVE_BUCKETS_MAX: Final = 640
@@ -35,7 +35,9 @@ boundaries a second instead of 100."""
 
 
 def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
-    """Make the root ``name`` (QUERY.PART) with its placement number; waits for its query.
+    """Make the root ``name`` (QUERY.PART or QUERY.PART.COPY) with its placement number.
+
+    Waits for its query.
 
     Raises:
         UsageError: the query has been deleted.
@@ -48,14 +50,16 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
 
     def answered_with() -> int:
         answered = read_root_state(transport, of.query, of.part)
-        return -1 if answered is None else answered.placement
+        copies = read_copies(transport, of.query, of.part)
+        return max((state.placement for state in (answered, *copies.values()) if state), default=-1)
 
     placement = known.placement(of.process, answered_with)
     time = known.normal_time(spec, awaits_begin=definition.awaits_begin)
     config = RootConfig(
-        fragment=of.process,
+        fragment=RootName(of.query, of.part).process,
         query=of.query,
         part=of.part,
+        copy=of.copy,
         placement=placement,
         children=tuple(deployment.child_streams(spec, child) for child in range(spec.children)),
         replicas=spec.replicas,

@@ -29,10 +29,10 @@ from slackwater.host.faust_worker import Receive
 from slackwater.model.errors import SlackwaterError
 from slackwater.runtime.logs.recent import RecentRecords
 from slackwater.runtime.logs.transport import Isolation, Log, PositionGoneError
-from slackwater.sessions.session import Form
+from slackwater.sessions.session import COMMITTED, Form
 
 ISOLATION: Final[Mapping[bool, Isolation]] = {True: "read_committed", False: "read_uncommitted"}
-"""Isolation level by whether a log is a result topic. Only results are written in transactions."""
+"""Isolation level by whether the records of a log are written in transactions."""
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class SharedLogs:
             if shared is None:
                 form = next(iter(joining)).forms[log]
                 shared = self._logs[log] = _Shared(form, min(joining.values()))
-                if form != "results":
+                if form not in COMMITTED:
                     self.recent.begin(log, shared.next)
             for driven, offset in joining.items():
                 # A session at the position where the consumer starts is attached already.
@@ -149,11 +149,11 @@ class SharedLogs:
             if left:
                 await self._remove(left)
             try:
-                for of_results, isolation in ISOLATION.items():
+                for is_committed, isolation in ISOLATION.items():
                     offsets = {
                         log: shared.next
                         for log, shared in begun.items()
-                        if (shared.form == "results") == of_results
+                        if (shared.form in COMMITTED) == is_committed
                     }
                     if offsets:
                         receive = partial(self._receive, begun)

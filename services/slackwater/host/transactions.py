@@ -32,6 +32,10 @@ from slackwater.protocols.dpc.soutput.config import Commit
 
 MARKERS_S: Final = 0.002
 """Retry interval of a transaction while the previous one's markers are not yet written."""
+FENCE_RETRY_MS: Final = 10
+"""Retry interval of a producer that starts. A transaction of the older copy is open if that was
+killed in its middle; the broker then aborts it, and rejects the fence meanwhile."""
+RETRY_S: Final = 0.2
 WORK_S_MAX: Final = 0.005
 """Longest work on a transaction's lines between two turns of the host's sessions. A pause after
 each window took 10 s for 600 windows where the host had a tenth of a core."""
@@ -43,6 +47,11 @@ Delivery = asyncio.Future[Any]
 def shorten_marker_wait() -> None:
     """Set aiokafka's retry interval for transactions; a constant of the library, not a setting."""
     aiokafka_sender.BACKOFF_OVERRIDE = MARKERS_S
+
+
+def settle_retries(producer: AIOKafkaProducer) -> None:
+    """Retry as other clients do, once the producer has started: a broker may be away for long."""
+    producer._sender._retry_backoff = RETRY_S
 
 
 @dataclass(frozen=True, slots=True)

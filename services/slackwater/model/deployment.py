@@ -249,6 +249,8 @@ class QuerySpec:
     replicas: int = 2
     children: int = 1
     parts: int = 1
+    copies: int = 1
+    """Roots of each part: with two, one answers and the other one follows (rule-27)."""
     results_format: ResultsFormat = "json"
     join: JoinSpec | None = None
     children_of: str = ""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from slackwater.model.names import (
     AGGREGATOR,
+    ONLY,
     ORDERER,
     PROXY,
     ROOT,
@@ -21,6 +22,7 @@ from slackwater.model.names import (
     OrdererName,
     ProxyName,
     RootName,
+    copy_names,
     kind_of,
     own_name,
 )
@@ -103,7 +105,10 @@ def _aggregated(query: QuerySpec) -> Groups:
 
 
 def _roots(query: QuerySpec) -> Groups:
-    return tuple((RootName(query.name, part).process,) for part in range(query.parts))
+    return tuple(
+        tuple(of.process for of in copy_names(query.name, part, query.copies))
+        for part in range(query.parts)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +212,8 @@ def query_of(process: str) -> str:
 def replica_of(process: str) -> int | None:
     """Return the number of a fragment among its copies; None if it has only one."""
     name = parsed(process)
+    if isinstance(name, RootName) and name.copy != ONLY:
+        return name.copy
     return name.replica if isinstance(name, OrdererName) else None
 
 

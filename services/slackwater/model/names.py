@@ -48,7 +48,10 @@ _QUERY: Final = r"[a-z][a-z0-9-]*(?:\.g[1-9]\d*)?"
 _GENERATION: Final = re.compile(r"([a-z][a-z0-9-]*)\.g([1-9]\d{0,8})", re.ASCII)
 _ORDERER: Final = re.compile(rf"({_QUERY})\.(\d+)\.([a-z])", re.ASCII)
 _PROXY: Final = re.compile(r"([^./]+)(?:\.([1-9]\d*))?", re.ASCII)
-_ROOT: Final = re.compile(rf"({_QUERY})\.(\d+)", re.ASCII)
+_ROOT: Final = re.compile(rf"({_QUERY})\.(\d+)(?:\.([a-z]))?", re.ASCII)
+
+ONLY: Final = -1
+"""The copy of a part that has one."""
 
 
 def some_of(names: Sequence[str], most: int = NAMED_MAX) -> str:
@@ -131,22 +134,29 @@ class OrdererName:
 
 @dataclass(frozen=True, slots=True, order=True)
 class RootName:
-    """The root of one part of a query's results: ``climate.0``."""
+    """A part of a query's results, ``climate.0``, or one of its two copies: ``climate.0.a``.
+
+    A part with one copy has one name. The state record of a part has the name of the part.
+    """
 
     query: str
     part: int
+    copy: int = ONLY
 
     @classmethod
     def parse(cls, text: str) -> RootName:
         """The inverse of ``str``; ``UsageError`` if it is none."""
         match = _ROOT.fullmatch(text)
         if match is None:
-            raise UsageError(f"{text}: a root is named QUERY.PART, as in climate.0")
-        query, part = match.groups()
-        return cls(query, int(part))
+            raise UsageError(
+                f"{text}: a root is named QUERY.PART, as in climate.0, or QUERY.PART.COPY"
+            )
+        query, part, letter = match.groups()
+        return cls(query, int(part), ONLY if letter is None else ord(letter) - ord("a"))
 
     def __str__(self) -> str:
-        return f"{self.query}.{self.part}"
+        part = f"{self.query}.{self.part}"
+        return part if self.copy == ONLY else f"{part}.{replica_letter(self.copy)}"
 
     @property
     def process(self) -> str:
@@ -193,6 +203,18 @@ def kind_of(process: str) -> str:
 def own_name(process: str) -> str:
     """``climate.0.a`` of ``orderer/climate.0.a``; empty if it has none."""
     return process.partition("/")[2]
+
+
+def copy_names(query: str, part: int, copies: int) -> tuple[RootName, ...]:
+    """The copies of a part; one of a part with one copy has the part's name."""
+    if copies == 1:
+        return (RootName(query, part),)
+    return tuple(RootName(query, part, copy) for copy in range(copies))
+
+
+def part_names(query: str, part: int) -> tuple[RootName, ...]:
+    """All names that a root of a part may have: of a reader that does not know of its copies."""
+    return (RootName(query, part), *copy_names(query, part, 2))
 
 
 def is_orderer_of(process: str, query: str) -> bool:

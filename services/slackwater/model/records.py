@@ -329,7 +329,11 @@ class RootState:
 
     ``stable_from`` is S (first window without a stable answer), ``answered_to`` is T (first window
     without any answer); both are window starts. ``child_frontiers`` holds each child's accepted
-    stable frontier.
+    stable frontier. ``term``, ``copy`` and ``vain`` tell which copy of the part answers
+    (``protocols.flux.pair.Tenure``); ``placement`` is its number.
+
+    A copy of a part also writes such a record under its own name, outside transactions: with its
+    own number and positions, and what it has adopted (rule-5).
     """
 
     fragment: str
@@ -340,6 +344,9 @@ class RootState:
     answered_to: int
     child_frontiers: tuple[Position, ...]
     logs: tuple[LogState, ...]
+    term: int = 0
+    copy: int = -1
+    vain: int = 0
 
 
 @dataclass(frozen=True, slots=True)

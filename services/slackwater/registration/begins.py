@@ -17,7 +17,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
-from slackwater.model.names import AGGREGATOR, OrdererName, ProxyName, RootName, base_of, kind_of
+from slackwater.model.names import AGGREGATOR, OrdererName, ProxyName, base_of, copy_names, kind_of
 from slackwater.model.records import Heartbeat
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.registry import QueryDefinition, Registry
@@ -154,7 +154,8 @@ class Begins:
             return False
         enough = any if one_copy_suffices else all
         replicas = range(spec.replicas)
-        return all(is_at_work(RootName(spec.name, part).process) for part in roots) and all(
+        copies = [copy_names(spec.name, part, spec.copies) for part in roots]
+        return all(enough(is_at_work(of.process) for of in part) for part in copies) and all(
             enough(
                 is_at_work(of.process) and (spec.window is None or str(of) in running)
                 for of in (OrdererName(spec.child_query, child, r) for r in replicas)

@@ -14,6 +14,7 @@ from slackwater.model.deployment import QuerySpec
 from slackwater.model.names import OrdererName, RootName
 from slackwater.runtime.logs.topics import deltas_partition, ordered_partition
 from slackwater.runtime.logs.transport import Log, Transport
+from slackwater.runtime.service.heartbeat_view import answering
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.state import read_root_states
 
@@ -77,8 +78,9 @@ class Replacing:
         That is the end of the last answered window, in the part that has answered the most. It is 0
         if no part has answered.
         """
-        names = [RootName(query.name, part).process for part in range(query.parts)]
-        beats = {name: self._listener.latest(name) for name in names}
+        names = {RootName(query.name, part).process: part for part in range(query.parts)}
+        latest = self._listener.latest
+        beats = {name: answering(latest, query.name, part) for name, part in names.items()}
         known = {
             n: b.detail["answered_to"] for n, b in beats.items() if b and "answered_to" in b.detail
         }

@@ -21,11 +21,12 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
+from typing import Final
 
 from slackwater.deployment.sharing import readers_of
 from slackwater.model.deployment import QuerySpec
 from slackwater.model.errors import SlackwaterError
-from slackwater.model.names import UNPREFIXED, Names, OrdererName, RootName
+from slackwater.model.names import UNPREFIXED, Names, OrdererName, RootName, copy_names
 from slackwater.model.records import LogState, OrdererState, RootState
 from slackwater.runtime.logs.topics import deltas_partition, ordered_partition
 from slackwater.runtime.logs.transport import Log, Transport
@@ -33,6 +34,9 @@ from slackwater.runtime.service.registry import Registry
 from slackwater.runtime.service.state import read_states
 
 _log = logging.getLogger(__name__)
+
+FRESH_US: Final = 60_000_000
+"""How far S in a copy's own record, which is written once a second, may be behind (event time)."""
 
 
 def not_needed(
@@ -92,8 +96,21 @@ def _ordered(
 def _copies(
     query: QuerySpec, part: int, states: Mapping[str, OrdererState | RootState]
 ) -> list[RootState]:
-    state = states.get(RootName(query.name, part).process)
-    return [state] if isinstance(state, RootState) else []
+    """The state record of the part, and those of its copies, which may have read less.
+
+    A copy that works adopts S at once. One that is dead does not keep the logs: it starts again
+    from the state record.
+    """
+    answered = states.get(RootName(query.name, part).process)
+    if not isinstance(answered, RootState):
+        return []
+    if query.copies == 1:
+        return [answered]
+    slide_us = 0 if query.window is None else query.window.slide_us
+    fresh_from = answered.stable_from - max(FRESH_US, 2 * slide_us)
+    own = [states.get(of.process) for of in copy_names(query.name, part, query.copies)]
+    copies = [state for state in own if isinstance(state, RootState)]
+    return [answered, *(state for state in copies if state.stable_from >= fresh_from)]
 
 
 def _logs(query: QuerySpec, copy: RootState) -> Iterable[LogState]:

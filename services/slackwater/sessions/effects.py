@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from slackwater.model.records import OrderedRecord, OrdererState
+from slackwater.model.records import OrderedRecord, OrdererState, RootState
 from slackwater.protocols.dpc.soutput.config import Commit
 from slackwater.sessions.requests import Log, Procedure
 
@@ -24,10 +24,11 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class WriteState:
-    """Write an orderer's state record; the session does not wait for it (rule-5)."""
+    """Write a state record outside transactions; the session does not wait for it (rule-5)."""
 
     query: str
-    state: OrdererState
+    state: OrdererState | RootState
+    part: int = 0
 
 
 @dataclass(frozen=True, slots=True)

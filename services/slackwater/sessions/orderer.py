@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from slackwater.codec.result_batches import Assembler, ResultStream
-from slackwater.model.names import OrdererName
+from slackwater.model.names import OrdererName, part_names
 from slackwater.model.records import (
     Heartbeat,
     Hole,
@@ -34,6 +34,7 @@ from slackwater.protocols.dpc.sunion.config import (
 )
 from slackwater.protocols.dpc.sunion.core import OrdererCore
 from slackwater.protocols.dpc.sunion.operators import Operators
+from slackwater.protocols.flux.pair import ANSWERS
 from slackwater.sessions.deliveries import Deliveries
 from slackwater.sessions.effects import (
     Append,
@@ -103,7 +104,10 @@ class OrdererSession:
         self._start = OrdererStart(
             config, query, tuple(readers) or (query,), parts, self._sources, own, start_time
         )
-        self._roots = {root: number for number, root in enumerate(self._start.roots)}
+        read_by = [(of, part) for of in self._start.readers for part in range(parts)]
+        self._roots = {
+            name.process: number for number, of in enumerate(read_by) for name in part_names(*of)
+        }
         self._arriving = {i: self._reading(i) for i in range(len(self._sources))}
         self._replaying = {(line, i): self._reading(i) for line in LINES for i in self._arriving}
         self._started: tuple[OrdererCore, Deliveries] | None = None
@@ -279,10 +283,13 @@ class OrdererSession:
             status = PeerStatus.of(beat.detail)
             if status is not None:
                 self.core.stagger.update(self._peers[beat.process], status, received_at)
-        elif beat.process in self._roots:
+        elif beat.process in self._roots and beat.detail.get(ANSWERS, 1):
             read_to = beat.detail.get(read_position_key(self._config.child, self._config.replica))
             if read_to is not None:
                 self.core.downstream.update(self._roots[beat.process], read_to, received_at)
+
+    def returned(self, sent_at: int) -> None:
+        """Do nothing: an orderer's peers decide nothing for it."""
 
     def claimed(self, inc: int) -> None:
         """Check in the log whether a greater incarnation has started (decision 51)."""

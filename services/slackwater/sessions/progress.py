@@ -9,7 +9,7 @@ logs are not, since each generation has ordered logs and deltas of its own (rule
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from slackwater.model.errors import SupersededError
@@ -39,9 +39,9 @@ class PartProgress:
 
     def check(self, config: RootConfig) -> None:
         """Raise ``SupersededError`` if another copy or generation has answered (trace-40)."""
-        if self.own is not None and stays_down(
-            self.own, config.placement, is_recorded=config.is_recorded
-        ):
+        of_this_copy = self.own is not None and self.own.copy == config.copy
+        if of_this_copy and stays_down(self.own, config.placement, is_recorded=config.is_recorded):
+            assert self.own is not None
             raise SupersededError(
                 f"{config.fragment} has placement {self.own.placement}; "
                 f"this copy has placement {config.placement} and stays down",
@@ -55,16 +55,14 @@ class PartProgress:
                 config.placement,
             )
 
-    def claim(self, config: RootConfig) -> RootState | None:
-        """The state record that makes copies placed earlier stay down; None if there is one.
+    def needs_claim(self, config: RootConfig) -> bool:
+        """True if a state record is needed before the first answer.
 
-        The first copy of a part needs none.
+        It makes copies placed earlier stay down. The first copy of a part needs none.
         """
         if not config.is_recorded or not self.has_begun:
-            return None
-        if self.own is not None and self.own.placement == config.placement:
-            return None
-        return replace(self.state(config), placement=config.placement)
+            return False
+        return self.own is None or self.own.placement != config.placement
 
     @property
     def has_begun(self) -> bool:

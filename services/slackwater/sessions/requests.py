@@ -165,11 +165,24 @@ class FindIncarnation:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreState:
-    """Write an orderer's state record and wait for its delivery. Answer: ``None``."""
+class ReadCopies:
+    """Read the own records of a part's copies: of each the one with the greatest number.
+
+    Open transactions in their log do not hide them. Answer: ``dict[str, RootState]`` by name.
+    """
 
     query: str
-    state: OrdererState
+    part: int
+    timeout_us: int = TIMEOUT_US
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """Write a state record outside transactions and wait for its delivery. Answer: ``None``."""
+
+    query: str
+    state: State
+    part: int = 0
     timeout_us: int = TIMEOUT_US
 
 
@@ -180,6 +193,7 @@ Request: TypeAlias = (
     | ReadOrdererStates
     | FindReaders
     | ReadPart
+    | ReadCopies
     | ReadOrdered
     | BeginIncarnation
     | FindIncarnation

@@ -19,15 +19,12 @@ from dataclasses import replace
 from typing import Final
 
 from slackwater.codec.results import format_time
-from slackwater.model.errors import SlackwaterError, SupersededError
-from slackwater.model.names import OrdererName
+from slackwater.model.errors import SupersededError
 from slackwater.model.records import (
     BucketRecord,
-    DeltaRecord,
     Heartbeat,
     Hole,
-    Kind,
-    OrderedRecord,
+    RootState,
 )
 from slackwater.protocols.common.inputs import ProbeEnds
 from slackwater.protocols.common.line import LineName
@@ -37,24 +34,33 @@ from slackwater.protocols.dpc.soutput import config as dpc
 from slackwater.protocols.dpc.soutput.answers import GapNote
 from slackwater.protocols.dpc.soutput.config import Commit, DeltaLog, RootConfig
 from slackwater.protocols.dpc.soutput.core import RootCore
-from slackwater.protocols.dpc.soutput.delta_cursor import damaged_delta
 from slackwater.protocols.dpc.soutput.upstream import Switched
+from slackwater.protocols.flux.pair import SUSPECT_US, Pair, Role
 from slackwater.sessions.boundwatch import BoundWatch
-from slackwater.sessions.effects import Effect, Fail, FetchEnds, LogLine, Perform, Refute, Skipped
+from slackwater.sessions.copy import CopyOfPart, FencedError, stamped, tenure_of
+from slackwater.sessions.effects import (
+    Effect,
+    Fail,
+    FetchEnds,
+    LogLine,
+    Perform,
+    Rebuild,
+    Refute,
+)
 from slackwater.sessions.progress import read_progress
 from slackwater.sessions.requests import (
-    PROBE_TIMEOUT_US,
     Beginnings,
-    ClaimPart,
     Ends,
     Isolation,
     Log,
-    OpenTransactions,
     Procedure,
 )
+from slackwater.sessions.root_logs import RootLogs
 from slackwater.sessions.session import Form, Record, Report
 
 WATCH_PERIOD_US: Final = 50_000
+FOLLOW_PERIOD_US: Final = 10_000
+"""Interval at which a copy that follows looks whether its own heartbeats have returned."""
 
 
 class RootSession:
@@ -64,29 +70,18 @@ class RootSession:
         config: configuration of the core.
         windowed: whether the root reads aggregators' deltas. In a query without a window it reads
             the orderers' logs instead (trace-21).
+        suspect_us: the silence of the other copy after which this one takes over.
     """
 
-    def __init__(self, config: RootConfig, *, windowed: bool) -> None:
-        self._config = config
-        self._form: Form = "deltas" if windowed else "ordered"
-        self._ordered_at = {log: _ordered_place(config, log) for log in config.logs}
-        deltas = config.topics.deltas(config.child_query, config.part)
-        self._places: dict[DeltaLog, Log] = (
-            {log: (deltas, log.partition(config.replicas)) for log in config.logs}
-            if windowed
-            else self._ordered_at
-        )
-        self._log_at = {place: log for log, place in self._places.items()}
-        self._orderers = {
-            OrdererName(config.child_query, child, replica).process: (child, replica)
-            for child in range(len(config.children))
-            for replica in range(config.replicas)
-        }
+    def __init__(self, config: RootConfig, *, windowed: bool, suspect_us: int = SUSPECT_US) -> None:
+        self.config = config
+        self._logs = RootLogs(config, windowed=windowed)
         self._watch = BoundWatch(config.bound_us, config.grid, config.schedule.normal_time)
         self._watched_at = 0
         self._core: RootCore | None = None
-        self._opens = self._is_open = False
-        """Whether transactions are being opened, and whether they are open."""
+        self._copy = CopyOfPart(config, suspect_us)
+        self._found: RootState | None = None
+        """The state from which the start continues; None once its pair has begun."""
         self._in_flight: Commit | None = None
         self._queued: list[Effect] = []
         """Effects caused by input since the last step."""
@@ -102,24 +97,28 @@ class RootSession:
         return self._core
 
     @property
-    def config(self) -> RootConfig:
-        """Configuration of the core."""
-        return self._config
-
-    @property
     def fragment(self) -> str:
         """Name of the fragment."""
-        return self._config.fragment
+        return self.config.process
+
+    @property
+    def pair(self) -> Pair:
+        """The role of this copy, and what it knows of the other one."""
+        return self._copy.pair
 
     @property
     def inc(self) -> int:
         """Placement number of this copy."""
-        return self._config.placement
+        return self.config.placement
 
     @property
     def inputs(self) -> Mapping[Log, Form]:
-        """The part's delta logs, or the orderers' logs, with the form of their records."""
-        return dict.fromkeys(self._log_at, self._form)
+        """The part's delta logs, or the orderers' logs, with the form of their records.
+
+        A copy that has another one also reads the part's state records.
+        """
+        states: dict[Log, Form] = {} if self._copy.is_alone else {self._copy.states: "states"}
+        return dict.fromkeys(self._logs.at, self._logs.form) | states
 
     @property
     def isolation(self) -> Isolation:
@@ -128,66 +127,78 @@ class RootSession:
 
     @property
     def listens_to(self) -> Sequence[str]:
-        """All replicas of all children (Table II)."""
-        return tuple(self._orderers)
+        """All replicas of all children (Table II), and the other copy."""
+        return (*self._logs.orderers, *self._copy.others)
 
     # Start and take-over: rule-27.
 
     def start(self) -> Procedure[Sequence[Effect]]:
         """Read the progress of the part's answers, of which a copy that runs may give more."""
-        config, logs = self._config, tuple(self._log_at)
+        config, logs, copy = self.config, tuple(self._logs.at), self._copy
+        yield from copy.check_number()
+        if not copy.is_alone:
+            self._states_from = (yield Ends((copy.states,), "read_committed"))[copy.states]
         found = yield from read_progress(config)
         found.check(config)
-        state = found.state(config)
+        state = self._found = found.state(config)
         ends = yield Ends(logs)
         core = RootCore(
-            config, state, suppress_until={self._log_at[at]: end for at, end in ends.items()}
+            config, state, suppress_until={self._logs.at[at]: end for at, end in ends.items()}
         )
         beginnings = yield Beginnings(logs)
-        core.begin_at({self._log_at[at]: offset for at, offset in beginnings.items()})
+        core.begin_at({self._logs.at[at]: offset for at, offset in beginnings.items()})
         self._core = core
+        yield from copy.store_number(state)
         return []
 
     def _take_over(self) -> Procedure[None]:
-        """Fence the copy that answers, adopt its last answers, and enable commits.
-
-        Copies that were placed earlier stay down from here on, even before this one's first answer
-        (trace-41).
-        """
-        config = self._config
-        yield OpenTransactions()
-        found = yield from read_progress(config)
+        """Fence the copy that answers, adopt its last answers, and answer from then on."""
         try:
-            found.check(config)
+            found, tenure = yield from self._copy.take_over(self.core)
         except SupersededError as error:
             self._fail(str(error))  # it was placed during this start; the next one stays down
             return
-        state = found.state(config)
-        self.core.follow(state)
+        except FencedError as error:
+            yield from self._look_after(str(error))
+            return
+        state = self.core.answers.state
         self._queued.append(
             LogLine(
-                f"placement {config.placement} continues: exact to"
+                f"placement {self.inc} continues in term {tenure.term}: exact to"
                 f" {format_time(state.stable_from)}, answered to {format_time(state.answered_to)}"
             )
         )
         if not found.has_begun:
             self._watch.began(self._now)
-        if (claim := found.claim(config)) is not None:
-            yield ClaimPart(claim)
-        self._is_open = not self._is_ending
+
+    def _look_after(self, why: str) -> Procedure[None]:
+        """End after a failed transaction; a copy that was fenced is built again, and follows."""
+        self._end_with((yield from self._copy.after_failure()))
+        self._fail(f"{self.fragment}: {why}")
 
     def _fail(self, reason: str) -> None:
-        self._is_ending = True
-        self._queued.append(Fail(reason))
+        self._end_with(Fail(reason))
+
+    def _end_with(self, end: Fail | Rebuild | None) -> None:
+        """End the session with this effect; the first one counts."""
+        if end is not None and not self._is_ending:
+            self._is_ending = True
+            self._queued.append(end)
 
     @property
     def live_offsets(self) -> Mapping[Log, int]:
         """Offsets at which the live consumer starts."""
-        return {self._places[log]: offset for log, offset in self.core.live_offsets.items()}
+        offsets = {self._logs.places[log]: offset for log, offset in self.core.live_offsets.items()}
+        if not self._copy.is_alone:
+            offsets[self._copy.states] = self._states_from
+        return offsets
 
     def live_at(self, log: Log, offset: int) -> None:
         """Set the live consumer's position; cursors elsewhere are parked (rule-12)."""
-        self.core.live_at(self._log_at[log], offset)
+        if log in self._logs.at:
+            self.core.live_at(self._logs.at[log], offset)
+        elif offset > self._states_from:
+            self._queued.append(Perform(self._read_progress()))
 
     # Input.
 
@@ -201,52 +212,47 @@ class RootSession:
         No turn is needed while a transaction is in flight. A replica that restarts writes several
         seconds of buckets at once; a turn for each would delay live buckets of other replicas.
         """
-        self.core.receive(self._log_at[log], offset, self._record(log, offset, record))
+        if log not in self._logs.at:
+            self._end_with(self._copy.take_state(self.core, record, self._now))
+            return 0
+        self.core.receive(self._logs.at[log], offset, self._checked(log, offset, record))
         return None if self.core.awaits_commit else 0
 
-    def _record(self, log: Log, offset: int, record: Record) -> BucketRecord:
-        """Return the record with its seq; VOID for one that its orderer cannot have written.
+    def _checked(self, log: Log, offset: int, record: Record) -> BucketRecord:
+        checked, skipped = self._logs.checked(log, offset, record)
+        self._queued += skipped
+        return checked
 
-        The seq of an orderer's record is its offset; that of a delta is the offset of the record
-        from which it was made. An incarnation is the offset of an earlier START in the stable log
-        (rule-6). A record with a greater incarnation must be rejected: it would make the reader
-        drop all records that follow.
-        """
-        of = self._log_at[log]
-        if record is None:
-            if self._form == "deltas":
-                return damaged_delta(of.child, of.replica)
-            return OrderedRecord(Kind.VOID, of.child, of.replica, 0, 0, 0, seq=offset)
-        assert isinstance(record, DeltaRecord | OrderedRecord)
-        if isinstance(record, OrderedRecord):
-            record = replace(record, seq=offset)
-        has_begun = of.line is LineName.LIVE or record.inc <= record.seq
-        if (record.child, record.replica) == (of.child, of.replica) and has_begun:
-            return record
-        found = f"child {record.child}, replica {record.replica}, incarnation {record.inc}"
-        why = "record that its orderer cannot have written"
-        self._queued.append(Skipped(log, offset, why, found))
-        return replace(record, kind=Kind.VOID)
+    def _read_progress(self) -> Procedure[None]:
+        """Read the state records that a live consumer had read before it read for this copy."""
+        found = yield from read_progress(self.config)
+        self._end_with(self._copy.take_state(self.core, found.own, self._now))
 
     def wanted(self) -> Mapping[tuple[LineName, Log], int]:
         """Return the start offsets of the catch-up readers."""
         wanted = self.core.wanted()
-        return {(line, self._places[log]): offset for (line, log), offset in wanted.items()}
+        return {(line, self._logs.places[log]): offset for (line, log), offset in wanted.items()}
 
     def catch_up(self, line: LineName, log: Log, offset: int, record: Record) -> None:
         """Take a record for a parked cursor."""
-        self.core.catch_up(line, self._log_at[log], offset, self._record(log, offset, record))
+        self.core.catch_up(line, self._logs.at[log], offset, self._checked(log, offset, record))
 
     def caught_up_to(self, line: LineName, log: Log, position: int) -> None:
         """Do nothing: in a log without transactions the records show the reader's position."""
 
     def position_gone(self, line: LineName, log: Log, beginning: int) -> None:
-        """Move a parked cursor to ``beginning``: retention deleted its next record (rule-28)."""
-        self.core.position_gone(line, self._log_at[log], beginning)
+        """Move a parked cursor to ``beginning``: retention deleted its next record (rule-28).
+
+        A follower starts again from the state record: what it lacks has been answered.
+        """
+        if not self._copy.answers and not self._copy.is_alone:
+            self._end_with(Rebuild(f"{log[0]}:{log[1]} now begins at {beginning}"))
+            return
+        self.core.position_gone(line, self._logs.at[log], beginning)
 
     def ends(self, ends: Mapping[Log, int | None], asked_at: int) -> None:
         """Take the answer to ``FetchEnds``."""
-        self.core.ends({self._log_at[log]: end for log, end in ends.items()}, asked_at)
+        self.core.ends({self._logs.at[log]: end for log, end in ends.items()}, asked_at)
 
     def positions(self, positions: Mapping[Log, int]) -> None:
         """Do nothing: roots do not request positions."""
@@ -256,14 +262,13 @@ class RootSession:
 
     def on_heartbeat(self, beat: Heartbeat, received_at: int) -> None:
         """Take the state of a replica's output from its heartbeat (trace-34)."""
-        of = self._orderers.get(beat.process)
-        if of is None:
-            return
-        child, replica = of
-        topic = self._config.topics.ordered(self._config.child_query, child)
-        state = LineState.of(beat.states.get(topic))
-        if state is not None:
-            self.core.update_replica(child, replica, state, received_at)
+        self._copy.on_heartbeat(beat, received_at)
+        if (told := self._logs.told_by(beat)) is not None:
+            self.core.update_replica(*told, received_at)
+
+    def returned(self, sent_at: int) -> None:
+        """Take the time at which its last heartbeat was sent that has returned from the log."""
+        self.pair.returned(sent_at)
 
     def claimed(self, inc: int) -> None:
         """Check whether a copy with a greater placement has committed (decision 51)."""
@@ -272,15 +277,11 @@ class RootSession:
             self._queued.append(Perform(self._look_at_claim(inc)))
 
     def _look_at_claim(self, inc: int) -> Procedure[None]:
-        try:
-            found = (yield from read_progress(self._config, PROBE_TIMEOUT_US)).own
-        except SlackwaterError:
-            self._looks_at_claim = False
-            return  # no answer: the check is repeated at the next claim
-        if found is not None and found.placement > self.inc:
-            self._fail(
-                f"{self.fragment} runs elsewhere with placement {found.placement}; ending this copy"
-            )
+        found = yield from self._copy.recorded_number()
+        if found is None:
+            self._looks_at_claim = False  # no answer: the check is repeated at the next claim
+        elif found > self.inc:
+            self._fail(f"{self.fragment} runs elsewhere with placement {found}; ending this copy")
         else:
             self._queued.append(Refute(inc))
 
@@ -299,10 +300,14 @@ class RootSession:
         self._watch.committed(commit.transaction.effects, now)
         self._gaps += sum(isinstance(effect, GapNote) for effect in commit.transaction.effects)
         self.core.committed(now)
+        self.pair.answered()
 
     def commit_failed(self, why: str) -> None:
         """End the session; its restart reads in the log whether the commit succeeded (rule-24)."""
-        self._fail(f"{self.fragment}: {why}")
+        if self._copy.is_alone:
+            self._fail(f"{self.fragment}: {why}")
+        else:
+            self._queued.append(Perform(self._look_after(why)))
 
     # Output.
 
@@ -314,10 +319,16 @@ class RootSession:
             self._looks_at_claim = False  # a claim is repeated by heartbeats until refuted
         if self._is_ending:
             return effects
-        if not self._is_open:
-            if not self._opens:
-                self._opens = True
-                effects.append(Perform(self._take_over()))
+        if self._found is not None:
+            self.pair.begin(tenure_of(self._found), now)
+            self._found = None
+        if self._copy.is_due(now):
+            effects.append(self._copy.recorded(self.core.state, now))
+        if not self._copy.answers:
+            self.core.attend(now)
+            if (cause := self.pair.cause(is_ready=self.is_ready)) is not None:
+                self.pair.take_over()
+                effects += [*self._copy.told(cause), Perform(self._take_over())]
             return effects
         effects += [self._effect(effect) for effect in self.core.step(now)]
         if now - self._watched_at >= WATCH_PERIOD_US:
@@ -330,11 +341,12 @@ class RootSession:
         match effect:
             case Commit():
                 assert self._in_flight is None, "one transaction at a time"
+                effect = replace(effect, state=stamped(effect.state, self.pair.tenure.answered()))
                 self._in_flight = effect
                 self._watch.committing(self._now)
                 return effect
             case ProbeEnds(logs):
-                return FetchEnds(tuple(self._places[log] for log in logs))
+                return FetchEnds(tuple(self._logs.places[log] for log in logs))
             case dpc.FetchOrdered(logs):
                 return Perform(self._look_at_ordered(logs))
             case Switched():
@@ -342,26 +354,30 @@ class RootSession:
                 return LogLine(_switch_text(effect))
 
     def _look_at_ordered(self, logs: Sequence[DeltaLog]) -> Procedure[None]:
-        """Fetch the first and the end offsets of ordered logs, and pass them to the core."""
-        places = tuple(self._ordered_at[log] for log in logs)
-        spans: dict[DeltaLog, tuple[int, int]] = {}
-        try:
-            begin = yield Beginnings(places, PROBE_TIMEOUT_US)
-            end = yield Ends(places, timeout_us=PROBE_TIMEOUT_US)
-            spans = {log: (begin[at], end[at]) for log, at in zip(logs, places, strict=True)}
-        except SlackwaterError:
-            pass  # no answer: the core repeats the request
-        self.core.ordered(spans)
+        self.core.ordered((yield from self._logs.spans(logs)))
 
     @property
     def busy(self) -> bool:
         """Whether more work is due immediately."""
-        return bool(self._queued) or (self._is_open and not self._is_ending and self.core.busy)
+        if self._queued or self._is_ending:
+            return bool(self._queued)
+        return self._copy.answers and self.core.busy
 
     @property
     def wake_at(self) -> int | None:
-        """Time of the next deadline, us; None before transactions are open and while ending."""
-        return self.core.wake_at if self._is_open and not self._is_ending else None
+        """Time of the next deadline, us; None while it takes over and while it ends."""
+        if self._is_ending or self.pair.role is Role.TAKING_OVER:
+            return None
+        if self._copy.answers:
+            return self.core.wake_at
+        return max(self.pair.silent_at(is_ready=self.is_ready), self._now + FOLLOW_PERIOD_US)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it answers, or could answer at once."""
+        if self._copy.answers:
+            return self.core.connected
+        return not self._copy.is_alone and self.core.connected and not self.core.suppress_tentative
 
     @property
     def state(self) -> str:
@@ -374,12 +390,12 @@ class RootSession:
 
     def report(self) -> Report:
         """Report the state of the results, holes in the inputs, progress, and counters."""
-        config, core = self._config, self.core
+        config, core = self.config, self.core
         answered = core.answers.state
         return Report(
-            ready=self._is_open and core.connected,
+            ready=self.is_ready,
             states={config.topics.results(config.query, "stable"): self.state},
-            holes=core.holes,
+            holes=core.holes if self._copy.answers else (),
             detail={
                 "stable_from": answered.stable_from,
                 "answered_to": answered.answered_to,
@@ -389,14 +405,11 @@ class RootSession:
                 "switches": self._switches,
                 "gaps": self._gaps,
                 "mute": int(core.suppress_tentative),
+                **self._copy.detail(),
                 **self._watch.detail(self._now),
                 **{read_position_key(*of): to for of, to in core.read_to.items()},
             },
         )
-
-
-def _ordered_place(config: RootConfig, log: DeltaLog) -> Log:
-    return config.topics.ordered(config.child_query, log.child), 2 * log.replica + log.line
 
 
 def _switch_text(switch: Switched) -> str:

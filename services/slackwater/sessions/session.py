@@ -35,17 +35,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
-from slackwater.model.records import BucketRecord, Heartbeat, Hole, SourceRecord
+from slackwater.model.records import (
+    BucketRecord,
+    Heartbeat,
+    Hole,
+    OrdererState,
+    RootState,
+    SourceRecord,
+)
 from slackwater.protocols.common.line import LineName
 from slackwater.sessions.effects import Effect
 from slackwater.sessions.requests import Isolation, Log, Procedure
 
-Form = Literal["source", "results", "ordered", "deltas"]
+Form = Literal["source", "results", "ordered", "deltas", "states"]
 """Type of the records of a log. Records of ``results`` are passed as bytes, the others decoded."""
 
-Record: TypeAlias = SourceRecord | BucketRecord | bytes | None
+COMMITTED: Final[frozenset[Form]] = frozenset({"results", "states"})
+"""Forms of the logs that are written in transactions: of these, only committed records are read."""
+
+Record: TypeAlias = SourceRecord | BucketRecord | OrdererState | RootState | bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +90,7 @@ class Session(Protocol):
     def isolation(self) -> Isolation:
         """Isolation level of requests for end offsets of the inputs.
 
-        Logs of the form ``results`` are always read with ``read_committed``.
+        Logs of a form in ``COMMITTED`` are always read with ``read_committed``.
         """
         ...
 
@@ -161,6 +171,10 @@ class Session(Protocol):
 
     def on_heartbeat(self, beat: Heartbeat, received_at: int) -> None:
         """Take a heartbeat of a fragment in ``listens_to``; one may be passed repeatedly."""
+        ...
+
+    def returned(self, sent_at: int) -> None:
+        """Take the time, in us, at which its last own heartbeat was sent that has been read."""
         ...
 
     def claimed(self, inc: int) -> None:

@@ -25,7 +25,6 @@ from slackwater.deployment.sharing import readers_of
 from slackwater.model.kinds import BROKER, HOST, is_hosted
 from slackwater.model.names import (
     ProxyName,
-    RootName,
     is_orderer_of,
     own_name,
     some_of,
@@ -36,7 +35,7 @@ from slackwater.runtime.logs.skipped import DETAIL as SKIPPED_DETAIL
 from slackwater.runtime.service.beat import cpu_share
 from slackwater.runtime.service.cpu import is_starved
 from slackwater.runtime.service.datadir import Life
-from slackwater.runtime.service.heartbeat_view import STALE_S
+from slackwater.runtime.service.heartbeat_view import STALE_S, answering
 from slackwater.runtime.service.parts import (
     FAILED_AT,
     FAILURES,
@@ -296,11 +295,9 @@ def _why_late(
     seen: dict[str, str],
 ) -> str | None:
     """Return why the query is late; None while first answers come within their bound."""
-    roots = [
-        each.beat
-        for part in range(query.spec.parts)
-        if (each := latest.get(RootName(query.name, part).process)) is not None and each.is_fresh
-    ]
+    fresh = {name: each.beat for name, each in latest.items() if each.is_fresh}
+    parts = range(query.spec.parts)
+    roots = [beat for p in parts if (beat := answering(fresh.get, query.name, p)) is not None]
     overdue_ms = max((beat.detail.get("overdue_ms", 0) for beat in roots), default=0)
     recent = [beat for beat in roots if _late_lately(beat)]
     if not overdue_ms and not recent:

@@ -17,9 +17,10 @@ from typing import Any, Final, Literal
 
 from slackwater.codec.results import format_time
 from slackwater.model.errors import EnvironmentProblem
-from slackwater.model.names import RootName, base_of, stream_of
+from slackwater.model.names import base_of, stream_of
 from slackwater.model.records import Heartbeat
 from slackwater.proxy.quarantine import REASONS
+from slackwater.runtime.service.heartbeat_view import answering
 from slackwater.runtime.service.parts import COMPLETE_TO, LAST_READING
 from slackwater.runtime.service.registry import QueryDefinition
 from slackwater.status.observed import phrases
@@ -222,8 +223,8 @@ def _query_row(
     gaps: int,
 ) -> QueryRow:
     spec, streams = query.spec, streams_of(query, queries)
-    names = [RootName(query.name, part).process for part in range(spec.parts)]
-    roots = [beats[name] for name in names if name in beats and beats[name].ready]
+    answers = [answering(beats.get, query.name, part) for part in range(spec.parts)]
+    roots = [beat for beat in answers if beat is not None and beat.ready]
     needed = {"stable_from", "answered_to"}
     progress = [beat.detail for beat in roots if needed <= beat.detail.keys()]
     if len(progress) < spec.parts:

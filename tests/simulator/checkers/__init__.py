@@ -17,6 +17,7 @@ from tests.simulator.checkers import (
     memory,
     order,
     placed,
+    terms,
 )
 from tests.simulator.checkers.answers import Violation
 from tests.simulator.checkers.facts import Facts
@@ -24,7 +25,7 @@ from tests.simulator.history import History
 
 __all__ = ["Facts", "Violation", "check"]
 
-CHECKERS = (order, logs, exact, future, honest, bounded, convergent, memory, counted, placed)
+CHECKERS = (order, logs, exact, future, honest, bounded, convergent, memory, counted, placed, terms)
 
 
 def check(history: History) -> None:

@@ -123,7 +123,8 @@ def _states(facts: Facts) -> None:
         if reported != (after.next_seq, after.epoch, after.stable_from, after.answered_to):
             raise Violation("logs", committed.at, f"the state record has {reported}, not {after}")
         # In a split network the root of the earlier generation may have been placed last.
-        of = committed.part, state.fragment
+        copies = facts.config.copies
+        of = committed.part, state.fragment if copies == 1 else f"{state.fragment} {state.copy}"
         if state.placement < placements.get(of, -1):
             raise Violation("logs", committed.at, f"placement {state.placement} answers again")
         placements[of] = state.placement
@@ -134,7 +135,7 @@ def _states(facts: Facts) -> None:
             text = f"{state.fragment} answers again after {generations[-1]}"
             raise Violation("logs", committed.at, text)
         for log in state.logs:
-            key = (state.fragment, log.child, log.replica, log.line)
+            key = (f"{of[1]} {state.placement}", log.child, log.replica, log.line)
             if log.contiguous_seq < contiguous_seqs.get(key, 0):
                 raise Violation(
                     "logs", committed.at, f"`whole` of {key} went back to {log.contiguous_seq}"

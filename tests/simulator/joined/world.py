@@ -175,8 +175,8 @@ class JoinedWorld(World):
             process = SimOrderer(query, *at, number)
         else:
             self.query_of(_query_of(name))
-            query, part = self._part(rest)
-            process = SimRoot(query, part, number, is_recorded=True)
+            query, of = self._part(rest)
+            process = SimRoot(query, of.part, number, copy=of.copy, is_recorded=True)
         self._on[id(process)] = node
         self._made.append(process)
         return process
@@ -210,7 +210,7 @@ class JoinedWorld(World):
         if isinstance(process, SimOrderer):
             process.query.orderers[process.child, process.replica] = process
         elif isinstance(process, SimRoot):
-            process.query.roots[process.part] = process
+            process.query.roots[process.part, process.copy] = process
         super().works(process)
         self.node_of(process).works(process)
         self._judge()

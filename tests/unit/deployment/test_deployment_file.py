@@ -61,6 +61,7 @@ queries:
     replicas: 3
     children: 2
     parts: 4
+    copies: 2
     results: {format: json}
   plain:
     from: [road]
@@ -123,7 +124,7 @@ def test_everything_that_can_be_said() -> None:
     assert climate.select == (("fahrenheit", "temperature * 1.8 + 32"),)
     assert climate.aggregate == ("count", "avg", "stddev")
     assert (climate.bound_us, climate.margin_us) == (2_000_000, 60_000)
-    assert (climate.replicas, climate.children, climate.parts) == (3, 2, 4)
+    assert (climate.replicas, climate.children, climate.parts, climate.copies) == (3, 2, 4, 2)
     assert d.child_streams("climate", 1) == ("room-1",)
 
 
@@ -138,7 +139,7 @@ def test_defaults() -> None:
         *("process", "process"),
         "json",
     )
-    assert (q.replicas, q.children, q.parts) == (2, 1, 1)
+    assert (q.replicas, q.children, q.parts, q.copies) == (2, 1, 1, 1)
     assert parse(SMALL, micro_batch=True).deployment.queries["q"].margin_us == 150_000
 
 
@@ -271,6 +272,8 @@ def test_defaults() -> None:
         ("bound: 2s", "bound: 2s\n    margin: 2s", "13: queries.q.bound: 2s cannot be kept"),
         ("bound: 2s", "bound: 2s\n    replicas: 0", "14: queries.q.replicas: 0 is out of range"),
         ("bound: 2s", "bound: 2s\n    parts: 1.5", "14: queries.q.parts: '1.5' is not a whole"),
+        ("bound: 2s", "bound: 2s\n    copies: 3", "14: queries.q.copies: 3 is out of range"),
+        ("bound: 2s", "bound: 2s\n    copies: 2\nclock: data", "14: queries.q.copies: 2 needs"),
         (
             "bound: 2s",
             "bound: 2s\n    children: 2",

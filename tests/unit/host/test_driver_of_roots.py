@@ -40,6 +40,8 @@ class NoPeers:
 
     def claimed(self, *_: Any) -> None: ...
 
+    def returned(self, *_: Any) -> None: ...
+
 
 class Committer:
     """The root's calls, in order."""

@@ -295,7 +295,7 @@ def test_an_orderers_name_has_a_query_a_child_and_a_letter(text: str) -> None:
         OrdererName.parse(text)
 
 
-@pytest.mark.parametrize("text", ["climate", "climate.x", ".0", "climate.0.a"])
+@pytest.mark.parametrize("text", ["climate", "climate.x", ".0", "climate.0.aa", "climate.0.A"])
 def test_a_roots_name_has_a_query_and_a_part(text: str) -> None:
     with pytest.raises(UsageError, match=r"QUERY\.PART"):
         RootName.parse(text)

@@ -20,7 +20,7 @@ from slackwater.registration.truncation import Truncation, not_needed
 from slackwater.runtime.logs import admin, topics
 from slackwater.runtime.logs.transport import Log
 from slackwater.runtime.service.registry import QueryDefinition, Registry
-from slackwater.runtime.service.state import write_orderer_state
+from slackwater.runtime.service.state import write_state
 
 CLIMATE = query("climate", "room-1", replicas=2, parts=2)
 
@@ -81,6 +81,25 @@ def test_rule_25_ordered_logs_from_where_their_writer_reads_them() -> None:
     assert not_needed([CLIMATE], emitted)["sw.ordered.climate.0", 0] == 50
 
 
+def test_a_follower_keeps_what_it_has_not_read() -> None:
+    """trace-53: the copy that answers has read on; the other one would start again."""
+    pairs = replace(query("climate", "room-1", replicas=2, parts=1), copies=2)
+    behind = replace(A_STABLE, stable=at(15), live=at(20))
+    own = replace(root(0, behind), fragment="root/climate.0.b")
+    needed = not_needed([pairs], states(root(0, A_STABLE), own))
+    assert needed["sw.deltas.climate.0", 0] == 15
+
+
+def test_a_copy_that_is_dead_keeps_nothing() -> None:
+    pairs = replace(query("climate", "room-1", replicas=2, parts=1), copies=2)
+    hour_us = 3_600_000_000
+    answered = replace(root(0, A_STABLE), stable_from=hour_us, answered_to=hour_us)
+    behind = replace(A_STABLE, stable=at(15), live=at(20))
+    own = replace(root(0, behind), fragment="root/climate.0.b")
+    needed = not_needed([pairs], states(answered, own))
+    assert needed["sw.deltas.climate.0", 0] == 40
+
+
 def test_a_reader_without_a_state_record_needs_everything() -> None:
     ordered = ("sw.ordered.climate.0", 0)
     writer = orderer("a", 100, 100)
@@ -108,7 +127,7 @@ def test_what_is_given_up_was_not_needed_a_round_ago() -> None:
             key = state.fragment.encode()
             with broker.transaction() as transaction:
                 transaction.append("sw.state.climate", part, encode_root_state(state), key)
-        write_orderer_state(writer, broker.names, "climate", orderer("a", 1_000, 1_000))
+        write_state(writer, broker.names, "climate", orderer("a", 1_000, 1_000))
 
     truncation = Truncation(broker, [CLIMATE])
     emit(stable=30, contiguous_seq=60)

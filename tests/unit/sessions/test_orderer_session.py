@@ -437,7 +437,7 @@ def test_a_record_that_does_not_decode_takes_its_offset_only() -> None:
 
 def test_the_others_words_reach_the_core() -> None:
     host = Host().started()
-    assert host.session.listens_to == ("orderer/q.0.b", "root/q.0")
+    assert host.session.listens_to == ("orderer/q.0.b", "root/q.0", "root/q.0.a", "root/q.0.b")
     unknown = Heartbeat("nobody", 0, 0, 0, -1, ready=True, states={})
     peer = replace(
         unknown,
@@ -455,12 +455,22 @@ def test_the_others_words_reach_the_core() -> None:
 @pytest.mark.parametrize("behind", ["q", "r"])
 def test_the_roots_of_all_readers_are_waited_for(behind: str) -> None:
     host = Host(("q", "r")).started()
-    assert host.session.listens_to == ("orderer/q.0.b", "root/q.0", "root/r.0")
+    assert {"root/q.0", "root/r.0"} <= {*host.session.listens_to}
     for query in ("q", "r"):
         read = {"read_0.a": 0 if query == behind else 10 * S}
         beat = Heartbeat(f"root/{query}.0", 0, 0, 0, -1, ready=True, states={}, detail=read)
         host.session.on_heartbeat(beat, 3 * S)
     assert host.session.core.downstream.is_awaited(3 * S, 10 * S)
+
+
+def test_of_two_copies_of_a_part_the_one_that_answers_is_waited_for() -> None:
+    """The other one may have read less, and nobody waits for it."""
+    host = Host().started()
+    for copy, answers, read_to in (("b", 1, 10 * S), ("a", 0, 0)):
+        detail = {"read_0.a": read_to, "answers": answers}
+        beat = Heartbeat(f"root/q.0.{copy}", 0, 0, 0, -1, ready=True, states={}, detail=detail)
+        host.session.on_heartbeat(beat, 3 * S)
+    assert not host.session.core.downstream.is_awaited(3 * S, 10 * S)
 
 
 def test_a_newcomer_to_a_host_has_its_cursors_parked_where_it_begins() -> None:

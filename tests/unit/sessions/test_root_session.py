@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from tests.paper.stage import MS, Settings
@@ -90,7 +90,7 @@ class Host:
         """The frontier of the child's accepted stable deltas."""
         return self.session.core._children[0].stable.frontier
 
-    def started(self) -> Host:
+    def started(self) -> Self:
         self.perform(self.session.start())
         self.do(self.session.step(0))
         return self
@@ -139,7 +139,7 @@ class Host:
         self.ends[STABLE] += 1
         self.session.receive(STABLE, offset, boundary(start_ms, end_ms, **other))
 
-    def begun(self) -> Host:
+    def begun(self) -> Self:
         """Write the orderer's START."""
         self.ends[STABLE] += 1
         self.session.receive(STABLE, 0, START)
@@ -208,7 +208,7 @@ def test_a_recorded_number_that_is_smaller_stays_down() -> None:
 def test_a_recorded_number_counts_before_the_first_answer(earlier: RootState) -> None:
     """trace-41: an earlier copy that its node starts again must not fence this one."""
     host = Host(earlier, is_recorded=True).started()
-    assert host.claimed == [replace(earlier, placement=PLACEMENT)]
+    assert host.claimed == [replace(earlier, placement=PLACEMENT, term=1, vain=1)]
     again = Host(host.claimed[0], is_recorded=True)
     again.started()
     assert again.claimed == [], "a restart has the number already"

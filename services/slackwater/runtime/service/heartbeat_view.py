@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from slackwater.model.names import part_names
 from slackwater.model.records import Heartbeat, Hole
+from slackwater.protocols.flux.pair import ANSWERS, TERM
 from slackwater.runtime.logs.transport import Log
 
 STALE_S = 1.0
@@ -36,6 +39,8 @@ class LastHeartbeat:
 
     beat: Heartbeat
     received_s: float
+    sent_at: int = 0
+    """When its last record was sent, a pulse too, in us on the clock of its process."""
     inc_max: int = -1
     """The greatest incarnation claimed under this name."""
     bytes_held: int = 0
@@ -89,7 +94,7 @@ class HeartbeatView:
             last = self._last_heartbeats.get(beat.process)
             # Another process may have taken over the part meanwhile.
             if last is not None and last.beat is beat:
-                last.received_s = now_s
+                last.received_s, last.sent_at = now_s, pulse.at
 
     def observe(self, beat: Heartbeat, now_s: float, nbytes: int = 0) -> bool:
         """Process one heartbeat of ``nbytes``; returns whether the state of an output changed.
@@ -105,7 +110,7 @@ class HeartbeatView:
                 self._stayed_down.popitem(last=False)
         known = self._last_heartbeats.get(beat.process)
         if known is None:
-            self._remember(LastHeartbeat(beat, now_s, beat.inc, nbytes))
+            self._remember(LastHeartbeat(beat, now_s, beat.at, beat.inc, nbytes))
             return True
         inc_max = known.inc_max
         if now_s - known.refuted_s > REFUTED_S:
@@ -113,7 +118,14 @@ class HeartbeatView:
         if not self._supersedes(beat, known, now_s):
             self._last_heartbeats[beat.process] = replace(known, inc_max=inc_max)
             return False
-        new = replace(known, beat=beat, received_s=now_s, inc_max=inc_max, bytes_held=nbytes)
+        new = replace(
+            known,
+            beat=beat,
+            received_s=now_s,
+            sent_at=beat.at,
+            inc_max=inc_max,
+            bytes_held=nbytes,
+        )
         self._remember(new)
         return known.beat.states != beat.states
 
@@ -154,6 +166,11 @@ class HeartbeatView:
         last = self._last_heartbeats.get(process)
         return None if last is None else (now_s - last.received_s) * 1000
 
+    def sent_at(self, process: str) -> int | None:
+        """When the process's latest record was sent, a pulse too, us; None without one."""
+        last = self._last_heartbeats.get(process)
+        return None if last is None else last.sent_at
+
     def superseded(self, process: str, inc: int) -> bool:
         """Whether a greater incarnation of this fragment has been claimed (rule-6)."""
         claimed = self.claimed(process)
@@ -191,6 +208,19 @@ class HeartbeatView:
         """Whether the process's latest heartbeat is fresh and reports ready."""
         last = self._last_heartbeats.get(process)
         return last is not None and last.beat.ready and now_s - last.received_s <= STALE_S
+
+
+def answering(latest: Callable[[str], Heartbeat | None], query: str, part: int) -> Heartbeat | None:
+    """The latest heartbeat of the root that answers a part; of two copies that of the last term.
+
+    Before the first term it is that of any copy.
+    """
+    found = [beat for of in part_names(query, part) if (beat := latest(of.process)) is not None]
+    return max(
+        found,
+        key=lambda beat: (beat.detail.get(ANSWERS, 1), beat.detail.get(TERM, 0)),
+        default=None,
+    )
 
 
 def _sender(beat: Heartbeat) -> tuple[str, int, int]:

@@ -307,6 +307,11 @@ class HeartbeatListener:
             age_ms = self._view.age_ms(process, time.monotonic())
         return None if beat is None or age_ms is None else (beat, now_us - round(age_ms * 1000))
 
+    def returned(self, process: str) -> int | None:
+        """When the latest heartbeat was sent that has been received of this process, us."""
+        with self._lock:
+            return self._view.sent_at(process)
+
     def claimed(self, process: str, inc: int) -> int | None:
         """The incarnation greater than ``inc`` claimed under this name, or None (rule-6)."""
         with self._lock:

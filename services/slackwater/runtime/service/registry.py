@@ -186,6 +186,8 @@ def check_ranges(query: QueryDefinition) -> None:
         raise ValueError("a time or the generation is out of range")
     if not all(0 < n <= COUNT_MAX for n in (spec.children, spec.replicas, spec.parts)):
         raise ValueError("children, replicas or parts are out of range")
+    if spec.copies not in (1, 2):
+        raise ValueError("copies are out of range")
     if not all(0 < n <= PARTITIONS_MAX for n in query.partitions.values()):
         raise ValueError("a number of partitions is out of range")
     if query.deployment is not None:

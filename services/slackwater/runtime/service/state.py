@@ -24,17 +24,17 @@ from typing import Final, TypeAlias
 from slackwater.codec.state_records import (
     decode_orderer_state,
     decode_root_state,
-    encode_orderer_state,
+    encode_state,
 )
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.limits import FOREVER, NEVER
-from slackwater.model.names import Names, RootName, base_of, generation_of
+from slackwater.model.names import Names, RootName, base_of, copy_names, generation_of
 from slackwater.model.records import OrdererState, RootState
 from slackwater.runtime.logs.skipped import SKIPPED
 from slackwater.runtime.logs.transport import RawRecord, Transport, Writer, read_to_end
 
 _QUERY: Final = r"([^./]+(?:\.g\d+)?)"
-_FRAGMENT: Final = re.compile(rf"root/{_QUERY}\.\d+|orderer/{_QUERY}\.\d+\.[a-z]")
+_FRAGMENT: Final = re.compile(rf"root/{_QUERY}\.\d+(?:\.[a-z])?|orderer/{_QUERY}\.\d+\.[a-z]")
 
 State: TypeAlias = OrdererState | RootState
 Fits: TypeAlias = Callable[[State], bool]
@@ -45,9 +45,9 @@ PLACEMENT_MAX: Final = 2**58
 """Bound on placement numbers that controllers have recorded: those of a million views."""
 
 
-def write_orderer_state(writer: Writer, names: Names, query: str, state: OrdererState) -> None:
-    """Append an orderer's state record, without waiting for its delivery."""
-    writer.append(names.state(query), 0, encode_orderer_state(state), state.fragment.encode())
+def write_state(writer: Writer, names: Names, query: str, state: State, part: int = 0) -> None:
+    """Append a state record outside transactions, without waiting for its delivery."""
+    writer.append(names.state(query), part, encode_state(state), state.fragment.encode())
 
 
 def _any(_: State) -> bool:
@@ -104,6 +104,26 @@ def read_part(
             else:
                 others[generation_of(name)] = found
     return own, others
+
+
+def read_copies(
+    transport: Transport, query: str, part: int, *, timeout_s: float = 30.0
+) -> dict[str, RootState]:
+    """The own records of a part's copies, of each the last one with the greatest number (rule-5).
+
+    They are written outside transactions, and read regardless of those: an open transaction of the
+    part would hide them.
+    """
+    log, found = (transport.names.state(query), part), dict[str, RootState]()
+    names = {of.process for of in copy_names(query, part, 2)}
+    for raw in read_to_end(transport, log, isolation="read_uncommitted", timeout_s=timeout_s):
+        name = (raw.key or b"").decode(errors="replace")
+        state = _newest(name, [raw], _any) if name in names else None
+        if isinstance(state, RootState):
+            known = found.get(name)
+            if known is None or known.placement <= state.placement:
+                found[name] = state
+    return found
 
 
 def read_orderer_states(
@@ -207,6 +227,8 @@ def _is_possible_root(state: RootState) -> bool:
     positions = [p for log in state.logs for p in (log.stable, log.live)]
     return (
         -1 <= state.placement < PLACEMENT_MAX
+        and -1 <= state.copy < 26
+        and _are_counts(state.term, state.vain)
         and _are_counts(state.next_seq, state.epoch)
         and _are_counts(*(p.offset for p in positions), *(log.contiguous_seq for log in state.logs))
         and _are_counts(*(n + 1 for p in positions for n in (p.next_seq, p.inc)))

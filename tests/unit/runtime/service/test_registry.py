@@ -36,7 +36,7 @@ from slackwater.runtime.service.state import (
     read_root_state,
     read_root_states,
     read_states,
-    write_orderer_state,
+    write_state,
 )
 
 SPEC = QuerySpec(
@@ -319,10 +319,10 @@ def test_an_entry_with_bytes_changed_is_an_entry_or_is_passed_over(data: st.Data
 def test_state_records_the_newest_of_each_fragment(broker: MemoryBroker) -> None:
     writer = broker.writer(no_failure)
     assert read_states(broker, "climate", 1) == {}
-    write_orderer_state(
+    write_state(
         writer, broker.names, "climate", OrdererState("orderer/climate.0.a", 1, 9, 1, 1, 1, ())
     )
-    write_orderer_state(writer, broker.names, "climate", ORDERER)
+    write_state(writer, broker.names, "climate", ORDERER)
     with broker.transaction() as transaction:
         transaction.append("sw.state.climate", 0, encode_root_state(ROOT), ROOT.fragment.encode())
     aborted = broker.transaction()

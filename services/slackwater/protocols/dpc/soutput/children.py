@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from slackwater.model.errors import HeldTooMuchError
-from slackwater.model.records import BucketRecord, Kind, LogState, Position, RootState
+from slackwater.model.records import BucketRecord, Hole, Kind, LogState, Position, RootState
 from slackwater.primitives.panes import Contents, LivePanes, Notes, PaneStore
 from slackwater.protocols.common.inputs import InputLog
 from slackwater.protocols.common.line import LineName
@@ -171,3 +172,20 @@ def take_stable(
             notes,
             last=record.piece + 1 == record.pieces,
         )
+
+
+def holes_of(
+    config: RootConfig, children: Sequence[Child], unsent: Iterable[tuple[DeltaLog, int]]
+) -> tuple[Hole, ...]:
+    """The holes in replicas' stable logs, and in the deltas of these logs and incarnations."""
+    query, topics = config.child_query, config.topics
+    missing_from = [
+        Hole(topics.ordered(query, child), 2 * replica, inc)
+        for child, state in enumerate(children)
+        for replica, inc in state.stable.missing_from.items()
+    ]
+    unsent_in = [
+        Hole(topics.deltas(query, config.part), log.partition(config.replicas), inc)
+        for log, inc in unsent
+    ]
+    return (*missing_from, *unsent_in)

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from slackwater.model.deployment import BOUND_TOLERANCE_US
 from slackwater.model.errors import SlackwaterError
-from slackwater.model.names import UNPREFIXED, Names
+from slackwater.model.names import ONLY, UNPREFIXED, Names, RootName
 from slackwater.model.records import LogPosition, LogState, Position, RootState
 from slackwater.primitives.deltas import Aggregates, KeyTable
 from slackwater.primitives.panes import Contents, PaneShare
@@ -102,9 +102,16 @@ class RootConfig:
     """The query whose children the root reads; empty: ``query``."""
     is_history: bool = False
     """Whether the event clock follows the data: all that has been read is due at once."""
+    copy: int = ONLY
+    """The number of this copy, if the part has two."""
     is_recorded: bool = False
     """Whether controllers have recorded ``placement``: all starts on one node then have one
     number."""
+
+    @property
+    def process(self) -> str:
+        """The name of this copy; ``fragment`` is that of the part, and of its state record."""
+        return RootName(self.query, self.part, self.copy).process
 
     @property
     def child_query(self) -> str:
@@ -174,6 +181,7 @@ def continued_state(config: RootConfig, earlier: RootState) -> RootState:
         stable_from=earlier.stable_from,
         answered_to=earlier.answered_to,
         child_frontiers=_frontiers(config, earlier.stable_from),
+        term=earlier.term,
     )
 
 

@@ -36,6 +36,7 @@ from slackwater.protocols.dpc.soutput.answers import (
 from slackwater.protocols.dpc.soutput.children import (
     check_excess,
     forget_answered,
+    holes_of,
     input_log,
     log_of,
     restore_child,
@@ -218,6 +219,10 @@ class RootCore:
             return []
         return self._take(self.decide(now), stale_at)
 
+    def attend(self, now: int) -> None:
+        """Process input and time, and decide nothing: another copy answers."""
+        self._look(now)
+
     def _look(self, now: int) -> int | None:
         """Process input and time; return when the next replica's heartbeat becomes stale."""
         passed_us = max(now - self._now, 0) if self._now else 0
@@ -380,6 +385,11 @@ class RootCore:
         }
 
     @property
+    def state(self) -> RootState:
+        """The state record of this copy if a transaction ended now."""
+        return self._state_after(self.answers.state)
+
+    @property
     def held_slices(self) -> int:
         """Number of slices, panes and replay positions in memory (guarantee-5)."""
         return sum(
@@ -399,15 +409,4 @@ class RootCore:
     @property
     def holes(self) -> tuple[Hole, ...]:
         """Holes in replicas' stable logs and deltas; their writers send again (rule-11)."""
-        query, replicas = self._config.child_query, self._config.replicas
-        topics = self._config.topics
-        missing_from = [
-            Hole(topics.ordered(query, child), 2 * replica, inc)
-            for child, state in enumerate(self._children)
-            for replica, inc in state.stable.missing_from.items()
-        ]
-        unsent = [
-            Hole(topics.deltas(query, self._config.part), log.partition(replicas), inc)
-            for log, inc in self._lost_seqs.unsent
-        ]
-        return (*missing_from, *unsent)
+        return holes_of(self._config, self._children, self._lost_seqs.unsent)

@@ -1,0 +1,234 @@
+"""The part of a root's session that concerns the other copy of its part (rule-27).
+
+``protocols.flux.pair`` decides who answers. This module feeds it from the log of state records and
+from heartbeats, and writes what the other copy needs: the tenure in each state record of the part,
+and this copy's own record.
+
+A copy's *own record* has its name. It is written outside transactions, so readers of committed
+records may find it late, behind an open transaction of the part; whoever starts reads it regardless
+of transactions. At the start it holds the placement number: of two processes of one name the one
+with the greater number runs (trace-17). Once a second it holds the positions, below which nothing
+may be deleted that this copy has not read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from slackwater.model.errors import SlackwaterError, SupersededError
+from slackwater.model.names import ONLY, RootName, generation_of, own_name
+from slackwater.model.records import Heartbeat, RootState
+from slackwater.protocols.dpc.soutput.config import RootConfig, fits, stays_down
+from slackwater.protocols.dpc.soutput.core import RootCore
+from slackwater.protocols.flux.pair import ANSWERS, TERM, Cause, Pair, Role, Tenure
+from slackwater.sessions.effects import Fail, LogLine, Rebuild, WriteState
+from slackwater.sessions.progress import PartProgress, read_progress
+from slackwater.sessions.requests import (
+    PROBE_TIMEOUT_US,
+    TIMEOUT_US,
+    ClaimPart,
+    Log,
+    OpenTransactions,
+    Procedure,
+    ReadCopies,
+    StoreState,
+)
+
+OWN_RECORD_US: Final = 1_000_000
+"""Interval of the own record."""
+
+
+class FencedError(SlackwaterError):
+    """Raised if the record of a new term has not been committed."""
+
+
+def tenure_of(state: RootState) -> Tenure:
+    """Return who answers, as a state record of the part tells."""
+    return Tenure(state.term, state.copy, state.vain)
+
+
+def stamped(state: RootState, tenure: Tenure) -> RootState:
+    """Return the state record with this tenure."""
+    return replace(state, term=tenure.term, copy=tenure.copy, vain=tenure.vain)
+
+
+class CopyOfPart:
+    """What a root's session knows of its pair, and tells it; for a part with one copy, nothing."""
+
+    def __init__(self, config: RootConfig, suspect_us: int) -> None:
+        self._config = config
+        self.is_alone = config.copy == ONLY
+        self.pair = Pair(config.copy, is_alone=self.is_alone, suspect_us=suspect_us)
+        self.states: Log = (config.topics.state(config.query), config.part)
+        """The log of the part's state records."""
+        self.others = tuple(
+            RootName(config.query, config.part, copy).process
+            for copy in (() if self.is_alone else (1 - config.copy,))
+        )
+        """The name of the other copy, if there is one."""
+        self._recorded_at = 0
+
+    @property
+    def answers(self) -> bool:
+        """Whether this copy answers."""
+        return self.pair.role is Role.ANSWERING
+
+    # The own record.
+
+    def check_number(self) -> Procedure[None]:
+        """Raise ``SupersededError`` if a copy of this name has a greater number (trace-17)."""
+        config = self._config
+        if self.is_alone:
+            return
+        own = yield from self.read_own()
+        if own is not None and stays_down(own, config.placement, is_recorded=config.is_recorded):
+            raise SupersededError(
+                f"{config.process} has placement {own.placement}; "
+                f"this copy has placement {config.placement} and stays down",
+                config.placement,
+            )
+
+    def read_own(self, timeout_us: int = TIMEOUT_US) -> Procedure[RootState | None]:
+        """Read the own record with the greatest number."""
+        config = self._config
+        copies = yield ReadCopies(config.query, config.part, timeout_us)
+        own: RootState | None = copies.get(config.process)
+        return own
+
+    def recorded_number(self) -> Procedure[int | None]:
+        """Return the greatest number recorded under this name, -1 without one; None: no answer."""
+        try:
+            if self.is_alone:
+                found = (yield from read_progress(self._config, PROBE_TIMEOUT_US)).own
+            else:
+                found = yield from self.read_own(PROBE_TIMEOUT_US)
+        except SlackwaterError:
+            return None
+        return -1 if found is None else found.placement
+
+    # Roles.
+
+    def told(self, cause: Cause) -> list[LogLine]:
+        """Return the line that tells why this copy takes over from another one."""
+        return [] if cause is Cause.FIRST else [LogLine(f"takes over: {cause.value}")]
+
+    def take_over(self, core: RootCore) -> Procedure[tuple[PartProgress, Tenure]]:
+        """Fence the copy that answers, adopt its last answers, and begin the next term.
+
+        Copies that were placed earlier stay down from here on, even before this one's first answer
+        (trace-41).
+
+        Raises:
+            SupersededError: a copy of this name, or a later generation, was placed meanwhile.
+            FencedError: the record of the new term has not been committed.
+        """
+        config = self._config
+        yield OpenTransactions()
+        found = yield from read_progress(config)
+        found.check(config)
+        state = found.state(config)
+        core.follow(state)
+        tenure = self.pair.next_term(tenure_of(state))
+        if not self.is_alone or found.needs_claim(config):
+            try:
+                yield ClaimPart(stamped(replace(state, placement=config.placement), tenure))
+            except SlackwaterError as error:
+                raise FencedError(str(error)) from error
+        self.pair.installed(tenure)
+        return found, tenure
+
+    def after_failure(self) -> Procedure[Rebuild | None]:
+        """Return how to end after a failed transaction if the other copy answers; else None."""
+        if self.is_alone:
+            return None
+        try:
+            found = yield from read_progress(self._config, PROBE_TIMEOUT_US)
+        except SlackwaterError:
+            return None
+        return None if found.own is None else self._lost(tenure_of(found.own))
+
+    def _lost(self, tenure: Tenure) -> Rebuild | None:
+        if tenure.term <= self.pair.tenure.term:
+            return None
+        return Rebuild(f"another copy answers, in term {tenure.term}")
+
+    def take_state(self, core: RootCore, record: object, now: int) -> Fail | Rebuild | None:
+        """Take a state record that has been committed: a follower adopts it.
+
+        Returns how the session is to end, if another process answers in its place.
+        """
+        try:
+            state = self._of_part(record)
+        except SupersededError as error:
+            return Fail(str(error))
+        if state is None or self.pair.role is Role.TAKING_OVER:
+            return None  # what precedes the own term is read behind the fence
+        if self.answers:
+            return self._lost(tenure_of(state))
+        if state.next_seq >= core.answers.state.next_seq:  # else it precedes what was read first
+            core.follow(state)
+            self.pair.read(tenure_of(state), now)
+        return None
+
+    def own_record(self, state: RootState) -> RootState:
+        """Return this copy's own record, with the positions of ``state``."""
+        config, pair = self._config, self.pair
+        own = replace(state, fragment=config.process, placement=config.placement)
+        return stamped(own, pair.tenure)
+
+    def store_number(self, state: RootState) -> Procedure[None]:
+        """Write the own record of a start."""
+        if not self.is_alone:
+            yield StoreState(self._config.query, self.own_record(state), self._config.part)
+
+    def is_due(self, now: int) -> bool:
+        """Return whether the own record is to be written."""
+        return not self.is_alone and now - self._recorded_at >= OWN_RECORD_US
+
+    def recorded(self, state: RootState, now: int) -> WriteState:
+        """Return the effect that writes the own record."""
+        self._recorded_at = now
+        return WriteState(self._config.query, self.own_record(state), self._config.part)
+
+    # What is read.
+
+    def _of_part(self, record: object) -> RootState | None:
+        """Return the record if it is a state record of this part and generation.
+
+        Raises:
+            SupersededError: a later generation has answered, or this copy has a greater number
+                elsewhere.
+        """
+        config = self._config
+        if not isinstance(record, RootState) or not fits(config, record):
+            return None
+        if record.fragment == config.process:
+            if record.placement > config.placement:
+                raise SupersededError(
+                    f"{config.process} runs elsewhere with placement {record.placement}",
+                    config.placement,
+                )
+            return None
+        if record.fragment == config.fragment:
+            return record
+        of = RootName.parse(own_name(record.fragment))
+        if of.copy == ONLY and generation_of(of.query) > generation_of(config.query):
+            raise SupersededError(
+                f"query {of.query} has replaced {config.query}: {config.process} stays down",
+                config.placement,
+            )
+        return None
+
+    def on_heartbeat(self, beat: Heartbeat, received_at: int) -> None:
+        """Take a heartbeat; one of the other copy counts if it answers."""
+        if beat.process in self.others and beat.detail.get(ANSWERS):
+            self.pair.heard(beat.detail.get(TERM, 0), received_at)
+
+    # What is told.
+
+    def detail(self) -> dict[str, int]:
+        """Return the counters of the heartbeat."""
+        if self.is_alone:
+            return {}
+        return {TERM: self.pair.tenure.term, ANSWERS: int(self.answers)}

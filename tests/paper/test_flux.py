@@ -1,0 +1,295 @@
+"""Flux, section by section: process pairs of partitions.
+
+The paper is Shah, Hellerstein, Brewer, *Highly Available, Fault-Tolerant, Parallel Dataflows*. Each
+test names the section on which it is based, and has three parts: set-up, events, expectations.
+``docs/protocols/flux.md`` has the mechanisms, and where the product differs on purpose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.simulator.story import Story
+
+from slackwater.deployment.fragments import placed
+from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec
+from slackwater.model.kinds import HOST
+from slackwater.protocols.flux.pair import (
+    DOUBLINGS_MAX,
+    SUSPECT_US,
+    UNREADY_FACTOR,
+    Cause,
+    Pair,
+    Role,
+    Tenure,
+)
+
+MS = 1_000
+BEAT_US = SUSPECT_US // 3
+
+
+def pair(copy: int, tenure: Tenure, now: int = 0) -> Pair:
+    """Return a copy that starts now, and finds this tenure in the log."""
+    found = Pair(copy, is_alone=False)
+    found.begin(tenure, now)
+    return found
+
+
+def answers(copy: int, found: Tenure) -> tuple[Pair, Tenure]:
+    """Return a copy that has taken over, and its tenure."""
+    one = pair(copy, found)
+    one.take_over()
+    tenure = one.next_term(found)
+    one.installed(tenure)
+    return one, tenure
+
+
+OF_A = Tenure(term=3, copy=0)
+
+
+# --- 3.1: process pairs ---------------------------------------------------------------------------
+
+
+def test_3_1_one_of_a_pair_answers_and_the_other_one_follows() -> None:
+    a, b = pair(0, Tenure()), pair(1, Tenure())
+    assert (a.cause(is_ready=False), b.cause(is_ready=False)) == (Cause.FIRST, None)
+    a.take_over()
+    assert a.cause(is_ready=True) is None, "it takes over once"
+    tenure = a.next_term(Tenure())
+    a.installed(tenure)
+    b.read(tenure, 5 * MS)
+    assert (a.role, b.role) == (Role.ANSWERING, Role.FOLLOWING)
+    assert b.tenure == Tenure(term=1, copy=0, vain=1)
+
+
+def test_3_1_a_part_with_one_copy_is_answered_by_it_whatever_the_log_tells() -> None:
+    alone = Pair(-1, is_alone=True)
+    alone.begin(OF_A, 0)
+    assert alone.cause(is_ready=False) is Cause.FIRST
+
+
+def test_3_1_a_copy_that_restarts_answers_only_in_its_own_place() -> None:
+    assert pair(0, OF_A).cause(is_ready=False) is Cause.FIRST
+    assert pair(1, OF_A).cause(is_ready=True) is None
+    later = pair(0, OF_A)
+    later.read(Tenure(term=4, copy=1), 1 * MS)
+    assert later.cause(is_ready=True) is None, "the other one has taken over meanwhile"
+
+
+def test_3_1_the_copies_of_a_part_are_in_two_hosts() -> None:
+    window = WindowSpec(1_000_000, 1_000_000)
+    query = QuerySpec(
+        "q", ("s",), None, None, window, ("count",), 2_000_000, replicas=1, parts=3, copies=2
+    )
+    hosts = placed(HOST, Deployment("wall", {}, {"q": query}))
+    roots = [{name for name in of if name.startswith("root/")} for of in hosts.values()]
+    assert roots == [{"root/q.0.a", "root/q.1.b", "root/q.2.a"},
+                     {"root/q.0.b", "root/q.1.a", "root/q.2.b"}]  # fmt: skip
+
+
+# --- 3.2: take-over -------------------------------------------------------------------------------
+
+
+def test_3_2_the_secondary_takes_over_when_the_primary_is_silent() -> None:
+    b = pair(1, OF_A)
+    b.heard(3, 10 * MS)
+    b.returned(10 * MS + SUSPECT_US - 1)
+    assert b.cause(is_ready=True) is None
+    b.returned(10 * MS + SUSPECT_US)
+    assert b.cause(is_ready=True) is Cause.SILENT
+
+
+def test_3_2_a_record_shows_as_well_as_a_heartbeat_that_the_primary_works() -> None:
+    b = pair(1, OF_A)
+    b.read(OF_A, SUSPECT_US)
+    b.returned(SUSPECT_US + BEAT_US)
+    assert b.cause(is_ready=True) is None
+
+
+def test_3_2_a_heartbeat_of_an_earlier_term_shows_nothing() -> None:
+    """It is one of a zombie."""
+    b = pair(1, OF_A)
+    b.heard(2, SUSPECT_US)
+    b.returned(SUSPECT_US)
+    assert b.cause(is_ready=True) is Cause.SILENT
+
+
+def test_3_2_a_secondary_that_is_not_ready_has_more_patience() -> None:
+    b = pair(1, OF_A)
+    b.returned(UNREADY_FACTOR * SUSPECT_US - 1)
+    assert b.cause(is_ready=False) is None
+    b.returned(UNREADY_FACTOR * SUSPECT_US)
+    assert b.cause(is_ready=False) is Cause.SILENT
+
+
+def test_3_2_nobody_is_silent_while_kafka_cannot_be_reached() -> None:
+    """trace-51: this copy's own heartbeats do not return either."""
+    b = pair(1, OF_A)
+    b.returned(BEAT_US)
+    b.read(OF_A, BEAT_US)
+    assert b.cause(is_ready=True) is None, "a minute later its last one is still that of 40 ms"
+
+
+@pytest.mark.parametrize("vain", range(DOUBLINGS_MAX + 3))
+def test_3_2_each_take_over_in_vain_doubles_the_next_silence(vain: int) -> None:
+    """trace-52."""
+    b = pair(1, Tenure(9, 0, vain))
+    assert b.silent_at(is_ready=True) == SUSPECT_US * 2 ** min(vain, DOUBLINGS_MAX)
+
+
+def test_3_2_an_answer_ends_the_doubling() -> None:
+    a, tenure = answers(0, Tenure(9, 1, vain=4))
+    assert tenure == Tenure(10, 0, vain=5)
+    a.answered()
+    assert a.tenure == Tenure(10, 0, vain=0)
+
+
+# --- 3.2: properties of two copies and a log ------------------------------------------------------
+
+
+@dataclass
+class Copies:
+    """Two copies with a log of heartbeats and records; a take-over is one step."""
+
+    now: int = 0
+    log: list[tuple[str, int, int, Tenure]] = field(default_factory=list)
+    """Kind, copy, time sent, tenure."""
+    pairs: list[Pair] = field(default_factory=lambda: [pair(0, Tenure()), pair(1, Tenure())])
+    read_to: list[int] = field(default_factory=lambda: [0, 0])
+    took_over: list[tuple[int, int]] = field(default_factory=list)
+    """Time and copy."""
+
+    @property
+    def tenure(self) -> Tenure:
+        return next((t for kind, *_, t in reversed(self.log) if kind == "record"), Tenure())
+
+    def beat(self, copy: int) -> None:
+        of = self.pairs[copy]
+        kind = "answers" if of.role is Role.ANSWERING else "follows"
+        self.log.append((kind, copy, self.now, of.tenure))
+
+    def answer(self, copy: int) -> None:
+        of = self.pairs[copy]
+        if of.role is Role.ANSWERING and self.tenure.term == of.tenure.term:  # else it is fenced
+            of.answered()
+            self.log.append(("record", copy, self.now, of.tenure))
+
+    def turn(self, copy: int) -> None:
+        """Read the log to its end, and take over if there is cause."""
+        of = self.pairs[copy]
+        for kind, writer, sent_at, tenure in self.log[self.read_to[copy] :]:
+            if writer == copy:
+                of.returned(sent_at if kind != "record" else 0)
+            elif kind == "record":
+                if of.role is Role.ANSWERING and tenure.term > of.tenure.term:
+                    of = self.pairs[copy] = pair(copy, tenure, self.now)  # it is built again
+                elif of.role is Role.FOLLOWING:
+                    of.read(tenure, self.now)
+            elif kind == "answers":
+                of.heard(tenure.term, self.now)
+        self.read_to[copy] = len(self.log)
+        if of.cause(is_ready=True) is not None:
+            of.take_over()
+            of.installed(of.next_term(self.tenure))
+            self.took_over.append((self.now, copy))
+            self.log.append(("record", copy, self.now, of.tenure))
+
+
+@given(pauses=st.lists(st.tuples(st.integers(0, 3_000), st.integers(1, 2_000)), max_size=5))
+def test_3_2_a_secondary_that_was_paused_does_not_suspect_a_primary_that_works(
+    pauses: list[tuple[int, int]],
+) -> None:
+    """It reads first: a heartbeat that it sent before the pause shows nothing (trace-11)."""
+    copies = Copies()
+    for ms in range(0, 6_000, 10):
+        copies.now = ms * MS
+        is_paused = any(at <= ms < at + length for at, length in pauses)
+        if ms % 40 == 0:
+            copies.beat(0)
+            if not is_paused:
+                copies.beat(1)
+        copies.turn(0)
+        if not is_paused:
+            copies.turn(1)
+    assert copies.took_over == [(0, 0)]
+
+
+@given(slow_ms=st.integers(130, 500), answers_too=st.booleans())
+def test_3_2_two_copies_that_are_too_slow_for_each_other_stop_to_exchange_their_roles(
+    slow_ms: int, answers_too: bool
+) -> None:
+    """trace-52: on an overloaded machine the heartbeats of whoever answers come too late."""
+    copies = Copies()
+    for ms in range(0, 60_000, 10):
+        copies.now = ms * MS
+        for copy in (0, 1):
+            is_slow = copies.pairs[copy].role is Role.ANSWERING
+            if ms % (slow_ms // 10 * 10 if is_slow else 40) == 0:
+                copies.beat(copy)
+            copies.turn(copy)
+            if answers_too and ms > 30_000 and ms % 1_000 == 0:
+                copies.answer(copy)
+    in_vain = [at for at, _ in copies.took_over if at < 30_000 * MS]
+    assert len(in_vain) <= 2 + DOUBLINGS_MAX
+
+
+@given(dies_at_ms=st.integers(200, 2_000))
+def test_3_2_a_primary_that_dies_is_replaced_within_the_silence_and_two_heartbeats(
+    dies_at_ms: int,
+) -> None:
+    copies = Copies()
+    for ms in range(0, 4_000, 10):
+        copies.now = ms * MS
+        if ms % 40 == 0:
+            copies.beat(1)
+            if ms < dies_at_ms:
+                copies.beat(0)
+        copies.turn(1)
+        if ms < dies_at_ms:
+            copies.turn(0)
+            copies.answer(0)
+    (first, second) = copies.took_over
+    assert first[1] == 0
+    assert second[1] == 1
+    assert dies_at_ms * MS + SUSPECT_US - 10 * MS <= second[0]
+    assert second[0] <= dies_at_ms * MS + SUSPECT_US + 2 * BEAT_US
+
+
+# --- 5.2: take-over in the whole system -----------------------------------------------------------
+
+
+def test_5_2_a_window_is_answered_in_time_although_its_root_dies_before_it() -> None:
+    story = Story(copies=2, bound_us=500_000, window_us=500_000, slide_us=500_000)
+    story.time_passes(3.4)
+    story.kill_for_good("root/q.0.a")
+    story.time_passes(3)
+    terms = [(t.state.copy, t.state.term) for t in story.history.terms]
+    assert terms == [(0, 1), (1, 2)]
+    assert story.tentative == []
+    assert story.latest_first_answer_s(since_s=2.0) < 0.3
+    story.every_guarantee_holds()
+
+
+def test_5_2_the_secondary_of_a_consumer_and_a_producer_may_die_without_an_effect() -> None:
+    story = Story(copies=2)
+    story.time_passes(3)
+    story.kill_for_good("root/q.0.b")
+    story.kill_for_good("orderer/q.0.b")
+    story.time_passes(5)
+    assert len(story.history.terms) == 1
+    assert story.tentative == []
+    story.every_guarantee_holds()
+
+
+def test_5_2_both_primaries_may_die_at_once() -> None:
+    story = Story(copies=2, bound_us=1_000_000, window_us=500_000, slide_us=500_000)
+    story.time_passes(3.2)
+    story.kill_for_good("orderer/q.0.a")
+    story.kill_for_good("root/q.0.a")
+    story.time_passes(5)
+    assert story.tentative == []
+    assert story.latest_first_answer_s(since_s=2.0) < 0.6
+    story.every_guarantee_holds()

@@ -1,0 +1,53 @@
+"""Two copies of a part: one of them answers at a time, and few take-overs follow a failure.
+
+Each term has one writer, which began it with a record; terms never decrease. Take-overs that no
+fault explains would be a quarrel of two copies (trace-17).
+"""
+
+from __future__ import annotations
+
+from tests.simulator.checkers.answers import Violation
+from tests.simulator.checkers.facts import Facts
+
+AT_START_MAX = 3
+"""Take-overs of a part at the start of a run: both copies may find that nobody answers."""
+PER_FAULT_MAX = 3
+"""Take-overs for each fault: the other copy, the restarted one, and one in vain."""
+
+
+def check(facts: Facts) -> None:
+    """Check the writers of terms and the number of terms."""
+    if facts.config.copies == 1:
+        return
+    for part in range(facts.config.parts):
+        _one_writer(facts, part)
+        _few_terms(facts, part)
+
+
+def _one_writer(facts: Facts, part: int) -> None:
+    begun = [(t.at, t.state) for t in facts.history.terms if t.part == part]
+    answers = [(c.at, c.state) for c in facts.history.committed if c.part == part]
+    writers: dict[int, tuple[str, int, int]] = {}
+    for _, first in begun:
+        if first.term in writers:
+            raise Violation("terms", facts.history.ended_at, f"term {first.term} begins twice")
+        writers[first.term] = (first.fragment, first.copy, first.placement)
+    term = 0
+    for at, state in answers:
+        if state is None:
+            continue
+        if state.term < term:
+            raise Violation("terms", at, f"term {state.term} answers after term {term}")
+        term = state.term
+        writer = (state.fragment, state.copy, state.placement)
+        if writers.get(term) != writer:
+            raise Violation("terms", at, f"{writer} answers in term {term} of {writers.get(term)}")
+
+
+def _few_terms(facts: Facts, part: int) -> None:
+    history = facts.history
+    terms = [t for t in history.terms if t.part == part]
+    most = AT_START_MAX + PER_FAULT_MAX * history.strikes
+    if len(terms) > most:
+        text = f"part {part} has {len(terms)} terms for {history.strikes} faults"
+        raise Violation("terms", terms[most].at, text)

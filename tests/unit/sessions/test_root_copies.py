@@ -1,0 +1,275 @@
+"""The session of a root that is one of two copies of its part (rule-27)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.paper.stage import MS
+from tests.unit.sessions.test_root_session import (
+    LIVE,
+    PLACEMENT,
+    STABLE,
+    START,
+    AwayError,
+    Host,
+    answered,
+    boundary,
+)
+
+from slackwater.model.errors import SupersededError
+from slackwater.model.records import Heartbeat, OrderedRecord, OrdererState, RootState
+from slackwater.protocols.common.line import LineName
+from slackwater.protocols.flux.pair import SUSPECT_US, Role
+from slackwater.sessions.effects import Effect, Fail, LogLine, Perform, Rebuild, WriteState
+from slackwater.sessions.requests import (
+    ClaimPart,
+    OpenTransactions,
+    Procedure,
+    ReadCopies,
+    Request,
+    StoreState,
+)
+from slackwater.sessions.root import RootSession
+
+STATES = ("sw.state.q", 0)
+OF_A = replace(answered(0, 1), term=3, copy=0)
+
+
+class CopyHost(Host):
+    """The logs for copy b; copy a answers."""
+
+    def __init__(self, state: RootState | None = OF_A, *, copy: int = 1) -> None:
+        super().__init__(state)
+        self.config = replace(self.config, copy=copy)
+        self.session = RootSession(self.config, windowed=False)
+        self.copies: dict[str, RootState] = {}
+        self.stored: list[RootState | OrdererState] = []
+        self.refused: Callable[[], None] | None = None
+
+    def answer(self, request: Request) -> Any:
+        match request:
+            case ReadCopies():
+                return self.copies
+            case StoreState(_, state, part):
+                assert part == 0
+                self.stored.append(state)
+                return None
+        return super().answer(request)
+
+    def perform(self, procedure: Procedure[Any]) -> Any:
+        try:
+            request = procedure.send(None)
+            while True:
+                self.asked.append(request)
+                self.before.pop(type(request), lambda: None)()
+                if isinstance(request, ClaimPart) and self.refused is not None:
+                    self.refused()
+                    request = procedure.throw(AwayError("fenced"))
+                else:
+                    request = procedure.send(self.answer(request))
+        except StopIteration as ended:
+            return ended.value
+
+    def commit(self, state: RootState) -> None:
+        """Pass on a state record of the other copy, as the live consumer does."""
+        self.state = state
+        self.session.receive(STATES, 0, state)
+
+    def falls_silent(self) -> list[Effect]:
+        """Let the other copy be silent for long enough, and this one take over."""
+        self.session.returned(100 * SUSPECT_US)
+        return self.step(100 * SUSPECT_US)
+
+
+def test_its_name_and_its_record_s_name_differ() -> None:
+    host = CopyHost().started()
+    assert (host.session.fragment, host.config.fragment) == ("root/q.0.b", "root/q.0")
+    assert host.session.inputs[STATES] == "states"
+    assert host.session.listens_to == ("orderer/q.0.a", "root/q.0.a")
+
+
+def test_a_copy_follows_what_the_other_one_commits() -> None:
+    host = CopyHost().started().begun()
+    assert host.session.pair.role is Role.FOLLOWING
+    host.boundary(0, 500)
+    host.commit(replace(answered(300, 1), term=3, copy=0, next_seq=7))
+    assert host.session.core.answers.state.stable_from == 300 * MS
+    assert host.step(10_000 * MS) != [], "its own record"
+    assert not any(isinstance(request, OpenTransactions) for request in host.asked)
+    assert host.session.report().detail["answers"] == 0
+
+
+def test_a_record_that_was_read_already_changes_nothing() -> None:
+    host = CopyHost(replace(OF_A, next_seq=9, stable_from=200 * MS, answered_to=200 * MS)).started()
+    host.commit(replace(answered(100, 1), term=3, copy=0, next_seq=4))
+    assert host.session.core.answers.state.stable_from == 200 * MS
+
+
+def test_records_of_others_in_the_log_change_nothing() -> None:
+    host = CopyHost().started()
+    orderer = OrdererState("orderer/q.0.a", 0, 0, 0, 0, 0, ())
+    for record in (None, orderer, replace(OF_A, fragment="root/q.1"), b"no record"):
+        assert host.session.receive(STATES, 0, record) == 0
+    assert host.session.pair.tenure.term == 3
+
+
+def test_a_take_over_adopts_what_was_answered_last() -> None:
+    host = CopyHost().started().begun()
+    for start_ms in range(0, 600, 100):
+        host.boundary(start_ms, start_ms + 100)
+
+    def commits_once_more() -> None:
+        host.state = replace(answered(200, 1), term=3, copy=0, next_seq=9)
+
+    host.before[OpenTransactions] = commits_once_more
+    lines = [effect.text for effect in host.falls_silent() if isinstance(effect, LogLine)]
+    assert lines == ["takes over: the other copy is silent"]
+    assert [(s.term, s.copy, s.vain, s.placement) for s in host.claimed] == [(4, 1, 1, PLACEMENT)]
+    (commit,) = host.commits(101 * SUSPECT_US)
+    assert commit.transaction.before.stable_from == 200 * MS
+    assert (commit.state.term, commit.state.copy, commit.state.vain) == (4, 1, 0)
+    assert host.session.report().detail["answers"] == 1
+
+
+def test_heartbeats_of_the_copy_that_answers_put_a_take_over_off() -> None:
+    host = CopyHost().started()
+    beat = Heartbeat("root/q.0.a", 7, 0, 0, 1, ready=True, states={})
+    for at, detail in ((SUSPECT_US, {"answers": 1, "term": 3}), (SUSPECT_US, {"answers": 0})):
+        host.session.on_heartbeat(replace(beat, detail=detail), at)
+    host.session.returned(2 * SUSPECT_US - 1)
+    host.step(2 * SUSPECT_US)
+    assert host.session.pair.role is Role.FOLLOWING
+    host.session.returned(UNREADY_US + SUSPECT_US)
+    host.step(UNREADY_US + 2 * SUSPECT_US)
+    assert host.session.pair.role is Role.ANSWERING
+
+
+UNREADY_US = 8 * SUSPECT_US
+
+
+def test_a_take_over_that_is_fenced_ends_in_following() -> None:
+    host = CopyHost().started()
+
+    def takes_over() -> None:
+        host.state = replace(OF_A, term=4)
+
+    host.refused = takes_over
+    host.falls_silent()
+    assert host.step(101 * SUSPECT_US) == [Rebuild("another copy answers, in term 4")]
+    assert host.step(102 * SUSPECT_US) == [], "it has ended"
+
+
+@pytest.mark.parametrize("term", [4, 5])
+def test_a_copy_that_reads_a_later_term_than_its_own_ends(term: int) -> None:
+    host = CopyHost().started()
+    host.falls_silent()
+    assert host.session.pair.tenure.term == 4
+    host.commit(replace(OF_A, term=term))
+    ends = [effect for effect in host.step(101 * SUSPECT_US) if isinstance(effect, Rebuild)]
+    assert bool(ends) == (term == 5)
+
+
+@pytest.mark.parametrize(("term", "ends"), [(5, Rebuild), (4, Fail)])
+def test_a_transaction_that_fails_is_looked_after_in_the_log(term: int, ends: type[Effect]) -> None:
+    host = CopyHost().started()
+    host.falls_silent()
+    host.state = replace(OF_A, term=term)
+    host.session.commit_failed("fenced")
+    host.step(101 * SUSPECT_US)
+    assert [type(effect) for effect in host.step(102 * SUSPECT_US)] == [ends]
+
+
+def test_a_follower_reports_no_hole() -> None:
+    """trace-53: it lacks what the other copy may have read."""
+    host = CopyHost().started().begun()
+    host.boundary(300, 400)
+    host.ends[STABLE] += 1
+    assert host.session.core.holes != ()
+    assert host.session.report().holes == ()
+    host.falls_silent()
+    assert host.session.report().holes == host.session.core.holes
+
+
+def test_a_follower_that_retention_has_overtaken_starts_again() -> None:
+    """trace-53."""
+    host = CopyHost().started()
+    host.session.position_gone(LineName.STABLE, STABLE, 40)
+    assert [type(effect) for effect in host.step(1)] == [Rebuild]
+
+
+def test_a_copy_stays_down_if_its_name_has_a_greater_number() -> None:
+    host = CopyHost()
+    host.copies = {"root/q.0.b": replace(OF_A, fragment="root/q.0.b", placement=PLACEMENT + 1)}
+    with pytest.raises(SupersededError, match=r"root/q\.0\.b has placement 6"):
+        host.perform(host.session.start())
+    assert host.stored == []
+
+
+def test_a_greater_number_of_its_own_name_ends_a_copy() -> None:
+    host = CopyHost().started()
+    own = replace(OF_A, fragment="root/q.0.b", placement=PLACEMENT)
+    host.session.receive(STATES, 0, own)
+    assert not any(isinstance(effect, Fail) for effect in host.step(1))
+    host.session.receive(STATES, 1, replace(own, placement=PLACEMENT + 1))
+    assert [type(effect) for effect in host.step(2)] == [Fail]
+
+
+def test_a_claim_of_its_name_is_looked_up_in_its_own_record() -> None:
+    host = CopyHost().started()
+    host.copies = {"root/q.0.b": replace(OF_A, fragment="root/q.0.b", placement=PLACEMENT + 1)}
+    host.session.claimed(PLACEMENT + 1)
+    host.step(1)
+    assert [type(effect) for effect in host.step(2)] == [Fail]
+
+
+def test_a_later_generation_in_the_log_ends_a_copy() -> None:
+    """Its fence is that of the later one, and must not be used again (rule-29)."""
+    host = CopyHost().started()
+    host.session.receive(STATES, 0, replace(OF_A, fragment="root/q.g1.0"))
+    reasons = [effect.reason for effect in host.step(1) if isinstance(effect, Fail)]
+    assert reasons == ["query q.g1 has replaced q: root/q.0.b stays down"]
+
+
+def test_its_own_record_has_its_number_at_the_start_and_its_positions_later() -> None:
+    host = CopyHost().started().begun()
+    (first,) = host.stored
+    assert isinstance(first, RootState)
+    assert (first.fragment, first.placement) == ("root/q.0.b", PLACEMENT)
+    host.boundary(0, 500)
+    written = [e.state for e in host.step(2_000 * MS) if isinstance(e, WriteState)]
+    assert [(s.fragment, s.placement) for s in written] == [("root/q.0.b", PLACEMENT)]
+    assert not any(isinstance(e, WriteState) for e in host.step(2_900 * MS))
+    assert any(isinstance(e, WriteState) for e in host.step(3_000 * MS))
+
+
+def test_a_newcomer_to_a_host_reads_the_state_records_that_it_has_passed() -> None:
+    host = CopyHost()
+    host.perform(host.session.start())
+    host.state = replace(answered(100, 1), term=3, copy=0, next_seq=4)
+    host.session.live_at(STATES, 12)
+    host.do(host.session.step(0))
+    assert host.session.core.answers.state.stable_from == 100 * MS
+
+
+def test_a_follower_takes_a_turn_when_the_other_copy_could_be_silent() -> None:
+    host = CopyHost().started()
+    host.do(host.session.step(5 * MS))
+    assert host.session.wake_at is not None
+    assert host.session.wake_at <= UNREADY_US
+    assert not host.session.busy
+
+
+def test_a_follower_is_ready_when_it_has_read_all() -> None:
+    host = CopyHost()
+    host.ends |= {STABLE: 2, LIVE: 1}
+    host.started()
+    assert not host.session.report().ready
+    host.session.receive(STABLE, 0, START)
+    host.session.receive(STABLE, 1, boundary(0, 100))
+    host.session.receive(LIVE, 0, replace(START, seq=0))
+    assert isinstance(START, OrderedRecord)
+    assert host.session.report().ready
+    assert [e for e in host.session.step(1) if isinstance(e, Perform)] == []
