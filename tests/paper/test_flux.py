@@ -23,7 +23,7 @@ from slackwater.protocols.flux.pair import (
     UNREADY_FACTOR,
     Cause,
     Pair,
-    Role,
+    PairRole,
     Tenure,
 )
 
@@ -61,7 +61,7 @@ def test_3_1_one_of_a_pair_answers_and_the_other_one_follows() -> None:
     tenure = a.next_term(Tenure())
     a.installed(tenure)
     b.read(tenure, 5 * MS)
-    assert (a.role, b.role) == (Role.ANSWERING, Role.FOLLOWING)
+    assert (a.role, b.role) == (PairRole.ANSWERING, PairRole.FOLLOWING)
     assert b.tenure == Tenure(term=1, copy=0, vain=1)
 
 
@@ -95,7 +95,7 @@ def test_3_1_the_copies_of_a_part_are_in_two_hosts() -> None:
 
 def test_3_2_the_secondary_takes_over_when_the_primary_is_silent() -> None:
     b = pair(1, OF_A)
-    b.heard(3, 10 * MS)
+    b.received(3, 10 * MS)
     b.returned(10 * MS + SUSPECT_US - 1)
     assert b.cause(is_ready=True) is None
     b.returned(10 * MS + SUSPECT_US)
@@ -112,7 +112,7 @@ def test_3_2_a_record_shows_as_well_as_a_heartbeat_that_the_primary_works() -> N
 def test_3_2_a_heartbeat_of_an_earlier_term_shows_nothing() -> None:
     """It is one of a zombie."""
     b = pair(1, OF_A)
-    b.heard(2, SUSPECT_US)
+    b.received(2, SUSPECT_US)
     b.returned(SUSPECT_US)
     assert b.cause(is_ready=True) is Cause.SILENT
 
@@ -168,12 +168,13 @@ class Copies:
 
     def beat(self, copy: int) -> None:
         of = self.pairs[copy]
-        kind = "answers" if of.role is Role.ANSWERING else "follows"
+        kind = "answers" if of.role is PairRole.ANSWERING else "follows"
         self.log.append((kind, copy, self.now, of.tenure))
 
     def answer(self, copy: int) -> None:
         of = self.pairs[copy]
-        if of.role is Role.ANSWERING and self.tenure.term == of.tenure.term:  # else it is fenced
+        is_fenced = self.tenure.term != of.tenure.term
+        if of.role is PairRole.ANSWERING and not is_fenced:
             of.answered()
             self.log.append(("record", copy, self.now, of.tenure))
 
@@ -184,12 +185,12 @@ class Copies:
             if writer == copy:
                 of.returned(sent_at if kind != "record" else 0)
             elif kind == "record":
-                if of.role is Role.ANSWERING and tenure.term > of.tenure.term:
+                if of.role is PairRole.ANSWERING and tenure.term > of.tenure.term:
                     of = self.pairs[copy] = pair(copy, tenure, self.now)  # it is built again
-                elif of.role is Role.FOLLOWING:
+                elif of.role is PairRole.FOLLOWING:
                     of.read(tenure, self.now)
             elif kind == "answers":
-                of.heard(tenure.term, self.now)
+                of.received(tenure.term, self.now)
         self.read_to[copy] = len(self.log)
         if of.cause(is_ready=True) is not None:
             of.take_over()
@@ -226,7 +227,7 @@ def test_3_2_two_copies_that_are_too_slow_for_each_other_stop_to_exchange_their_
     for ms in range(0, 60_000, 10):
         copies.now = ms * MS
         for copy in (0, 1):
-            is_slow = copies.pairs[copy].role is Role.ANSWERING
+            is_slow = copies.pairs[copy].role is PairRole.ANSWERING
             if ms % (slow_ms // 10 * 10 if is_slow else 40) == 0:
                 copies.beat(copy)
             copies.turn(copy)
@@ -266,7 +267,7 @@ def test_5_2_a_window_is_answered_in_time_although_its_root_dies_before_it() -> 
     story.time_passes(3.4)
     story.kill_for_good("root/q.0.a")
     story.time_passes(3)
-    terms = [(t.state.copy, t.state.term) for t in story.history.terms]
+    terms = [(t.state.copy, t.state.term) for t in story.history.tenures]
     assert terms == [(0, 1), (1, 2)]
     assert story.tentative == []
     assert story.latest_first_answer_s(since_s=2.0) < 0.3
@@ -279,7 +280,7 @@ def test_5_2_the_secondary_of_a_consumer_and_a_producer_may_die_without_an_effec
     story.kill_for_good("root/q.0.b")
     story.kill_for_good("orderer/q.0.b")
     story.time_passes(5)
-    assert len(story.history.terms) == 1
+    assert len(story.history.tenures) == 1
     assert story.tentative == []
     story.every_guarantee_holds()
 

@@ -13,7 +13,7 @@ def test_a_copy_that_starts_follows_the_one_that_answers() -> None:
     for _ in range(3):
         story.kill("root/q.0.b")
         story.time_passes(2)
-    assert [t.state.copy for t in story.history.terms] == [0]
+    assert [t.state.copy for t in story.history.tenures] == [0]
     story.every_guarantee_holds()
 
 
@@ -23,10 +23,10 @@ def test_a_copy_that_was_fenced_follows() -> None:
     story.time_passes(3.2)
     story.pause("root/q.0.a", for_s=1)
     story.time_passes(4)
-    assert [t.state.copy for t in story.history.terms] == [0, 1]
+    assert [t.state.copy for t in story.history.tenures] == [0, 1]
     story.pause("root/q.0.b", for_s=1)
     story.time_passes(4)
-    assert [t.state.copy for t in story.history.terms] == [0, 1, 0]
+    assert [t.state.copy for t in story.history.tenures] == [0, 1, 0]
     story.every_guarantee_holds()
 
 
@@ -38,7 +38,7 @@ def test_two_copies_that_are_stopped_in_turn_before_an_answer_wait_for_longer_ea
         for copy in "ab":
             story.pause(f"root/q.0.{copy}", for_s=0.4)
             story.time_passes(0.5)
-    terms = [t.state for t in story.history.terms]
+    terms = [t.state for t in story.history.tenures]
     assert len(terms) <= 4, "a silence of 0.4 s is soon too short for a suspicion"
     assert [state.vain for state in terms] == [1, 2, 3, 4][: len(terms)]
 
@@ -49,5 +49,5 @@ def test_a_placement_that_has_been_replaced_stays_down() -> None:
     story.time_passes(3)
     story.replace("root/q.0.b", wakes_after_s=2)
     story.time_passes(5)
-    assert [t.state.copy for t in story.history.terms] == [0]
+    assert [t.state.copy for t in story.history.tenures] == [0]
     story.every_guarantee_holds()

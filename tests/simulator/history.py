@@ -86,7 +86,7 @@ class OfQuery:
     """Times at which a stage had no working copy (guarantee-2 does not apply)."""
     ordered_logs: OrderedLogs = field(default_factory=dict)
     """By (child, replica, line): all records ever in them that decode."""
-    terms: list[Term] = field(default_factory=list)
+    tenures: list[Term] = field(default_factory=list)
     """The beginnings of terms, of parts with two copies."""
     later_logs: list[OrderedLogs] = field(default_factory=list)
     """Those of each later generation."""

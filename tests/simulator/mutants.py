@@ -242,7 +242,7 @@ MUTANTS = (
     Mutant(
         "a root answers before it can commit", "trace-18",
         (Edit(f"{_sessions}.root:RootSession.step", "if not self._copy.answers:",
-              "if self.pair.role is Role.FOLLOWING:"),),
+              "if self.pair.role is PairRole.FOLLOWING:"),),
         f"{_root_session}:test_nothing_is_answered_before_transactions_are_open",
     ),
     Mutant(

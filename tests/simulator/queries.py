@@ -40,7 +40,7 @@ from slackwater.protocols.common.line import LineName, Schedule
 from slackwater.protocols.dpc.reconcile.staggering import LEASE_US_DEFAULT
 from slackwater.protocols.dpc.soutput.config import Commit, DeltaLog, RootConfig
 from slackwater.protocols.dpc.sunion.config import OrdererConfig
-from slackwater.protocols.flux.pair import Role
+from slackwater.protocols.flux.pair import PairRole
 from slackwater.sessions.requests import State, fits_any
 
 if TYPE_CHECKING:
@@ -375,7 +375,7 @@ class SimQuery:
 
     def taken_over(self, part: int, state: RootState) -> None:
         """Record that a copy has begun a term."""
-        self._history.terms.append(Term(self.world.scheduler.now, part, state))
+        self._history.tenures.append(Term(self.world.scheduler.now, part, state))
 
     def take_over(self, earlier: SimQuery) -> None:
         """Be the one that is to answer, from now on, in place of an earlier generation."""
@@ -472,7 +472,7 @@ class SimQuery:
         if self.config.copies == 1:
             return bool(copies) and _keeps_up(copies[0])
         reached = [root for root in copies if root.speaks and root.has_broker]
-        answering = [root for root in reached if root.session.pair.role is Role.ANSWERING]
+        answering = [root for root in reached if root.session.pair.role is PairRole.ANSWERING]
         return any(map(_keeps_up, answering or [root for root in reached if root.is_ready]))
 
     def _replica_works(self, child: int, replica: int) -> bool:

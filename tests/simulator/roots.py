@@ -22,7 +22,7 @@ from slackwater.model.records import (
 from slackwater.protocols.dpc.soutput.answers import rows_of
 from slackwater.protocols.dpc.soutput.config import Commit
 from slackwater.protocols.dpc.soutput.core import RootCore
-from slackwater.protocols.flux.pair import SUSPECT_US, Role
+from slackwater.protocols.flux.pair import SUSPECT_US, PairRole
 from slackwater.sessions.effects import (
     Effect,
     Fail,
@@ -195,7 +195,7 @@ class SimRoot(Fragment):
         self._carry_out(session.step(now))
         if self.has_broker:
             self.world.heartbeats.emit(self, session)
-            if session.pair.role is Role.ANSWERING:
+            if session.pair.role is PairRole.ANSWERING:
                 self.query.places.emit(self, core)
         if self.copy != ONLY and self.is_ready != self._was_ready:
             self._was_ready = self.is_ready

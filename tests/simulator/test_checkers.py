@@ -23,6 +23,7 @@ from tests.simulator.checkers import (
     memory,
     order,
     placed,
+    tenures,
 )
 from tests.simulator.checkers.facts import Facts
 from tests.simulator.clock import MS, SECOND
@@ -81,7 +82,7 @@ def history() -> History:
 
 def test_what_was_right_passes(history: History) -> None:
     check(history)
-    assert len(CHECKERS) == 10
+    assert len(CHECKERS) == 11
 
 
 def _nth(history: History, effect: type, n: int = 0, **same: Any) -> tuple[int, Any]:
@@ -482,3 +483,40 @@ def test_a_placement_that_is_not_carried_out_is_noticed(doctor: Doctor) -> None:
     with pytest.raises(Violation) as raised:
         placed.check(Facts(history))
     assert raised.value.guarantee == "placed"
+
+
+def _twice(history: History) -> None:
+    history.tenures.append(history.tenures[-1])
+
+
+def _goes_back(history: History) -> None:
+    state = history.committed[-1].state
+    assert state is not None
+    earlier = replace(state, term=1, copy=0, placement=1)
+    history.committed.append(history.committed[-1]._replace(state=earlier))
+
+
+def _of_nobody(history: History) -> None:
+    state = history.committed[-1].state
+    assert state is not None
+    zombie = replace(state, placement=state.placement - 1)
+    history.committed.append(history.committed[-1]._replace(state=zombie))
+
+
+def _many(history: History) -> None:
+    last = history.tenures[-1]
+    for term in range(last.state.term + 1, last.state.term + 20):
+        history.tenures.append(last._replace(state=replace(last.state, term=term)))
+
+
+@pytest.mark.parametrize("doctor", [_twice, _goes_back, _of_nobody, _many])
+def test_two_copies_that_answer_at_once_are_noticed(doctor: Doctor) -> None:
+    """Copy b takes over after the death of a, which follows from its restart on."""
+    config = WorldConfig(copies=2, window_us=300 * MS, slide_us=300 * MS)
+    kill = Fault(2_200 * MS, "kill", "root/q.0.a")
+    outcome = run(Plan(3, config, 3 * SECOND, (kill,)))
+    assert outcome.violation is None, str(outcome)
+    assert [begun.state.copy for begun in outcome.history.tenures] == [0, 1]
+    doctor(outcome.history)
+    with pytest.raises(Violation):
+        tenures.check(Facts(outcome.history))

@@ -21,7 +21,7 @@ from slackwater.model.names import ONLY, RootName, generation_of, own_name
 from slackwater.model.records import Heartbeat, RootState
 from slackwater.protocols.dpc.soutput.config import RootConfig, fits, stays_down
 from slackwater.protocols.dpc.soutput.core import RootCore
-from slackwater.protocols.flux.pair import ANSWERS, TERM, Cause, Pair, Role, Tenure
+from slackwater.protocols.flux.pair import ANSWERS, TERM, Cause, Pair, PairRole, Tenure
 from slackwater.sessions.effects import Fail, LogLine, Rebuild, WriteState
 from slackwater.sessions.progress import PartProgress, read_progress
 from slackwater.sessions.requests import (
@@ -72,7 +72,7 @@ class CopyOfPart:
     @property
     def answers(self) -> bool:
         """Whether this copy answers."""
-        return self.pair.role is Role.ANSWERING
+        return self.pair.role is PairRole.ANSWERING
 
     # The own record.
 
@@ -109,7 +109,7 @@ class CopyOfPart:
 
     # Roles.
 
-    def told(self, cause: Cause) -> list[LogLine]:
+    def reported(self, cause: Cause) -> list[LogLine]:
         """Return the line that tells why this copy takes over from another one."""
         return [] if cause is Cause.FIRST else [LogLine(f"takes over: {cause.value}")]
 
@@ -162,7 +162,7 @@ class CopyOfPart:
             state = self._of_part(record)
         except SupersededError as error:
             return Fail(str(error))
-        if state is None or self.pair.role is Role.TAKING_OVER:
+        if state is None or self.pair.role is PairRole.TAKING_OVER:
             return None  # what precedes the own term is read behind the fence
         if self.answers:
             return self._lost(tenure_of(state))
@@ -223,7 +223,7 @@ class CopyOfPart:
     def on_heartbeat(self, beat: Heartbeat, received_at: int) -> None:
         """Take a heartbeat; one of the other copy counts if it answers."""
         if beat.process in self.others and beat.detail.get(ANSWERS):
-            self.pair.heard(beat.detail.get(TERM, 0), received_at)
+            self.pair.received(beat.detail.get(TERM, 0), received_at)
 
     # What is told.
 

@@ -35,7 +35,7 @@ from slackwater.protocols.dpc.soutput.answers import GapNote
 from slackwater.protocols.dpc.soutput.config import Commit, DeltaLog, RootConfig
 from slackwater.protocols.dpc.soutput.core import RootCore
 from slackwater.protocols.dpc.soutput.upstream import Switched
-from slackwater.protocols.flux.pair import SUSPECT_US, Pair, Role
+from slackwater.protocols.flux.pair import SUSPECT_US, Pair, PairRole
 from slackwater.sessions.boundwatch import BoundWatch
 from slackwater.sessions.copy import CopyOfPart, FencedError, stamped, tenure_of
 from slackwater.sessions.effects import (
@@ -263,8 +263,8 @@ class RootSession:
     def on_heartbeat(self, beat: Heartbeat, received_at: int) -> None:
         """Take the state of a replica's output from its heartbeat (trace-34)."""
         self._copy.on_heartbeat(beat, received_at)
-        if (told := self._logs.told_by(beat)) is not None:
-            self.core.update_replica(*told, received_at)
+        if (reported := self._logs.state_in(beat)) is not None:
+            self.core.update_replica(*reported, received_at)
 
     def returned(self, sent_at: int) -> None:
         """Take the time at which its last heartbeat was sent that has returned from the log."""
@@ -328,7 +328,7 @@ class RootSession:
             self.core.attend(now)
             if (cause := self.pair.cause(is_ready=self.is_ready)) is not None:
                 self.pair.take_over()
-                effects += [*self._copy.told(cause), Perform(self._take_over())]
+                effects += [*self._copy.reported(cause), Perform(self._take_over())]
             return effects
         effects += [self._effect(effect) for effect in self.core.step(now)]
         if now - self._watched_at >= WATCH_PERIOD_US:
@@ -366,7 +366,7 @@ class RootSession:
     @property
     def wake_at(self) -> int | None:
         """Time of the next deadline, us; None while it takes over and while it ends."""
-        if self._is_ending or self.pair.role is Role.TAKING_OVER:
+        if self._is_ending or self.pair.role is PairRole.TAKING_OVER:
             return None
         if self._copy.answers:
             return self.core.wake_at

@@ -17,7 +17,7 @@ from tests.simulator.checkers import (
     memory,
     order,
     placed,
-    terms,
+    tenures,
 )
 from tests.simulator.checkers.answers import Violation
 from tests.simulator.checkers.facts import Facts
@@ -25,7 +25,19 @@ from tests.simulator.history import History
 
 __all__ = ["Facts", "Violation", "check"]
 
-CHECKERS = (order, logs, exact, future, honest, bounded, convergent, memory, counted, placed, terms)
+CHECKERS = (
+    order,
+    logs,
+    exact,
+    future,
+    honest,
+    bounded,
+    convergent,
+    memory,
+    counted,
+    placed,
+    tenures,
+)
 
 
 def check(history: History) -> None:

@@ -22,7 +22,7 @@ from tests.unit.sessions.test_root_session import (
 from slackwater.model.errors import SupersededError
 from slackwater.model.records import Heartbeat, OrderedRecord, OrdererState, RootState
 from slackwater.protocols.common.line import LineName
-from slackwater.protocols.flux.pair import SUSPECT_US, UNREADY_FACTOR, Role
+from slackwater.protocols.flux.pair import SUSPECT_US, UNREADY_FACTOR, PairRole
 from slackwater.sessions.effects import Effect, Fail, LogLine, Perform, Rebuild, WriteState
 from slackwater.sessions.requests import (
     ClaimPart,
@@ -93,7 +93,7 @@ def test_its_name_and_its_record_s_name_differ() -> None:
 
 def test_a_copy_follows_what_the_other_one_commits() -> None:
     host = CopyHost().started().begun()
-    assert host.session.pair.role is Role.FOLLOWING
+    assert host.session.pair.role is PairRole.FOLLOWING
     host.boundary(0, 500)
     host.commit(replace(answered(300, 1), term=3, copy=0, next_seq=7))
     assert host.session.core.answers.state.stable_from == 300 * MS
@@ -144,7 +144,7 @@ def test_heartbeats_of_the_copy_that_answers_put_a_take_over_off() -> None:
     before = host.session.pair.role
     host.session.returned(UNREADY_US + SUSPECT_US)
     host.step(UNREADY_US + 2 * SUSPECT_US)
-    assert (before, host.session.pair.role) == (Role.FOLLOWING, Role.ANSWERING)
+    assert (before, host.session.pair.role) == (PairRole.FOLLOWING, PairRole.ANSWERING)
 
 
 UNREADY_US = UNREADY_FACTOR * SUSPECT_US

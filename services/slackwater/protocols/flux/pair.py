@@ -38,7 +38,7 @@ UNREADY_FACTOR: Final = 8
 """How many times longer a copy waits that could not answer at once."""
 DOUBLINGS_MAX: Final = 5
 """A silence of 4 s is enough on any machine."""
-NOBODY: Final = -1
+NO_COPY: Final = -1
 
 TERM: Final = "term"
 """Heartbeat detail of one of two copies: the last term that it knows of."""
@@ -46,7 +46,7 @@ ANSWERS: Final = "answers"
 """Heartbeat detail of one of two copies: 1 if it answers, 0 if it follows."""
 
 
-class Role(Enum):
+class PairRole(Enum):
     """What a copy does, in this order; a copy that is fenced starts again, and follows."""
 
     FOLLOWING = "following"
@@ -69,7 +69,7 @@ class Tenure:
     """Who answers, as the last state record tells."""
 
     term: int = 0
-    copy: int = NOBODY
+    copy: int = NO_COPY
     """Number of the copy: 0 is ``a``."""
     vain: int = 0
     """Take-overs since the last answer."""
@@ -94,7 +94,7 @@ class Pair:
 
     def __init__(self, copy: int, *, is_alone: bool, suspect_us: int = SUSPECT_US) -> None:
         self.copy = copy
-        self.role = Role.FOLLOWING
+        self.role = PairRole.FOLLOWING
         self.tenure = Tenure()
         self._is_alone = is_alone
         self._suspect_us = suspect_us
@@ -113,19 +113,19 @@ class Pair:
         at once, and so does the first copy of a part that nobody has answered.
         """
         self.tenure, self._seen_at = tenure, now
-        is_first = tenure.copy == self.copy or (tenure.copy == NOBODY and not self.copy)
+        is_first = tenure.copy == self.copy or (tenure.copy == NO_COPY and not self.copy)
         self._is_first = self._is_alone or is_first
 
     def read(self, tenure: Tenure, now: int) -> None:
         """Take the tenure of a record that another process has committed."""
-        assert self.role is Role.FOLLOWING
+        assert self.role is PairRole.FOLLOWING
         if tenure.term < self.tenure.term:
             return
         if tenure.term > self.tenure.term:
             self._is_first = self._is_alone
         self.tenure, self._seen_at = tenure, max(self._seen_at, now)
 
-    def heard(self, term: int, at: int) -> None:
+    def received(self, term: int, at: int) -> None:
         """Take a heartbeat of the other copy, received at ``at``, which answers in ``term``."""
         if term >= self.tenure.term:
             self._seen_at = max(self._seen_at, at)
@@ -141,7 +141,7 @@ class Pair:
 
         ``is_ready``: it has read all that it needs to answer at once.
         """
-        if self.role is not Role.FOLLOWING:
+        if self.role is not PairRole.FOLLOWING:
             return None
         if self._is_first:
             return Cause.FIRST
@@ -150,27 +150,27 @@ class Pair:
     def silent_at(self, *, is_ready: bool) -> int:
         """Return the time from which a returned heartbeat would show that the other is silent."""
         doublings = min(self.tenure.vain, DOUBLINGS_MAX)
-        if self.tenure.copy == NOBODY:
+        if self.tenure.copy == NO_COPY:
             doublings = self.copy  # the first copy may be about to start
         patience_us = (self._suspect_us << doublings) * (1 if is_ready else UNREADY_FACTOR)
         return self._seen_at + patience_us
 
     def take_over(self) -> None:
         """Begin to take over."""
-        assert self.role is Role.FOLLOWING
-        self.role = Role.TAKING_OVER
+        assert self.role is PairRole.FOLLOWING
+        self.role = PairRole.TAKING_OVER
 
     def next_term(self, found: Tenure) -> Tenure:
         """Return the tenure to write, behind the fence, after ``found``."""
-        assert self.role is Role.TAKING_OVER
+        assert self.role is PairRole.TAKING_OVER
         return found.taken_by(self.copy)
 
     def installed(self, tenure: Tenure) -> None:
         """Answer from now on, in this term, which is in the log."""
-        assert self.role is Role.TAKING_OVER
-        self.tenure, self.role = tenure, Role.ANSWERING
+        assert self.role is PairRole.TAKING_OVER
+        self.tenure, self.role = tenure, PairRole.ANSWERING
 
     def answered(self) -> None:
         """Record that an answer of this copy is in the log."""
-        assert self.role is Role.ANSWERING
+        assert self.role is PairRole.ANSWERING
         self.tenure = self.tenure.answered()

@@ -10,9 +10,8 @@ The topic may hold foreign records. A record that is not an entry is skipped, co
 (``slackwater.runtime.logs.skipped``), and the entry before it stays valid. Tombstones are skipped,
 too: entries are never removed. The entry of a deleted query has the state ``deleted``, and its name
 is not used again, since topics and positions have that name: the query continues as its next
-generation, which has an entry of its own. Compaction keeps only the newest
-record of a key, so an entry hidden by another record is written again when a deployment starts
-(``restore``).
+generation, which has an entry of its own. Compaction keeps only the newest record of a key, so an
+entry hidden by another record is written again when a deployment starts (``restore``).
 
 The registry also holds the ``expect_every`` that proxies have learned, on which all normal times
 depend (rule-15), the number of source logs of each stream that reads a topic (rule-30), and the ids
@@ -184,10 +183,9 @@ def check_ranges(query: QueryDefinition) -> None:
             raise ValueError(reason)
     if not all(0 <= time < EVENT_US_MAX for time in times):
         raise ValueError("a time or the generation is out of range")
-    if not all(0 < n <= COUNT_MAX for n in (spec.children, spec.replicas, spec.parts)):
-        raise ValueError("children, replicas or parts are out of range")
-    if spec.copies not in (1, 2):
-        raise ValueError("copies are out of range")
+    counts = (spec.children, spec.replicas, spec.parts)
+    if not all(0 < n <= COUNT_MAX for n in counts) or spec.copies not in (1, 2):
+        raise ValueError("children, replicas, parts or copies are out of range")
     if not all(0 < n <= PARTITIONS_MAX for n in query.partitions.values()):
         raise ValueError("a number of partitions is out of range")
     if query.deployment is not None:

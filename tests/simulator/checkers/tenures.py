@@ -25,7 +25,7 @@ def check(facts: Facts) -> None:
 
 
 def _one_writer(facts: Facts, part: int) -> None:
-    begun = [(t.at, t.state) for t in facts.history.terms if t.part == part]
+    begun = [(t.at, t.state) for t in facts.history.tenures if t.part == part]
     answers = [(c.at, c.state) for c in facts.history.committed if c.part == part]
     writers: dict[int, tuple[str, int, int]] = {}
     for _, first in begun:
@@ -46,8 +46,8 @@ def _one_writer(facts: Facts, part: int) -> None:
 
 def _few_terms(facts: Facts, part: int) -> None:
     history = facts.history
-    terms = [t for t in history.terms if t.part == part]
+    begun = [t for t in history.tenures if t.part == part]
     most = AT_START_MAX + PER_FAULT_MAX * history.strikes
-    if len(terms) > most:
-        text = f"part {part} has {len(terms)} terms for {history.strikes} faults"
-        raise Violation("terms", terms[most].at, text)
+    if len(begun) > most:
+        text = f"part {part} has {len(begun)} terms for {history.strikes} faults"
+        raise Violation("terms", begun[most].at, text)
