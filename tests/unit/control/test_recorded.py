@@ -75,6 +75,16 @@ def test_a_query_needs_its_fragments_its_registration_and_the_proxies_of_its_str
     assert groups["orderer.0.a"] == groups["orderer.0.b"] != groups["root.0"]
 
 
+def test_the_copies_of_a_part_are_a_group_as_replicas_are() -> None:
+    state = recorded(apply("one", ONE.replace("bound: ", "copies: 2, parts: 2, bound: ")))
+    groups = {s.fragment: s.group for s in fragment_specs(state) if s.fragment.startswith("root")}
+    assert groups == {
+        **dict.fromkeys(("root.0.a", "root.0.b"), "root.0"),
+        **dict.fromkeys(("root.1.a", "root.1.b"), "root.1"),
+    }
+    assert key_of("root/one.1.b") == ("one", "root.1.b")
+
+
 def test_nothing_of_a_paused_query_runs_but_its_registration_and_its_inputs() -> None:
     state = recorded(apply("one", ONE), PauseQuery("one"))
     assert names(state) == {"registration/one", "proxy/a", "proxy/b"}

@@ -47,6 +47,11 @@ def fragments(replicas_of: dict[str, int]) -> list[str]:
     return [*orderers, *(f"root/{query}.0" for query in replicas_of)]
 
 
+def test_the_copies_of_a_part_are_in_different_hosts() -> None:
+    added = fragments_to_hosts(["root/q.0.a", "root/q.0.b"], {"host/0": []})
+    assert [*map(len, added.values())] == [1, 1]
+
+
 @given(st.lists(QUERIES, max_size=4))
 def test_replicas_are_in_different_hosts_whatever_was_added_before(
     rounds: list[dict[str, int]],

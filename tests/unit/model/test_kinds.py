@@ -110,6 +110,7 @@ def test_a_fragment_runs_in_a_process_that_there_is() -> None:
         ("orderer/q.g1.2.c", "orderer/q.g1.2", 2),
         ("aggregator/q.0.a", "aggregator/q.0", 0),
         ("root/q.3", "root/q.3", None),
+        ("root/q.3.b", "root/q.3", 1),
         ("proxy/a.1", "proxy/a.1", None),
     ],
 )

@@ -21,7 +21,12 @@ from slackwater.runtime.service.beat import (
     part_of,
 )
 from slackwater.runtime.service.cpu import CpuShare, OwnCpu
-from slackwater.runtime.service.heartbeat_view import FAILED_PLACEMENT, STALE_S, HeartbeatView
+from slackwater.runtime.service.heartbeat_view import (
+    FAILED_PLACEMENT,
+    STALE_S,
+    HeartbeatView,
+    answering,
+)
 from slackwater.runtime.service.heartbeats import (
     INTERVAL_S,
     HeartbeatSender,
@@ -71,6 +76,38 @@ def test_a_copy_that_stays_down_does_not_hide_the_one_that_runs(started_at: int)
     assert view.stayed_down_with(A.process, A.pid) is None
     view.observe(idle, 0.1 + STALE_S + 0.01)  # the other one has ended
     assert view.latest(A.process) == idle
+
+
+def test_a_heartbeat_has_returned_when_it_or_a_pulse_was_received() -> None:
+    """A copy of a part counts silence up to one of its own (trace-51)."""
+    view = HeartbeatView()
+    assert view.sent_at("root/q.0.a") is None
+    view.take(carrier(100, "root/q.0.a"), 1.0)
+    assert view.sent_at("root/q.0.a") == 100
+    view.take(pulse(140, 100), 1.04)
+    assert view.sent_at("root/q.0.a") == 140
+
+
+@pytest.mark.parametrize(
+    ("details", "found"),
+    [
+        ({}, None),
+        ({"root/q.0": {}}, "root/q.0"),
+        ({"root/q.0.a": {"answers": 0}, "root/q.0.b": {"answers": 1, "term": 1}}, "root/q.0.b"),
+        (
+            {"root/q.0.a": {"answers": 1, "term": 4}, "root/q.0.b": {"answers": 1, "term": 3}},
+            "root/q.0.a",
+        ),
+        ({"root/q.0.a": {"answers": 0, "term": 4}}, "root/q.0.a"),
+    ],
+)
+def test_the_root_of_a_part_is_the_copy_that_answers_in_the_last_term(
+    details: dict[str, dict[str, int]], found: str | None
+) -> None:
+    """The last heartbeat of a copy that has died tells that it answers."""
+    beats = {name: replace(A, process=name, detail=of) for name, of in details.items()}
+    beat = answering(beats.get, "q", 0)
+    assert (None if beat is None else beat.process) == found
 
 
 def test_hosts_of_two_nodes_may_have_one_name() -> None:

@@ -33,6 +33,7 @@ from slackwater.runtime.logs.transport import read_to_end
 from slackwater.runtime.service.registry import QueryDefinition, QueryState, Registry
 from slackwater.runtime.service.registry_entries import PARTITIONS_MAX
 from slackwater.runtime.service.state import (
+    read_copies,
     read_root_state,
     read_root_states,
     read_states,
@@ -331,6 +332,20 @@ def test_state_records_the_newest_of_each_fragment(broker: MemoryBroker) -> None
     aborted.abort()
     assert read_states(broker, "climate", 1) == {ORDERER.fragment: ORDERER, ROOT.fragment: ROOT}
     assert read_root_states(broker, "climate", 1) == {ROOT.fragment: ROOT}
+
+
+def test_copies_records_are_read_regardless_of_an_open_transaction(broker: MemoryBroker) -> None:
+    """trace-17: a name's greatest number counts, though a zombie has written last (rule-5)."""
+    writer = broker.writer(no_failure)
+    own = replace(ROOT, fragment="root/climate.0.b", placement=5)
+    opened = broker.transaction()
+    opened.append("sw.state.climate", 0, encode_root_state(ROOT), ROOT.fragment.encode())
+    for number in (5, 7, 6):
+        write_state(writer, broker.names, "climate", replace(own, placement=number))
+    assert read_copies(broker, "climate", 0) == {own.fragment: replace(own, placement=7)}
+    assert read_states(broker, "climate", 1) == {}, "an open transaction hides them"
+    opened.abort()
+    assert read_states(broker, "climate", 1) == {own.fragment: replace(own, placement=6)}
 
 
 def emitted(broker: MemoryBroker, part: int, next_seq: int, partition: int) -> MemoryTransaction:
