@@ -228,7 +228,8 @@ class CopyOfPart:
     # What is told.
 
     def detail(self) -> dict[str, int]:
-        """Return the counters of the heartbeat."""
+        """Return the counters of the heartbeat; a copy that takes over is not silent, either."""
         if self.is_alone:
             return {}
-        return {TERM: self.pair.tenure.term, ANSWERS: int(self.answers)}
+        has_role = self.pair.role is not PairRole.FOLLOWING
+        return {TERM: self.pair.tenure.term, ANSWERS: int(has_role)}

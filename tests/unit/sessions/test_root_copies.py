@@ -150,6 +150,16 @@ def test_heartbeats_of_the_copy_that_answers_put_a_take_over_off() -> None:
 UNREADY_US = UNREADY_FACTOR * SUSPECT_US
 
 
+def test_a_copy_that_takes_over_is_not_silent() -> None:
+    """Both copies of a new part start, and the first one waits for its producer."""
+    host = CopyHost(None, copy=0)
+    host.perform(host.session.start())
+    assert host.session.report().detail["answers"] == 0
+    host.session.step(0)
+    assert host.session.pair.role is PairRole.TAKING_OVER
+    assert host.session.report().detail["answers"] == 1
+
+
 def test_a_take_over_that_is_fenced_ends_in_following() -> None:
     host = CopyHost().started()
 

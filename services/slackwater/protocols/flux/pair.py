@@ -43,7 +43,7 @@ NO_COPY: Final = -1
 TERM: Final = "term"
 """Heartbeat detail of one of two copies: the last term that it knows of."""
 ANSWERS: Final = "answers"
-"""Heartbeat detail of one of two copies: 1 if it answers, 0 if it follows."""
+"""Heartbeat detail of one of two copies: 1 if it answers, or takes over; 0 if it follows."""
 
 
 class PairRole(Enum):
@@ -126,7 +126,7 @@ class Pair:
         self.tenure, self._seen_at = tenure, max(self._seen_at, now)
 
     def received(self, term: int, at: int) -> None:
-        """Take a heartbeat of the other copy, received at ``at``, which answers in ``term``."""
+        """Take a heartbeat of the other copy, which answers in ``term``, or takes over after it."""
         if term >= self.tenure.term:
             self._seen_at = max(self._seen_at, at)
 
