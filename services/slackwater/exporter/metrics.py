@@ -42,7 +42,7 @@ from slackwater.runtime.service.parts import (
 )
 
 LATENCY_S: Final = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 4, 6, 10, 30, 60)
-STATES: Final = ("STABLE", "UP_FAILURE", "STABILIZATION")
+STATES: Final = ("STABLE", "UP_FAILURE", "STABILIZATION", "FOLLOWING")
 FRONTIERS: Final = {"stable_to": "stable", "stable_from": "stable", "live_to": "live"}
 """A fragment's counters that are event times, and the line whose progress they give."""
 GAUGES: Final = {

@@ -25,6 +25,7 @@ from slackwater.host.wake_signal import IDLE_S_MAX, PARKED_S_MAX, UNSETTLED_S_MA
 from slackwater.model.errors import SlackwaterError
 from slackwater.protocols.common.states import LineState
 from slackwater.protocols.dpc.soutput.config import Commit
+from slackwater.protocols.flux.pair import FOLLOWS
 from slackwater.runtime.logs.recent import RecentRecords
 from slackwater.runtime.logs.skipped import SKIPPED
 from slackwater.runtime.logs.transport import Log, Transport, Writer
@@ -323,7 +324,7 @@ class Driven:
         session = self.session
         if session.wanted():
             return PARKED_S_MAX
-        is_forked = session.state != LineState.STABLE.value
+        is_forked = session.state not in (LineState.STABLE.value, FOLLOWS)
         if self._undelivered or session.wake_at is None or is_forked:
             return UNSETTLED_S_MAX
         return IDLE_S_MAX

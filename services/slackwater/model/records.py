@@ -365,8 +365,8 @@ class Heartbeat:
     ``process`` is the name in ``slackwater status`` (``orderer/climate.0.a``), ``started_at`` the
     wall time in us of its start, ``inc`` the incarnation of its log (-1 without one), ``ready``
     whether it is in operation, ``states`` the state of each output: STABLE, UP_FAILURE or
-    STABILIZATION. ``detail`` has counters for operators, an orderer's lease status for its
-    peers, and a root's read positions for orderers.
+    STABILIZATION, or FOLLOWING of a root whose other copy answers. ``detail`` has counters for
+    operators, an orderer's lease status for its peers, and a root's read positions for orderers.
 
     A process that carries parts with names of their own reports ``parts`` instead of its own state.
     Between two such records it sends *pulses*: the state is that of its record with ``at`` =

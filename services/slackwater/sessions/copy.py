@@ -74,6 +74,11 @@ class CopyOfPart:
         """Whether this copy answers."""
         return self.pair.role is PairRole.ANSWERING
 
+    @property
+    def follows(self) -> bool:
+        """Whether this copy is one of two and follows."""
+        return not self.is_alone and self.pair.role is PairRole.FOLLOWING
+
     # The own record.
 
     def check_number(self) -> Procedure[None]:
@@ -231,5 +236,4 @@ class CopyOfPart:
         """Return the counters of the heartbeat; a copy that takes over is not silent, either."""
         if self.is_alone:
             return {}
-        has_role = self.pair.role is not PairRole.FOLLOWING
-        return {TERM: self.pair.tenure.term, ANSWERS: int(has_role)}
+        return {TERM: self.pair.tenure.term, ANSWERS: int(not self.follows)}

@@ -35,7 +35,7 @@ from slackwater.protocols.dpc.soutput.answers import GapNote
 from slackwater.protocols.dpc.soutput.config import Commit, DeltaLog, RootConfig
 from slackwater.protocols.dpc.soutput.core import RootCore
 from slackwater.protocols.dpc.soutput.upstream import Switched
-from slackwater.protocols.flux.pair import SUSPECT_US, Pair, PairRole
+from slackwater.protocols.flux.pair import FOLLOWS, SUSPECT_US, Pair, PairRole
 from slackwater.sessions.boundwatch import BoundWatch
 from slackwater.sessions.copy import CopyOfPart, FencedError, stamped, tenure_of
 from slackwater.sessions.effects import (
@@ -381,12 +381,14 @@ class RootSession:
 
     @property
     def state(self) -> str:
-        """DPC state of the results; UP_FAILURE while tentative output is suppressed."""
-        return (
-            LineState.UP_FAILURE.value
-            if self.core.suppress_tentative
-            else self.core.line.state.value
-        )
+        """DPC state of the results; UP_FAILURE while tentative output is suppressed.
+
+        ``FOLLOWS`` of a copy that gives no results.
+        """
+        if self._copy.follows:
+            return FOLLOWS
+        is_suppressed = self.core.suppress_tentative
+        return (LineState.UP_FAILURE if is_suppressed else self.core.line.state).value
 
     def report(self) -> Report:
         """Report the state of the results, holes in the inputs, progress, and counters."""

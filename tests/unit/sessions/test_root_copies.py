@@ -155,9 +155,11 @@ def test_a_copy_that_takes_over_is_not_silent() -> None:
     host = CopyHost(None, copy=0)
     host.perform(host.session.start())
     assert host.session.report().detail["answers"] == 0
+    assert host.session.report().states == {"sw.results.q.stable": "FOLLOWING"}
     host.session.step(0)
     assert host.session.pair.role is PairRole.TAKING_OVER
     assert host.session.report().detail["answers"] == 1
+    assert host.session.state == "STABLE", "a changed state is sent at once"
 
 
 def test_a_take_over_that_is_fenced_ends_in_following() -> None:
