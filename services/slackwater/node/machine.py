@@ -26,7 +26,7 @@ from slackwater.machine.processes import Processes
 from slackwater.machine.supervisor import ProcessEvent
 from slackwater.model.deployment import Deployment
 from slackwater.model.kinds import HOST, KINDS
-from slackwater.model.names import AGGREGATOR, own_name, stream_of
+from slackwater.model.names import AGGREGATOR, kind_of, own_name, stream_of
 from slackwater.node.place import Place
 from slackwater.registration.begins import Begins
 from slackwater.registration.registering import Registering
@@ -215,6 +215,7 @@ class NodeMachine:
         """The aggregated fragments of each aggregator; replicas of a child are kept apart."""
         queries = self._deployment.queries
         # The query that children are named after may have been deleted, and others read them.
+        # ``one.0.a`` is also the rest of the name of a root's copy.
         aggregated = {
             own_name(fragment)
             for name, query in queries.items()
@@ -223,7 +224,12 @@ class NodeMachine:
             for fragment in copies
         }
         placed = fragments_to_hosts(
-            [name for name in fragments if own_name(name) in aggregated], self._aggregated
+            [
+                name
+                for name in fragments
+                if KINDS[kind_of(name)].is_shared and own_name(name) in aggregated
+            ],
+            self._aggregated,
         )
         self._aggregated = {at: has for at, has in placed.items() if has}
         if not self._aggregated and any(query.window is not None for query in queries.values()):

@@ -22,11 +22,10 @@ from typing import Any, Final
 
 from slackwater.deployment.fragments import seen_of, stages
 from slackwater.deployment.sharing import readers_of
-from slackwater.model.kinds import BROKER, HOST, is_hosted
+from slackwater.model.kinds import BROKER, HOST, is_hosted, query_of
 from slackwater.model.names import (
     ProxyName,
     is_orderer_of,
-    own_name,
     some_of,
     stream_of,
 )
@@ -369,5 +368,5 @@ def _gaps(latest: Iterable[ObservedHeartbeat]) -> Counter[str]:
     gaps: Counter[str] = Counter()
     for each in latest:
         if found := each.beat.detail.get("gaps"):
-            gaps[own_name(each.beat.process).rpartition(".")[0]] += found
+            gaps[query_of(each.beat.process)] += found
     return gaps

@@ -33,7 +33,7 @@ def check(facts: Facts) -> None:
 
 
 def _joined(facts: Facts) -> None:
-    """Check that the lines of a healthy output have joined (rule-18), or that it follows another."""
+    """Check that the lines of a healthy output have joined (rule-18); a follower has none."""
     history = facts.history
     last = {answer.process: answer.what for answer in history.reported_states}
     for process, what in sorted(last.items()):

@@ -186,6 +186,15 @@ async def test_an_aggregator_gets_the_fragments_of_registered_queries_only(world
     await world.machine.close()
 
 
+async def test_copies_of_a_part_are_no_fragments_of_aggregators(world: World) -> None:
+    """The rest of the name of ``root/one.0.a`` is that of an orderer."""
+    await world.settle(parsed(ONE.replace("bound: ", "copies: 2, bound: ")), registered={"one"})
+    assert {"root/one.0.a", "root/one.0.b"} <= world.running.hosted
+    (spec,) = (s for n, s in world.running.specs.items() if n.startswith("aggregator/"))
+    assert [*spec.fragments] == ["one.0.a"], "once, and the next one starts when it is ready"
+    await world.machine.close()
+
+
 async def test_shared_children_outlive_the_query_that_they_are_named_after(world: World) -> None:
     wide = ONE.replace("one:", "wide:").replace("size: 1s", "size: 4s")
     both = share(parsed(ONE, wide))
