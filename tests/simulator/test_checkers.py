@@ -496,7 +496,7 @@ def _goes_back(history: History) -> None:
     history.committed.append(history.committed[-1]._replace(state=earlier))
 
 
-def _of_nobody(history: History) -> None:
+def _of_unknown_cause(history: History) -> None:
     state = history.committed[-1].state
     assert state is not None
     zombie = replace(state, placement=state.placement - 1)
@@ -509,7 +509,7 @@ def _many(history: History) -> None:
         history.tenures.append(last._replace(state=replace(last.state, term=term)))
 
 
-@pytest.mark.parametrize("doctor", [_twice, _goes_back, _of_nobody, _many])
+@pytest.mark.parametrize("doctor", [_twice, _goes_back, _of_unknown_cause, _many])
 def test_two_copies_that_answer_at_once_are_noticed(doctor: Doctor) -> None:
     """Copy b takes over after the death of a, which follows from its restart on."""
     config = WorldConfig(copies=2, window_us=300 * MS, slide_us=300 * MS)
