@@ -99,7 +99,8 @@ MUTANTS = (
     Mutant(
         "a restarted root loses its tentative answers", "trace-3",
         (Edit(f"{_sessions}.progress:PartProgress.state", "return self.own",
-              "return replace(self.own, answered_to=self.own.stable_from)"),),
+              "from dataclasses import replace\n"
+              "        return replace(self.own, answered_to=self.own.stable_from)"),),
         f"{_scenarios}.test_r03_world:test_a_root_that_dies_with_tentative_answers_leaves_none_behind",
     ),
     Mutant(

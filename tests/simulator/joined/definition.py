@@ -38,6 +38,7 @@ def _deployment_of(config: WorldConfig) -> Deployment:
     text = (
         f"apiVersion: slackwater/v1\nstreams:\n{streams}queries:\n"
         f"  {config.name}: {{from: [{', '.join(config.streams)}],{window} bound: 2s,"
-        f" replicas: {config.replicas}, children: {len(config.children)}, parts: {config.parts}}}\n"
+        f" replicas: {config.replicas}, children: {len(config.children)}, parts: {config.parts},"
+        f" copies: {config.copies}}}\n"
     )
     return parse_deployment(text, "simulated").deployment
