@@ -500,7 +500,8 @@ def draw_copies(plan: Plan) -> Plan:
     skew_us = {of_copy(name): us for name, us in config.skew_us.items()}
     config = replace(config, copies=2, skew_us=skew_us)
     faults = [replace(fault, whom=of_copy(fault.whom)) for fault in plan.faults]
-    faults += plan_copies(rng, rng.choice(config.queries), plan.length_us)
+    if config.machines is None:  # on machines a copy may not be placed yet
+        faults += plan_copies(rng, rng.choice(config.queries), plan.length_us)
     faults.sort(key=lambda f: f.at)
     return replace(plan, config=config, faults=tuple(faults))
 
