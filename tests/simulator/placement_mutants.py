@@ -180,7 +180,7 @@ PLACEMENT_MUTANTS: Final = (
     ),
     Mutant(
         "a view has a smaller number than an entry of the record", "lost record",
-        (Edit("slackwater.controller.store:Store.saved",
+        (Edit("slackwater.control.control_object:greatest_view",
               "[stamp.view_number for stamp in state.stamps()]", "[0]"),),
         "tests.unit.controller.test_store:test_the_view_number_is_that_of_the_newest_entry",
     ),

@@ -201,6 +201,12 @@ def view_of_number(number: int) -> int:
     return number >> TIMESTAMP_BITS + RANK_BITS
 
 
+def greatest_view(state: ControlState) -> int:
+    """The greatest view number that a state has, in its entries and in placement numbers."""
+    used = [stamp.view_number for stamp in state.stamps()]
+    return max([view_of_number(state.number_greatest), *used])
+
+
 class ControlObject:
     """A replica of the object. ``roster`` names all controllers, and is the same at each of them.
 

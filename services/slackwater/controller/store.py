@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from slackwater.control.control_object import view_of_number
+from slackwater.control.control_object import greatest_view
 from slackwater.control.control_state import ControlState
 from slackwater.controller.wire import WireError, from_bytes, to_bytes
 from slackwater.model.errors import EnvironmentProblem
@@ -62,9 +62,7 @@ class Store:
     def saved(self) -> SavedMembership:
         """The saved membership; its view number is at least the greatest of the state."""
         saved, state = self._content.saved, self._content.state
-        used = [stamp.view_number for stamp in state.stamps()]
-        used += [saved.view_number, view_of_number(state.number_greatest)]
-        return saved._replace(view_number=max(used))
+        return saved._replace(view_number=max(saved.view_number, greatest_view(state)))
 
     @property
     def state(self) -> ControlState:

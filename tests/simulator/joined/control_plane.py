@@ -20,6 +20,7 @@ from slackwater.control.control_object import (
     AcknowledgeView,
     ControlResponse,
     Operation,
+    greatest_view,
     view_of_number,
 )
 from slackwater.control.control_state import ControlState, join
@@ -110,9 +111,8 @@ class ControlPlane(iads.World):
     def _live_again(self, name: str) -> None:
         self.crash(name)
         node = self.nodes[name]
-        stamps = [stamp.view_number for stamp in node.state.stamps()]
-        used = [node.saved.view_number, view_of_number(node.state.number_greatest), *stamps]
-        node.saved = node.saved._replace(view_number=max(used))
+        used = max(node.saved.view_number, greatest_view(node.state))
+        node.saved = node.saved._replace(view_number=used)
         self._restart(node)
 
     def restart(self, name: str) -> None:
