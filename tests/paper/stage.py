@@ -64,6 +64,7 @@ from slackwater.sessions.requests import (
     Beginnings,
     Ends,
     OpenTransactions,
+    PrepareTransactions,
     Procedure,
     ReadOrdered,
     ReadOrdererStates,
@@ -577,7 +578,7 @@ class Root:
                 return {at: len(self._logs[at]) for at in logs}
             case ReadPart():
                 return self.state, self.others
-            case OpenTransactions():
+            case PrepareTransactions() | OpenTransactions():
                 return None
         raise AssertionError(f"nothing here makes a root ask for {request}")
 

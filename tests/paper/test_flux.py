@@ -147,6 +147,65 @@ def test_3_2_an_answer_ends_the_doubling() -> None:
     assert a.tenure == Tenure(10, 0, vain=0)
 
 
+def test_3_2_the_secondary_that_is_told_of_a_failure_waits_for_no_silence() -> None:
+    """In the paper a controller tells both; here the supervisor of the process (trace-55)."""
+    b = pair(1, OF_A)
+    b.died(3, answered=True)
+    assert (b.cause(is_ready=False), b.cause(is_ready=True)) == (None, Cause.DEAD)
+    b.read(Tenure(term=4, copy=0), 1 * MS)
+    assert b.cause(is_ready=True) is None, "another process answers meanwhile"
+
+
+def test_3_2_a_report_about_a_secondary_or_a_zombie_tells_nothing() -> None:
+    b = pair(1, OF_A)
+    b.died(3, answered=False)
+    b.died(2, answered=True)
+    assert b.cause(is_ready=True) is None
+
+
+# --- A planned end: not in the paper, whose partitions move with a pause (4.3) --------------------
+
+
+def test_a_primary_that_is_to_end_hands_over_to_a_secondary_that_is_ready() -> None:
+    """trace-54."""
+    a, tenure = answers(0, Tenure(2, 1))
+    b = pair(1, tenure)
+    assert not a.may_resign(0)
+    a.followed(tenure.term, 0)
+    assert a.may_resign(SUSPECT_US - 1)
+    assert not a.may_resign(SUSPECT_US), "it is silent"
+    last = a.resign()
+    assert (a.role, last) == (PairRole.RESIGNING, Tenure(3, 0, vain=1, resigned=True))
+    b.read(last, 1 * MS)
+    assert b.cause(is_ready=False) is Cause.RESIGNED
+    b.take_over()
+    assert b.next_term(last) == Tenure(4, 1, vain=2)
+
+
+def test_a_primary_knows_only_of_a_secondary_that_has_read_its_term() -> None:
+    a, tenure = answers(0, Tenure(2, 1))
+    a.followed(tenure.term - 1, 0)
+    assert not a.may_resign(0)
+
+
+def test_of_two_copies_that_start_after_a_resignation_the_other_one_answers() -> None:
+    resigned = Tenure(3, 0, resigned=True)
+    assert pair(0, resigned).cause(is_ready=True) is None
+    assert pair(1, resigned).cause(is_ready=False) is Cause.RESIGNED
+
+
+def test_a_copy_that_has_resigned_waits_while_the_other_one_takes_over() -> None:
+    a, tenure = answers(0, Tenure(2, 1))
+    a.followed(tenure.term, 0)
+    a.resign()
+    a.received(tenure.term, 100 * MS)
+    assert not a.waits_in_vain(100 * MS + SUSPECT_US - 1)
+    assert a.waits_in_vain(100 * MS + SUSPECT_US)
+    a.received(tenure.term, 300 * MS)
+    a.died(tenure.term, answered=True)
+    assert a.waits_in_vain(300 * MS)
+
+
 # --- 3.2: properties of two copies and a log ------------------------------------------------------
 
 

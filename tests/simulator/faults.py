@@ -82,6 +82,8 @@ STRIKES: Final[dict[str, Callable[[World, Fault], None]]] = {
     "kill": lambda world, f: world.kill(f.whom),
     "pause": lambda world, f: world.pause(f.whom, f.for_us),
     "replace": lambda world, f: world.pause(f.whom, f.for_us, replaced=True),
+    "stop": lambda world, f: world.stop(f.whom),
+    "report": lambda world, f: world.report_dead(f.whom),
     "broker": lambda world, f: world.broker_away(f.for_us),
     "cut-off": lambda world, f: world.cut_off(f.whom, f.for_us),
     "double": lambda world, f: world.double(int(f.whom), f.for_us),
@@ -212,17 +214,35 @@ def _reader_lacks(rng: Random, reader: WorldConfig, at: int, kind: str) -> list[
 
 
 def plan_copies(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]:
-    """Draw faults of the copies of a part: one of them, both, or false reports of death."""
+    """Draw faults of the copies of a part: one, or both; planned ends, and reports of death.
+
+    A report may be false.
+    """
     draw, faults = _Drawing(rng, config), []
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(config.bound_us // 2, until_us) // MS * MS
         part = rng.randrange(config.parts)
         one, other = rng.sample([of.process for of in copy_names(config.name, part, 2)], 2)
-        soon = at + draw.between(0, 1)
-        match rng.choice(["kill", "kill", "pause", "replace", "cut-off", "cut-off", "both"]):
+        soon, at_once = at + draw.between(0, 1), at + draw.between(0, 0.02)
+        kinds = [
+            "kill",
+            "reported",
+            "stop",
+            "stop",
+            "report",
+            "pause",
+            "replace",
+            "cut-off",
+            "both",
+        ]
+        match rng.choice(kinds):
             case "both":
-                faults += [Fault(at, "kill", one), Fault(soon, "kill", other)]
-            case "kill" as what:
+                faults += [Fault(at, rng.choice(["kill", "stop"]), one), Fault(soon, "kill", other)]
+            case "reported":
+                orderer = rng.choice([n for n in config.names if n.startswith("orderer")])
+                whom = rng.choice([one, one, orderer])
+                faults += [Fault(at, "kill", whom), Fault(at_once, "report", whom)]
+            case "kill" | "stop" | "report" as what:
                 faults.append(Fault(at, what, one))
             case what:
                 faults.append(Fault(at, what, one, draw.between(0.1, 3)))

@@ -41,6 +41,7 @@ class _SentHeartbeats:
     process: Process
     states: deque[tuple[int, str]] = field(default_factory=deque)
     holes: tuple[Hole, ...] = ()
+    is_reported_dead: bool = False
 
 
 class Heartbeats:
@@ -91,6 +92,16 @@ class Heartbeats:
         stopped = answer.process.stopped_at
         received_at = now if stopped is None else min(now, stopped + self._delay_us)
         return LineState(known), received_at
+
+    def report_dead(self, name: str) -> None:
+        """Report that the process of this name has ended which sent last."""
+        if (sent := self._sent.get(name)) is not None:
+            sent.is_reported_dead = True
+
+    def is_reported_dead(self, name: str) -> bool:
+        """Return whether the process that sent last under this name is reported to have ended."""
+        sent = self._sent.get(name)
+        return sent is not None and sent.is_reported_dead
 
     def is_hole(self, hole: Hole) -> bool:
         """Return whether any process reports this hole."""

@@ -88,6 +88,8 @@ class OfQuery:
     """By (child, replica, line): all records ever in them that decode."""
     tenures: list[Term] = field(default_factory=list)
     """The beginnings of terms, of parts with two copies."""
+    resigned: list[Term] = field(default_factory=list)
+    """When a copy resigned, with its last record."""
     later_logs: list[OrderedLogs] = field(default_factory=list)
     """Those of each later generation."""
     deleted_at: int = -1

@@ -200,7 +200,7 @@ HOSTING_MUTANTS: Final = (
     ),
     Mutant(
         "resources of an ended life remain open", "trace-5",
-        (Edit(f"{_host}:in_thread", "unwanted() if done.done() else set_it()",
+        (Edit("slackwater.host.threads:in_thread", "unwanted() if done.done() else set_it()",
               "None if done.done() else set_it()"),),
         f"{_of_host}:test_what_was_made_for_nobody_is_given_back",
     ),

@@ -501,7 +501,9 @@ def draw_copies(plan: Plan) -> Plan:
     config = replace(config, copies=2, skew_us=skew_us)
     faults = [replace(fault, whom=of_copy(fault.whom)) for fault in plan.faults]
     if config.machines is None:  # on machines a copy may not be placed yet
-        faults += plan_copies(rng, rng.choice(config.queries), plan.length_us)
+        query = rng.choice(config.queries)
+        joins_us = config.sharing.joins_us if config.sharing and query.name == "r" else 0
+        faults += [f for f in plan_copies(rng, query, plan.length_us) if f.at > joins_us]
     faults.sort(key=lambda f: f.at)
     return replace(plan, config=config, faults=tuple(faults))
 

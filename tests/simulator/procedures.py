@@ -20,6 +20,7 @@ from slackwater.sessions.requests import (
     Log,
     OpenTransactions,
     Ordered,
+    PrepareTransactions,
     Procedure,
     ReadCopies,
     ReadOrdered,
@@ -111,6 +112,8 @@ def _answer(
             of = world.queries[query]
             own = of.newest_states(fits).get(RootName(query, part).process)
             then((own, of.root_states_of_others(part)))
+        case PrepareTransactions():
+            then(None)
         case OpenTransactions():
             process.fence(lambda: then(None))
         case ClaimPart(state):

@@ -377,6 +377,10 @@ class SimQuery:
         """Record that a copy has begun a term."""
         self._history.tenures.append(Term(self.world.scheduler.now, part, state))
 
+    def resigned(self, part: int, state: RootState) -> None:
+        """Record that a copy has resigned."""
+        self._history.resigned.append(Term(self.world.scheduler.now, part, state))
+
     def take_over(self, earlier: SimQuery) -> None:
         """Be the one that is to answer, from now on, in place of an earlier generation."""
         earlier.judge()

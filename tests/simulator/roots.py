@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.simulator.clock import Act
@@ -11,6 +12,7 @@ from tests.simulator.kafka import FencedError, Log, Open, PositionGoneError
 from tests.simulator.procedures import perform
 from tests.simulator.process import Fragment, observe
 
+from slackwater.host.host import RESIGN_S_MAX
 from slackwater.model.names import ONLY, Names, RootName, base_of
 from slackwater.model.records import (
     DeltaRecord,
@@ -95,7 +97,10 @@ class SimRoot(Fragment):
         self.life = Life(self.placement, self.world.scheduler.now)
         self._beats = query.beats(part)
         self._beats_at = self._beats.end
+        self._last_beats: dict[Life, Heartbeat] = {}
+        """The other copy's last heartbeat in each of its lives."""
         self._was_ready = False
+        self._is_leaving = False
 
     @property
     def core(self) -> RootCore | None:
@@ -147,10 +152,26 @@ class SimRoot(Fragment):
         except FencedError:
             refused()
             return
-        self.query.taken_over(self.part, state)
+        if state.resigned:
+            self.query.resigned(self.part, state)
+        else:
+            self.query.taken_over(self.part, state)
         self.later(world.scheduler.between(1_000, 8_000), then)
 
     # The other copy.
+
+    def stop(self) -> None:
+        """End as planned: hand the part over if the session can, as a host does on SIGTERM."""
+        if not self._works or not self.session.resign(self.now):
+            self.world.kill(self.name)
+            return
+        self._is_leaving = True
+        self.turn_in(0)
+        self.later(round(RESIGN_S_MAX * 1e6), lambda: self.world.restart(self))
+
+    def report_dead(self) -> None:
+        """Send the report of a supervisor that the process of this life has ended."""
+        self._beats.append((self.name, self.life, self.world.scheduler.now, None))
 
     def _beat(self) -> None:
         report = self.session.report() if self._works else None
@@ -173,14 +194,17 @@ class SimRoot(Fragment):
             self.session.receive(self._states, offset, state)
 
     def _take_beat(self, name: str, life: Life, sent_at: int, report: Report | None) -> None:
+        known = self._last_beats.get(life)
         if life == self.life:
             self.session.returned(sent_at)
         elif report is not None:
-            beat = Heartbeat(
+            beat = self._last_beats[life] = Heartbeat(
                 name, life.number, life.began, sent_at, -1, ready=report.ready,
                 states=report.states, detail=report.detail,
             )  # fmt: skip
             self.session.on_heartbeat(beat, self.now)
+        elif known is not None and self._works:
+            self.session.on_heartbeat(known.as_dead(), self.now)
 
     # The loop.
 
@@ -211,6 +235,8 @@ class SimRoot(Fragment):
                 if latest is not None:
                     state, at = latest
                     beat = beat_of_state(name, query.ordered_topic(child), state.value)
+                    if self.world.heartbeats.is_reported_dead(name):
+                        beat = beat.as_dead()
                     self.session.on_heartbeat(beat, at + ahead_us)
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
@@ -225,13 +251,11 @@ class SimRoot(Fragment):
                 case WriteState(query, state, part):
                     log = self.world.log_at((Names().state(query), part))
                     self.producer.send(log, state)
-                case Fail(reason):
+                case Fail(reason) | Rebuild(reason):
                     self.world.note(self.name, reason)
-                    self.world.scheduler.after(0, lambda: self.world.restart(self))
-                    return
-                case Rebuild(reason):
-                    self.world.note(self.name, reason)
-                    self.world.scheduler.after(0, lambda: self.world.rebuild(self))
+                    is_rebuilt = isinstance(effect, Rebuild) and not self._is_leaving
+                    end = self.world.rebuild if is_rebuilt else self.world.restart
+                    self.world.scheduler.after(0, partial(end, self))
                     return
                 case LogLine(text) if self.copy != ONLY:
                     self.world.note(self.name, text)

@@ -123,7 +123,18 @@ class Story(Questions):
 
     def kill(self, name: str) -> None:
         """Kill -9; the supervisor restarts the process."""
+        self.history.strikes += 1
         self.world.kill(name)
+
+    def stop(self, name: str) -> None:
+        """SIGTERM; the supervisor restarts the process."""
+        self.history.strikes += 1
+        self.world.stop(name)
+
+    def report_dead(self, name: str) -> None:
+        """Report that the process has ended, truly or falsely."""
+        self.history.strikes += 1
+        self.world.report_dead(name)
 
     def kill_for_good(self, name: str) -> None:
         """Kill -9; the process stays down until ``start_again``."""

@@ -228,6 +228,22 @@ class World:
             self.begin_outage(process.name, "built again")
             self._start(process.name)
 
+    def stop(self, name: str) -> None:
+        """SIGTERM; the supervisor soon restarts the process, as after a move."""
+        process = self.present(name)
+        if isinstance(process, SimRoot) and process.alive and not process.paused:
+            process.stop()
+        else:
+            self.kill(name)
+
+    def report_dead(self, name: str) -> None:
+        """Report the end of a process, as its supervisor does; of a root's copy also falsely."""
+        process = self.present(name)
+        if isinstance(process, SimRoot):
+            process.report_dead()
+        elif not process.alive:
+            self.heartbeats.report_dead(name)
+
     def bring_back(self, name: str) -> None:
         """Start a process that was kept down."""
         self.held_down.discard(name)

@@ -96,6 +96,7 @@ def encode_root_state(state: RootState) -> bytes:
         state.term,
         state.copy,
         state.vain,
+        state.resigned,
     )
 
 

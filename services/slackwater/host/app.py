@@ -21,7 +21,8 @@ The objects loaded before the first fragment starts, some 100,000, stay until th
 they are exempt from garbage collection. A full collection that includes them takes 50 ms, in which
 no fragment takes a turn.
 
-The host ends at once on a stop request, and when its live consumer fails. The failure of a single
+On a stop request the roots let those of their other copies take over that could answer at once
+(rule-27), and the host ends. It also ends when its live consumer fails. The failure of a single
 fragment is reported in the fragment's heartbeat, and the fragment is restarted alone.
 """
 
@@ -190,7 +191,7 @@ async def _run(
         make=partial(_make, make, known, transport, sender, own),
     )
     host = Host(shared, live, turns)
-    live.on_gone = host.logs.gone
+    live.on_gone, live.before_stop = host.logs.gone, host.resign
     gc.freeze()  # see the module's docstring
     sender.update(ready=not names)
     sender.start()

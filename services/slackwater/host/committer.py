@@ -21,10 +21,12 @@ from slackwater.host.results import ResultsWriter
 from slackwater.host.transactions import (
     FENCE_RETRY_MS,
     Transactions,
+    connect,
     settle_retries,
     shorten_marker_wait,
+    start_connected,
 )
-from slackwater.model.names import Names, base_of, generation_of
+from slackwater.model.names import RESULT_KINDS, Names, base_of, generation_of
 from slackwater.model.records import RootState
 from slackwater.protocols.dpc.soutput.config import Commit, RootConfig
 from slackwater.runtime.logs.cluster import Cluster
@@ -56,16 +58,34 @@ class PartCommitter:
         head = ResultHead(base_of(config.query), config.part, generation_of(config.query))
         self._results = ResultsWriter(head, config.fields, aggregate)
         self._transactions: Transactions | None = None
+        self._connected: AIOKafkaProducer | None = None
+        """The producer of the next ``open``, connected and not started."""
         self._started: list[AIOKafkaProducer] = []
         """Producers that may have open connections and tasks."""
+
+    async def prepare(self) -> None:
+        """Connect the producer of the next ``open``, which fences nobody before."""
+        producer = self._producer()
+        async with self._within_bound("a producer does not connect"):
+            await connect(producer, self._topics)
+        self._connected = producer
+
+    @property
+    def _topics(self) -> tuple[str, ...]:
+        query, names = self._config.query, self._names
+        return (names.state(query), *(names.results(query, kind) for kind in RESULT_KINDS))
 
     async def open(self) -> None:
         """Start the committing producer, which fences older copies."""
         probe_before_connect()  # this producer may start before Faust does
         shorten_marker_wait()
-        producer = self._producer()
+        producer, self._connected = self._connected, None
         async with self._within_bound("a producer does not start"):
-            await producer.start()
+            if producer is None:
+                producer = self._producer()
+                await producer.start()
+            else:
+                await start_connected(producer)
         settle_retries(producer)
         self._transactions = Transactions(
             producer, self._results, self._config.fragment, self._names

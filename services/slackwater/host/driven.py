@@ -218,6 +218,15 @@ class Driven:
             self._written.close(0.0)
         self._parked.close()
 
+    def resign(self) -> bool:
+        """Let the session hand its output over; return whether it then ends by itself."""
+        if self._is_held or self._failed is not None:
+            return False
+        resigns = self.session.resign(self._clock.now_us())
+        if resigns:
+            self._make_due()
+        return resigns
+
     def hold(self) -> None:
         """Suspend the session as a paused process: no turn, no record."""
         self._is_held = True

@@ -75,6 +75,8 @@ class LiveConsumer:
         self.on_gone: Callable[[PositionGoneError], None] | None = None
         """Called in the event loop when retention has removed the position in a log; the other
         logs are still read. If None, this is an error."""
+        self.before_stop: Callable[[], Awaitable[None]] = _nothing
+        """Run in the event loop when a stop is requested; the process ends after it."""
         self._readers: dict[Log, _Reader] = {}
         self._beginnings = itertools.count()
         self._clients: dict[Isolation, asyncio.Future[AssignedConsumer]] = {}
@@ -195,6 +197,10 @@ class LiveConsumer:
                 await opening.result().close()
 
 
+async def _nothing() -> None:
+    """Have nothing to do before the process ends."""
+
+
 async def _call(function: Callable[[], T]) -> T:
     return function()
 
@@ -279,7 +285,10 @@ def run_consumer(
 
     async def stop_requested() -> None:
         await asyncio.to_thread(stopping.wait)
-        leave(0)  # all state is in Kafka, so a stop may be like a crash
+        try:
+            await live.before_stop()
+        finally:
+            leave(0)  # all state is in Kafka, so a stop may be like a crash
 
     live.app.task(beside)
     live.app.task(stop_requested)

@@ -25,11 +25,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from slackwater.host.decoding import Decoded
 from slackwater.host.driven import Driven, SessionOutdatedError
@@ -38,6 +37,7 @@ from slackwater.host.fragment import Fragment
 from slackwater.host.longturns import HELD_BACK_FACTOR, LONG_US, EndlessTurn, LongTurns
 from slackwater.host.sharedends import SharedEnds
 from slackwater.host.sharedlogs import Consumer, SharedLogs
+from slackwater.host.threads import in_thread
 from slackwater.host.wake_signal import WakeSignal
 from slackwater.model.errors import HeldTooMuchError, SlackwaterError, SupersededError
 from slackwater.runtime.logs.transport import LogError, SharedProducer, Transport, Writer
@@ -59,7 +59,6 @@ from slackwater.runtime.service.parts import (
 )
 
 _log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 IN_FLIGHT_BYTES_MAX: Final = 128 * 1024 * 1024
 """Limit for all fragments together."""
@@ -71,6 +70,8 @@ READER_PREFETCH_KIB_MIN: Final = 512
 READER_PREFETCH_KIB_MAX: Final = 8 * 1024
 JOIN_S: Final = 1.0
 """How long a fragment that is ready to read live records waits for others that are starting."""
+RESIGN_S_MAX: Final = 1.0
+"""How long a fragment that is to end waits until another process has taken over from it."""
 REMOVE_AGAIN_S: Final = 1.0
 """Retry interval for removing an unused log whose removal failed."""
 
@@ -139,6 +140,10 @@ class Host:
     def _has_left(self, name: str, leaving: asyncio.Task[None]) -> None:
         if self._leaving.get(name) is leaving:
             del self._leaving[name]
+
+    async def resign(self) -> None:
+        """Let other processes take over what the fragments do, before this process ends."""
+        await asyncio.gather(*(hosted.resign() for hosted in self._hosted.values()))
 
     def kill(self, name: str) -> None:
         """End the life of this fragment as if its process had been killed."""
@@ -275,6 +280,8 @@ class Hosted:
         self._reads_later = False
         """Whether the fragment reads again when it is resumed."""
         self._ended: asyncio.Future[None] | None = None
+        self._is_leaving = False
+        """Whether this life is the last one."""
         self._released = asyncio.Event()
         self._released.set()
         self._beat: PartBeat | None = None
@@ -284,9 +291,17 @@ class Hosted:
         """Start the first life when ``after``, a removal of a fragment of this name, has ended."""
         self._running = asyncio.get_running_loop().create_task(self._run(after))
 
-    async def stop(self) -> None:
-        """End the fragment; no further life begins."""
+    async def resign(self) -> None:
+        """Let another process take over what the fragment does, if one could at once (rule-27)."""
         assert self._running is not None, f"{self.name} has not been started"
+        if self.driven is not None and self.driven.resign():
+            self._is_leaving = True
+            await asyncio.wait({self._running}, timeout=RESIGN_S_MAX)
+
+    async def stop(self) -> None:
+        """End the fragment, after it has resigned; no further life begins."""
+        assert self._running is not None, f"{self.name} has not been started"
+        await self.resign()
         self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
 
@@ -364,7 +379,7 @@ class Hosted:
 
     async def _live_on(self, beat: PartBeat) -> None:
         back_off, clock = BackOff(), self._host.shared.clock
-        while True:
+        while not self._is_leaving:
             try:
                 await self._live(beat)
             except DroppedFragment:
@@ -377,7 +392,7 @@ class Hosted:
             except Exception as error:  # noqa: BLE001 -- the other fragments must continue
                 beat.begin_again(self._count_failure(error))
             wait_s = back_off.after_death(clock.monotonic_us() / 1e6)
-            if wait_s:
+            if wait_s and not self._is_leaving:
                 _log.warning("restarts in %g s", wait_s)
                 await asyncio.sleep(wait_s)
 
@@ -464,35 +479,3 @@ class Hosted:
             recent=host.logs.recent,
             clock=shared.clock,
         )
-
-
-async def in_thread(function: Callable[[], T], give_back: Callable[[T], None]) -> T:
-    """Call a function in a new thread, wait for its end without a limit, and return its result.
-
-    A thread pool could be exhausted by calls that wait for queries that are not registered yet. If
-    the caller has been cancelled, the result is passed to ``give_back``.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def call() -> None:
-        try:
-            result = function()
-        except BaseException as error:  # noqa: BLE001 -- raised in the caller
-            reported = error
-            notify(lambda: done.set_exception(reported), lambda: None)
-        else:
-            notify(lambda: done.set_result(result), lambda: give_back(result))
-
-    def notify(set_it: Callable[[], None], unwanted: Callable[[], None]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(lambda: unwanted() if done.done() else set_it())
-
-    threading.Thread(target=call, name="beginning", daemon=True).start()
-    try:
-        return await done
-    except asyncio.CancelledError:
-        # Cancelled between the result and the caller's next turn: the caller never sees it.
-        if done.done() and not done.cancelled() and done.exception() is None:
-            give_back(done.result())
-        raise

@@ -30,6 +30,7 @@ from slackwater.sessions.requests import (
     FindReaders,
     OpenTransactions,
     Ordered,
+    PrepareTransactions,
     Procedure,
     ReadCopies,
     ReadOrdered,
@@ -45,6 +46,10 @@ T = TypeVar("T")
 
 class Committer(Protocol):
     """Fences other copies of a root's part and commits its transactions."""
+
+    async def prepare(self) -> None:
+        """Connect for a later ``open``, without a fence; see ``PrepareTransactions``."""
+        ...
 
     async def open(self) -> None:
         """Fence all other copies and prepare for commits; see ``OpenTransactions``."""
@@ -87,7 +92,7 @@ async def perform(
             return value
         answer, error = None, None
         try:
-            if isinstance(request, OpenTransactions | ClaimPart):
+            if isinstance(request, PrepareTransactions | OpenTransactions | ClaimPart):
                 assert committer is not None, "only a root has transactions"
                 await _transact(request, committer)
             else:
@@ -96,8 +101,12 @@ async def perform(
             error = failed
 
 
-async def _transact(request: OpenTransactions | ClaimPart, committer: Committer) -> None:
+async def _transact(
+    request: PrepareTransactions | OpenTransactions | ClaimPart, committer: Committer
+) -> None:
     match request:
+        case PrepareTransactions():
+            await committer.prepare()
         case OpenTransactions():
             await committer.open()
         case ClaimPart(state):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from slackwater.machine.background import Background
+from slackwater.machine.deaths import DeathReports
 from slackwater.machine.draining import Draining
 from slackwater.machine.layout import Launch
 from slackwater.machine.ownhosts import OwnHosts
@@ -29,10 +30,13 @@ class Processes:
     def __init__(self, supervisor: Supervisor, transport: KafkaTransport, launch: Launch) -> None:
         self.supervisor, self.transport, self.launch = supervisor, transport, launch
         self.listener = HeartbeatListener(transport)
+        self._deaths = DeathReports(transport, self.listener)
+        supervisor.on_death = self._died
 
     def watch(self, background: Background) -> None:
         """Receive heartbeats, and watch the processes until ``background`` ends."""
         self.listener.start()
+        self._deaths.connect()
         kept = (self.supervisor, self.listener, self.launch)
         background.run("watch of the logs", self.supervisor.watch_logs)
         background.run("watch of long turns", OwnHosts(*kept).run)
@@ -42,6 +46,9 @@ class Processes:
         """Stop all processes, and the receipt of heartbeats."""
         await self.supervisor.stop_all()
         await asyncio.to_thread(self.listener.stop)
+
+    def _died(self, process: str, pid: int) -> None:
+        self._deaths.report(process, self.supervisor.parts(process), pid)
 
     def is_ready(self, name: str) -> bool:
         """Whether a part reports ready, by the heartbeat of the process that serves it now."""

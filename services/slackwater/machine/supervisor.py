@@ -89,6 +89,8 @@ class Supervisor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
         self.events: deque[ProcessEvent] = deque(maxlen=EVENTS_MAX)
+        self.on_death: Callable[[str, int], None] = lambda process, pid: None
+        """Called with the name and the pid of a process that has ended, unless it was stopped."""
 
     async def start(self, spec: ProcessSpec) -> None:
         """Start a process and keep it running; returns when it has been started once."""
@@ -256,7 +258,14 @@ class Supervisor:
             raise EnvironmentProblem(f"{name} is not started: everything is being stopped")
         assert name not in self._children, f"{name} runs already"
         child = _Child(
-            name, stop_order, stop_s_max, launcher, self.log_path(name), self.record, self._changed
+            name,
+            stop_order,
+            stop_s_max,
+            launcher,
+            self.log_path(name),
+            self.record,
+            self._changed,
+            lambda pid: self.on_death(name, pid),
         )
         self._children[name] = child
         try:
@@ -302,6 +311,7 @@ class _Child:
         log: Path,
         record: Callable[[str, str], ProcessEvent],
         changed: Callable[[], None],
+        died: Callable[[int], None],
     ) -> None:
         self.name, self.stop_order = name, stop_order
         self.life = Life()
@@ -311,7 +321,7 @@ class _Child:
         self.pid: int | None = None
         self.last_exit: int | None = None
         self._launcher = launcher
-        self._record, self._changed = record, changed
+        self._record, self._changed, self._died = record, changed, died
         self._back_off = BackOff()
         self._stopping = asyncio.Event()
         self._started = asyncio.Event()
@@ -400,6 +410,8 @@ class _Child:
             # Its children must not outlive it: they would write beside the restarted process.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
+            if not self._stopping.is_set():
+                self._died(self.pid)
         self.pid = None
         self.last_exit = self._launcher.reap()
         ended = self._record(self.name, _how_it_ended(self.last_exit))

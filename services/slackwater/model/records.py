@@ -13,7 +13,7 @@ Times are int microseconds since the Unix epoch (event time), offsets and ids pl
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import ClassVar, Final, NamedTuple, Protocol
 
@@ -329,8 +329,8 @@ class RootState:
 
     ``stable_from`` is S (first window without a stable answer), ``answered_to`` is T (first window
     without any answer); both are window starts. ``child_frontiers`` holds each child's accepted
-    stable frontier. ``term``, ``copy`` and ``vain`` tell which copy of the part answers
-    (``protocols.flux.pair.Tenure``); ``placement`` is its number.
+    stable frontier. ``term``, ``copy``, ``vain`` and ``resigned`` tell which copy of the part
+    answers (``protocols.flux.pair.Tenure``); ``placement`` is its number.
 
     A copy of a part also writes such a record under its own name, outside transactions: with its
     own number and positions, and what it has adopted (rule-5).
@@ -347,6 +347,7 @@ class RootState:
     term: int = 0
     copy: int = -1
     vain: int = 0
+    resigned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,6 +357,10 @@ class Hole:
     topic: str
     partition: int
     inc: int
+
+
+DEAD: Final = "dead"
+"""Heartbeat detail, 1 in a report that a process has ended: its supervisor sends it in its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,6 +376,9 @@ class Heartbeat:
     A process that carries parts with names of their own reports ``parts`` instead of its own state.
     Between two such records it sends *pulses*: the state is that of its record with ``at`` =
     ``repeats``, which is not repeated.
+
+    When a process has ended, its supervisor sends a last record under its name and pid, with the
+    detail ``DEAD``.
     """
 
     process: str
@@ -384,6 +392,15 @@ class Heartbeat:
     detail: dict[str, int] = field(default_factory=dict)
     parts: tuple[HeartbeatPart, ...] = ()
     repeats: int = 0
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the process has ended, as its supervisor reports."""
+        return DEAD in self.detail
+
+    def as_dead(self) -> Heartbeat:
+        """Return this heartbeat as it is after its process has ended."""
+        return replace(self, ready=False, states={}, holes=(), detail=self.detail | {DEAD: 1})
 
     def each(self) -> Iterator[Heartbeat]:
         """Yield a heartbeat for each part, or without parts the process's own.

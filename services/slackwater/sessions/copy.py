@@ -13,6 +13,7 @@ may be deleted that this copy has not read.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Final
 
@@ -30,6 +31,7 @@ from slackwater.sessions.requests import (
     ClaimPart,
     Log,
     OpenTransactions,
+    PrepareTransactions,
     Procedure,
     ReadCopies,
     StoreState,
@@ -45,12 +47,18 @@ class FencedError(SlackwaterError):
 
 def tenure_of(state: RootState) -> Tenure:
     """Return who answers, as a state record of the part tells."""
-    return Tenure(state.term, state.copy, state.vain)
+    return Tenure(state.term, state.copy, state.vain, state.resigned)
 
 
 def stamped(state: RootState, tenure: Tenure) -> RootState:
     """Return the state record with this tenure."""
-    return replace(state, term=tenure.term, copy=tenure.copy, vain=tenure.vain)
+    return replace(
+        state,
+        term=tenure.term,
+        copy=tenure.copy,
+        vain=tenure.vain,
+        resigned=tenure.resigned,
+    )
 
 
 class CopyOfPart:
@@ -68,6 +76,7 @@ class CopyOfPart:
         )
         """The name of the other copy, if there is one."""
         self._recorded_at = 0
+        self._is_prepared = False
 
     @property
     def answers(self) -> bool:
@@ -114,6 +123,18 @@ class CopyOfPart:
 
     # Roles.
 
+    def is_to_prepare(self, *, is_ready: bool) -> bool:
+        """Return True once, when a copy that follows is ready: it then prepares its take-over."""
+        if self._is_prepared or not (is_ready and self.follows):
+            return False
+        self._is_prepared = True
+        return True
+
+    def prepare(self) -> Procedure[None]:
+        """Connect to Kafka for the fence; a failure costs time at the take-over only."""
+        with contextlib.suppress(SlackwaterError):
+            yield PrepareTransactions()
+
     def reported(self, cause: Cause) -> list[LogLine]:
         """Return the line that tells why this copy takes over from another one."""
         return [] if cause is Cause.FIRST else [LogLine(f"takes over: {cause.value}")]
@@ -143,6 +164,24 @@ class CopyOfPart:
         self.pair.installed(tenure)
         return found, tenure
 
+    def resign(self, state: RootState) -> Procedure[None]:
+        """Answer no more, and commit that as the last record of this copy.
+
+        ``state``: its last answers, all of which have been committed. The procedure commits.
+
+        Raises:
+            FencedError: the record has not been committed.
+        """
+        tenure = self.pair.resign()  # now: no answer may follow
+        last = stamped(replace(state, placement=self._config.placement), tenure)
+        return self._commit_last(last)
+
+    def _commit_last(self, last: RootState) -> Procedure[None]:
+        try:
+            yield ClaimPart(last)
+        except SlackwaterError as error:
+            raise FencedError(str(error)) from error
+
     def after_failure(self) -> Procedure[Rebuild | None]:
         """Return how to end after a failed transaction if the other copy answers; else None."""
         if self.is_alone:
@@ -169,7 +208,7 @@ class CopyOfPart:
             return Fail(str(error))
         if state is None or self.pair.role is PairRole.TAKING_OVER:
             return None  # what precedes the own term is read behind the fence
-        if self.answers:
+        if not self.follows:
             return self._lost(tenure_of(state))
         if state.next_seq >= core.answers.state.next_seq:  # else it precedes what was read first
             core.follow(state)
@@ -226,9 +265,16 @@ class CopyOfPart:
         return None
 
     def on_heartbeat(self, beat: Heartbeat, received_at: int) -> None:
-        """Take a heartbeat; one of the other copy counts if it answers."""
-        if beat.process in self.others and beat.detail.get(ANSWERS):
-            self.pair.received(beat.detail.get(TERM, 0), received_at)
+        """Take a heartbeat of the other copy, or the report that its process has ended."""
+        if beat.process not in self.others:
+            return
+        term, answers = beat.detail.get(TERM, 0), bool(beat.detail.get(ANSWERS))
+        if beat.is_dead:
+            self.pair.died(term, answered=answers)
+        elif answers:
+            self.pair.received(term, received_at)
+        elif beat.ready:
+            self.pair.followed(term, received_at)
 
     # What is told.
 

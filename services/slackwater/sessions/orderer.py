@@ -291,6 +291,10 @@ class OrdererSession:
     def returned(self, sent_at: int) -> None:
         """Do nothing: an orderer's peers decide nothing for it."""
 
+    def resign(self, _now: int) -> bool:
+        """Do nothing: the other replicas send the same as before."""
+        return False
+
     def claimed(self, inc: int) -> None:
         """Check in the log whether a greater incarnation has started (decision 51)."""
         if inc > self.inc and not self._looks_at_claim:

@@ -105,6 +105,13 @@ class ReadPart:
 
 
 @dataclass(frozen=True, slots=True)
+class PrepareTransactions:
+    """Connect to Kafka for a later ``OpenTransactions``, without a fence. Answer: ``None``."""
+
+    timeout_us: int = TIMEOUT_US
+
+
+@dataclass(frozen=True, slots=True)
 class OpenTransactions:
     """Fence older copies of this root, and enable ``Commit`` (rule-27).
 
@@ -198,6 +205,7 @@ Request: TypeAlias = (
     | BeginIncarnation
     | FindIncarnation
     | StoreState
+    | PrepareTransactions
     | OpenTransactions
     | ClaimPart
 )

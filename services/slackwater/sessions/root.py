@@ -86,6 +86,7 @@ class RootSession:
         self._queued: list[Effect] = []
         """Effects caused by input since the last step."""
         self._is_ending = False
+        self._is_to_resign = False
         self._looks_at_claim = False
         self._now = 0
         self._switches = self._gaps = 0
@@ -170,6 +171,20 @@ class RootSession:
         )
         if not found.has_begun:
             self._watch.began(self._now)
+
+    def resign(self, now: int) -> bool:
+        """Hand the part over to the other copy, if that could answer at once.
+
+        Returns whether the session ends by itself, when the other copy answers.
+        """
+        self._is_to_resign = not self._is_ending and self.pair.may_resign(now)
+        return self._is_to_resign
+
+    def _resign(self, last: Procedure[None]) -> Procedure[None]:
+        try:
+            yield from last
+        except FencedError as error:
+            yield from self._look_after(str(error))
 
     def _look_after(self, why: str) -> Procedure[None]:
         """End after a failed transaction; a copy that was fenced is built again, and follows."""
@@ -263,7 +278,9 @@ class RootSession:
     def on_heartbeat(self, beat: Heartbeat, received_at: int) -> None:
         """Take the state of a replica's output from its heartbeat (trace-34)."""
         self._copy.on_heartbeat(beat, received_at)
-        if (reported := self._logs.state_in(beat)) is not None:
+        if beat.is_dead and beat.process in self._logs.orderers:
+            self.core.replica_died(*self._logs.orderers[beat.process])
+        elif (reported := self._logs.state_in(beat)) is not None:
             self.core.update_replica(*reported, received_at)
 
     def returned(self, sent_at: int) -> None:
@@ -324,18 +341,37 @@ class RootSession:
             self._found = None
         if self._copy.is_due(now):
             effects.append(self._copy.recorded(self.core.state, now))
+        if self.pair.role is PairRole.RESIGNING:
+            return effects + self._awaits_successor(now)
         if not self._copy.answers:
             self.core.attend(now)
             if (cause := self.pair.cause(is_ready=self.is_ready)) is not None:
                 self.pair.take_over()
                 effects += [*self._copy.reported(cause), Perform(self._take_over())]
+            elif self._copy.is_to_prepare(is_ready=self.is_ready):
+                effects.append(Perform(self._copy.prepare()))
             return effects
+        if self._is_to_resign:
+            return effects + self._last_effects()
         effects += [self._effect(effect) for effect in self.core.step(now)]
         if now - self._watched_at >= WATCH_PERIOD_US:
             self._watched_at = now
             line = self._watch.look(self.core.answers.state.answered_to, now)
             effects += [LogLine(line, is_warning=True)] if line is not None else []
         return effects
+
+    def _last_effects(self) -> list[Effect]:
+        """Resign, when the last transaction is committed."""
+        if self._in_flight is not None:
+            return []
+        last = self._copy.resign(self.core.state)
+        return [LogLine("resigns: the other copy takes over"), Perform(self._resign(last))]
+
+    def _awaits_successor(self, now: int) -> list[Effect]:
+        if not self.pair.waits_in_vain(now):
+            return []
+        self._is_ending = True
+        return [Rebuild("has resigned, and the other copy is silent")]
 
     def _effect(self, effect: dpc.Effect) -> Effect:
         match effect:
@@ -361,13 +397,15 @@ class RootSession:
         """Whether more work is due immediately."""
         if self._queued or self._is_ending:
             return bool(self._queued)
-        return self._copy.answers and self.core.busy
+        return self._copy.answers and not self._is_to_resign and self.core.busy
 
     @property
     def wake_at(self) -> int | None:
         """Time of the next deadline, us; None while it takes over and while it ends."""
         if self._is_ending or self.pair.role is PairRole.TAKING_OVER:
             return None
+        if self._is_to_resign:
+            return self._now + FOLLOW_PERIOD_US
         if self._copy.answers:
             return self.core.wake_at
         return max(self.pair.silent_at(is_ready=self.is_ready), self._now + FOLLOW_PERIOD_US)

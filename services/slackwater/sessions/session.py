@@ -190,6 +190,13 @@ class Session(Protocol):
         """Handle a recent heartbeat that reports ``hole`` (rule-11)."""
         ...
 
+    def resign(self, now: int) -> bool:
+        """Give the output up, since the process is to end.
+
+        Returns whether there is something to wait for: the session then ends by itself.
+        """
+        ...
+
     # Output.
 
     def step(self, now: int) -> Sequence[Effect]:

@@ -1,6 +1,7 @@
 """Two copies of a part: one of them answers at a time, and few take-overs follow a failure.
 
-Each term has one writer, which began it with a record; terms never decrease. Take-overs that no
+Each term has one writer, which began it with a record, and which answers no more after it has
+resigned; terms never decrease. Take-overs that no
 fault explains would be a quarrel of two copies (trace-17).
 """
 
@@ -27,6 +28,7 @@ def check(facts: Facts) -> None:
 def _one_writer(facts: Facts, part: int) -> None:
     begun = [(t.at, t.state) for t in facts.history.tenures if t.part == part]
     answers = [(c.at, c.state) for c in facts.history.committed if c.part == part]
+    resigned = {t.state.term: t.at for t in facts.history.resigned if t.part == part}
     writers: dict[int, tuple[str, int, int]] = {}
     for _, first in begun:
         if first.term in writers:
@@ -39,6 +41,8 @@ def _one_writer(facts: Facts, part: int) -> None:
         if state.term < term:
             raise Violation("terms", at, f"term {state.term} answers after term {term}")
         term = state.term
+        if at > resigned.get(term, at):
+            raise Violation("terms", at, f"term {term} answers after its copy has resigned")
         writer = (state.fragment, state.copy, state.placement)
         if writers.get(term) != writer:
             raise Violation("terms", at, f"{writer} answers in term {term} of {writers.get(term)}")

@@ -54,6 +54,9 @@ class Committer:
     async def open(self) -> None:
         self.asked.append("open")
 
+    async def prepare(self) -> None:
+        self.asked.append("prepare")
+
     async def commit(self, commit: Commit, emitted_at: int) -> None:
         await asyncio.sleep(0.01)
         if self.refuses:

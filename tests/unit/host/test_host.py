@@ -27,8 +27,9 @@ from slackwater.host.app import commands_of
 from slackwater.host.decoding import decode
 from slackwater.host.faust_worker import Receive
 from slackwater.host.fragment import Fragment
-from slackwater.host.host import IN_FLIGHT_BYTES_MAX, PREFETCH_KIB_MAX, Host, HostShared, in_thread
+from slackwater.host.host import IN_FLIGHT_BYTES_MAX, PREFETCH_KIB_MAX, Host, HostShared
 from slackwater.host.longturns import ENDLESS_LOOKS
+from slackwater.host.threads import in_thread
 from slackwater.host.wake_signal import WakeSignal
 from slackwater.model.errors import EnvironmentProblem, HeldTooMuchError
 from slackwater.model.records import Kind, OrderedRecord
@@ -53,6 +54,7 @@ from slackwater.runtime.service.parts import (
     HELD_BYTES_MAX,
     LONG_TURN_MS,
 )
+from slackwater.sessions.effects import Rebuild
 from slackwater.sessions.orderer import OrdererSession
 
 # Waits are for conditions, so a busy machine causes no failure.
@@ -416,6 +418,86 @@ async def test_a_fragment_that_is_removed_leaves_the_others_and_its_logs() -> No
         await world.host.remove("orderer/q1.0.a")
         await until(lambda: not world.consumer.reads)
         assert world.host.fragments == ()
+
+
+def resigning(world: World, name: str, ends_after: int) -> list[str]:
+    """Let a fragment resign, and end by itself at a later turn; note what happens."""
+    happened: list[str] = []
+
+    def spoil(session: OrdererSession) -> None:
+        if session.fragment == name:
+            happened.append("life")
+            complete = session.step
+
+            def resign(_now: int) -> bool:
+                happened.append("resigns")
+                return True
+
+            def step(now: int) -> Any:
+                effects = complete(now)
+                if "resigns" not in happened:
+                    return effects
+                happened.append("turn")
+                is_last = happened.count("turn") == ends_after
+                return [*effects, *([Rebuild("another one has taken over")] if is_last else [])]
+
+            session.resign, session.step = resign, step  # type: ignore[method-assign]
+
+    world.spoil = spoil
+    return happened
+
+
+async def test_a_fragment_that_is_removed_is_waited_for_until_another_one_has_taken_over() -> None:
+    name = "orderer/q2.0.a"
+    async with running() as world:
+        happened = resigning(world, name, ends_after=3)
+        world.take_on("q1", "q2")
+        world.emit(3)
+        await world.answered("q1", "q2")
+        removed = world.host.remove(name)
+        while not removed.done():
+            world.host.turns.wake()
+            await asyncio.sleep(0.001)
+        assert happened == ["life", "resigns", "turn", "turn", "turn"]
+        assert world.beats[name].has_ended
+
+
+async def test_a_process_that_ends_lets_all_its_fragments_resign_first() -> None:
+    name = "orderer/q2.0.a"
+    async with running() as world:
+        happened = resigning(world, name, ends_after=1)
+        world.take_on("q1", "q2")
+        world.emit(3)
+        await world.answered("q1", "q2")
+        await world.host.resign()
+        assert happened == ["life", "resigns", "turn"]
+
+
+async def test_a_fragment_that_nobody_takes_over_is_not_waited_for_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("slackwater.host.host.RESIGN_S_MAX", 0.05)
+    name = "orderer/q2.0.a"
+    async with running() as world:
+        happened = resigning(world, name, ends_after=0)
+        world.take_on("q1", "q2")
+        world.emit(3)
+        await world.answered("q1", "q2")
+        await world.host.remove(name)
+        assert happened[:2] == ["life", "resigns"]
+        assert world.beats[name].has_ended
+
+
+async def test_a_paused_fragment_is_removed_without_a_word() -> None:
+    name = "orderer/q2.0.a"
+    async with running() as world:
+        happened = resigning(world, name, ends_after=1)
+        world.take_on("q1", "q2")
+        world.emit(3)
+        await world.answered("q1", "q2")
+        world.host.pause(name)
+        await world.host.remove(name)
+        assert happened == ["life"]
 
 
 async def test_a_log_that_could_not_be_removed_is_removed_later(

@@ -23,10 +23,11 @@ from slackwater.model.errors import SupersededError
 from slackwater.model.records import Heartbeat, OrderedRecord, OrdererState, RootState
 from slackwater.protocols.common.line import LineName
 from slackwater.protocols.flux.pair import SUSPECT_US, UNREADY_FACTOR, PairRole
-from slackwater.sessions.effects import Effect, Fail, LogLine, Perform, Rebuild, WriteState
+from slackwater.sessions.effects import Effect, Fail, LogLine, Rebuild, WriteState
 from slackwater.sessions.requests import (
     ClaimPart,
     OpenTransactions,
+    PrepareTransactions,
     Procedure,
     ReadCopies,
     Request,
@@ -77,6 +78,12 @@ class CopyHost(Host):
         """Pass on a state record of the other copy, as the live consumer does."""
         self.state = state
         self.session.receive(STATES, 0, state)
+
+    def asked_in(self, now: int) -> list[Request]:
+        """Take a turn, and return what it has asked for."""
+        self.asked.clear()
+        self.step(now)
+        return list(self.asked)
 
     def falls_silent(self) -> list[Effect]:
         """Let the other copy be silent for long enough, and this one take over."""
@@ -274,14 +281,222 @@ def test_a_follower_takes_a_turn_when_the_other_copy_could_be_silent() -> None:
     assert not host.session.busy
 
 
-def test_a_follower_is_ready_when_it_has_read_all() -> None:
+def started_after(stable: int, live: int) -> CopyHost:
+    """Return copy b, started when the logs had this many records."""
     host = CopyHost()
-    host.ends |= {STABLE: 2, LIVE: 1}
-    host.started()
-    assert not host.session.report().ready
+    host.ends |= {STABLE: stable, LIVE: live}
+    return host.started()
+
+
+def reads_all(host: CopyHost) -> CopyHost:
+    """Pass two records of the stable line and one of the live line."""
+    assert isinstance(START, OrderedRecord)
     host.session.receive(STABLE, 0, START)
     host.session.receive(STABLE, 1, boundary(0, 100))
     host.session.receive(LIVE, 0, replace(START, seq=0))
-    assert isinstance(START, OrderedRecord)
+    return host
+
+
+def ready() -> CopyHost:
+    """Return copy b, which could answer at once."""
+    return reads_all(started_after(2, 1))
+
+
+def test_a_follower_is_ready_when_it_has_read_all() -> None:
+    host = started_after(2, 1)
+    assert not host.session.report().ready
+    reads_all(host)
     assert host.session.report().ready
-    assert [e for e in host.session.step(1) if isinstance(e, Perform)] == []
+    assert [type(request) for request in host.asked_in(1)] == [PrepareTransactions]
+    assert host.asked_in(2) == [], "it connects once"
+
+
+def test_a_copy_that_cannot_connect_before_its_take_over_takes_over_all_the_same() -> None:
+    host = ready()
+    host.is_away = True
+    assert [type(request) for request in host.asked_in(1)] == [PrepareTransactions]
+    host.is_away = False
+    host.falls_silent()
+    assert host.session.pair.role is PairRole.ANSWERING
+
+
+# --- Planned ends (trace-54) ----------------------------------------------------------------------
+
+FOLLOWER = Heartbeat("root/q.0.a", 7, 0, 0, 1, ready=True, states={}, detail={"term": 4})
+"""Copy a follows copy b, which answers in term 4."""
+NOW = 101 * SUSPECT_US
+
+
+def answering() -> CopyHost:
+    """Return copy b after it has taken over, and answered; it has no work."""
+    host = CopyHost().started().begun()
+    for start_ms in range(0, 300, 100):
+        host.boundary(start_ms, start_ms + 100)
+    host.falls_silent()
+    for _ in host.commits(NOW):
+        host.session.committed(NOW)
+    host.claimed.clear()
+    return host
+
+
+def test_a_copy_resigns_in_favour_of_one_that_is_ready() -> None:
+    host = answering()
+    host.session.on_heartbeat(FOLLOWER, NOW)
+    assert host.session.resign(NOW)
+    answered = host.session.core.answers.state
+    lines = [effect.text for effect in host.step(NOW) if isinstance(effect, LogLine)]
+    (last,) = host.claimed
+    assert lines == ["resigns: the other copy takes over"]
+    assert (last.term, last.copy, last.resigned, last.placement) == (4, 1, True, PLACEMENT)
+    assert (last.next_seq, last.answered_to) == (answered.next_seq, answered.answered_to)
+    host.boundary(300, 1_000)
+    assert host.commits(NOW + 1) == [], "it answers no more"
+    host.commit(replace(last, term=5, copy=0, resigned=False))
+    ends = [effect.reason for effect in host.step(NOW + 2) if isinstance(effect, Rebuild)]
+    assert ends == ["another copy answers, in term 5"]
+
+
+@pytest.mark.parametrize(
+    "beat",
+    [
+        None,
+        replace(FOLLOWER, ready=False),
+        replace(FOLLOWER, detail={"term": 3}),
+        replace(FOLLOWER, detail={"term": 4, "answers": 1}),
+        FOLLOWER.as_dead(),
+    ],
+    ids=["unknown", "not ready", "has not read this term", "answers", "dead"],
+)
+def test_nobody_resigns_without_a_copy_that_could_answer_at_once(beat: Heartbeat | None) -> None:
+    host = answering()
+    if beat is not None:
+        host.session.on_heartbeat(beat, NOW)
+    assert not host.session.resign(NOW)
+    host.boundary(300, 1_000)
+    assert host.commits(NOW + 1) != [], "it answers until it ends"
+
+
+def test_nobody_resigns_if_the_other_copy_is_silent() -> None:
+    host = answering()
+    host.session.on_heartbeat(FOLLOWER, NOW - SUSPECT_US)
+    assert not host.session.resign(NOW)
+
+
+def test_a_copy_that_follows_has_nothing_to_resign() -> None:
+    host = CopyHost().started().begun()
+    host.session.on_heartbeat(replace(FOLLOWER, detail={"term": 3, "answers": 1}), 1)
+    assert not host.session.resign(1)
+
+
+def test_the_last_transaction_is_waited_for() -> None:
+    host = answering()
+    host.session.on_heartbeat(FOLLOWER, NOW)
+    host.boundary(300, 1_000)
+    (commit, *_) = host.commits(NOW)
+    assert host.session.resign(NOW)
+    host.step(NOW + 1)
+    assert host.claimed == []
+    assert not host.session.busy
+    host.session.committed(NOW + 2)
+    host.step(NOW + 2)
+    (last,) = host.claimed
+    assert last.next_seq == commit.state.next_seq
+
+
+def test_a_copy_that_was_fenced_while_it_resigned_follows() -> None:
+    host = answering()
+    host.session.on_heartbeat(FOLLOWER, NOW)
+
+    def takes_over() -> None:
+        host.state = replace(OF_A, term=5)
+
+    host.refused = takes_over
+    assert host.session.resign(NOW)
+    host.step(NOW)
+    assert host.step(NOW + 1) == [Rebuild("another copy answers, in term 5")]
+
+
+def test_a_copy_that_has_resigned_in_vain_ends_soon() -> None:
+    """The other one has died before it took over."""
+    host = answering()
+    host.session.on_heartbeat(FOLLOWER, NOW)
+    assert host.session.resign(NOW)
+    host.step(NOW)
+    taking_over = replace(FOLLOWER, detail={"term": 4, "answers": 1})
+    host.session.on_heartbeat(taking_over, NOW + SUSPECT_US // 2)
+    assert host.step(NOW + SUSPECT_US) == [], "it takes over"
+    ends = host.step(NOW + SUSPECT_US // 2 + SUSPECT_US)
+    assert [type(effect) for effect in ends] == [Rebuild]
+
+
+def test_a_report_that_the_other_copy_has_died_ends_the_wait_for_it() -> None:
+    host = answering()
+    host.session.on_heartbeat(FOLLOWER, NOW)
+    assert host.session.resign(NOW)
+    host.step(NOW)
+    host.session.on_heartbeat(FOLLOWER.as_dead(), NOW)
+    assert [type(effect) for effect in host.step(NOW + 1)] == [Rebuild]
+
+
+def test_a_copy_takes_over_at_once_from_one_that_has_resigned() -> None:
+    host = CopyHost().started().begun()
+    host.commit(replace(OF_A, resigned=True))
+    lines = [effect.text for effect in host.step(1) if isinstance(effect, LogLine)]
+    assert lines == ["takes over: the other copy has resigned"]
+    assert [(state.term, state.copy, state.resigned) for state in host.claimed] == [(4, 1, False)]
+
+
+# --- Reports of death (trace-55) ------------------------------------------------------------------
+
+PRIMARY = Heartbeat(
+    "root/q.0.a", 7, 0, 0, 1, ready=True, states={}, detail={"term": 3, "answers": 1}
+)
+
+
+def test_a_copy_that_is_ready_takes_over_when_the_other_one_is_reported_dead() -> None:
+    host = ready()
+    host.session.on_heartbeat(PRIMARY, 1)
+    host.session.on_heartbeat(PRIMARY.as_dead(), 2)
+    lines = [effect.text for effect in host.step(2) if isinstance(effect, LogLine)]
+    assert lines == ["takes over: the process of the other copy has ended"]
+
+
+@pytest.mark.parametrize(
+    "detail",
+    [{"term": 2, "answers": 1}, {"term": 3, "answers": 0}],
+    ids=["earlier term", "follows"],
+)
+def test_a_report_of_a_process_that_does_not_answer_changes_nothing(detail: dict[str, int]) -> None:
+    host = ready()
+    host.session.on_heartbeat(replace(PRIMARY, detail=detail).as_dead(), 1)
+    host.step(1)
+    assert host.session.pair.role is PairRole.FOLLOWING
+
+
+def test_a_copy_that_is_not_ready_waits_although_the_other_one_is_reported_dead() -> None:
+    host = CopyHost().started()
+    host.session.on_heartbeat(PRIMARY.as_dead(), 1)
+    host.step(1)
+    assert host.session.pair.role is PairRole.FOLLOWING
+
+
+def test_a_report_counts_until_another_term_begins() -> None:
+    host = ready()
+    host.session.on_heartbeat(PRIMARY.as_dead(), 1)
+    host.commit(replace(OF_A, term=4))
+    host.session.on_heartbeat(PRIMARY.as_dead(), 2)
+    host.step(2)
+    assert host.session.pair.role is PairRole.FOLLOWING
+
+
+def test_a_replica_that_is_reported_dead_is_stale_at_once() -> None:
+    """trace-34: its last heartbeat would be valid for 120 ms."""
+    host = ready()
+    orderer = Heartbeat("orderer/q.0.a", 9, 0, 0, 1, ready=True, states={STABLE[0]: "STABLE"})
+    upstream = host.session.core._children[0].upstream
+    host.session.on_heartbeat(orderer, 10)
+    before = upstream.stable(11)
+    host.session.on_heartbeat(orderer.as_dead(), 10)
+    dead = upstream.stable(11)
+    host.session.on_heartbeat(replace(orderer, pid=10), 12)
+    assert (before, dead, upstream.stable(13)) == ([True], [False], [True])

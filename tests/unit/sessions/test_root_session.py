@@ -43,6 +43,7 @@ from slackwater.sessions.requests import (
     ClaimPart,
     Ends,
     OpenTransactions,
+    PrepareTransactions,
     Procedure,
     ReadPart,
     Request,
@@ -116,7 +117,7 @@ class Host:
                 return {log: self.beginnings.get(log, 0) for log in logs}
             case Ends(logs):
                 return {log: self.ends.get(log, 0) for log in logs}
-            case OpenTransactions():
+            case PrepareTransactions() | OpenTransactions():
                 return None
             case ClaimPart(state):
                 self.claimed.append(state)

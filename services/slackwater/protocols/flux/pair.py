@@ -18,6 +18,11 @@ All heartbeats are in one log, so a heartbeat that was sent after the silence, a
 shows that the log can be written, that this copy has read it, and that it has not been paused
 meanwhile. While Kafka cannot be reached nobody is silent (trace-51).
 
+A copy that is to end *resigns*: its last state record says so, and the other copy takes over
+without a silence. It resigns only in favour of a copy that is ready (trace-54). A supervisor that
+sees the process of a copy end reports this in the log of the heartbeats, and a copy that is ready
+then takes over at once, too. The fence makes both safe, so a report may be false, or lost.
+
 Each take-over doubles the next silence as long as no answer lies between, so two copies that take
 each other for dead on an overloaded machine end the exchange by themselves. The number of
 take-overs without an answer is in the log. A copy that is not ready has more patience: it would
@@ -50,7 +55,10 @@ state is sent at once, so the other copy learns of a take-over before its patien
 
 
 class PairRole(Enum):
-    """What a copy does, in this order; a copy that is fenced starts again, and follows."""
+    """What a copy does, in this order; a copy that is fenced starts again, and follows.
+
+    A copy resigns only if its process is to end.
+    """
 
     FOLLOWING = "following"
     """It reads what the other copy reads, and adopts what that has answered."""
@@ -58,6 +66,8 @@ class PairRole(Enum):
     """It fences the other copy, and reads what that has answered last."""
     ANSWERING = "answering"
     """Its term is in the log."""
+    RESIGNING = "resigning"
+    """It answers no more, and waits until the other copy does."""
 
 
 class Cause(Enum):
@@ -65,6 +75,8 @@ class Cause(Enum):
 
     FIRST = "it is the copy that answered last, or the first one"
     SILENT = "the other copy is silent"
+    RESIGNED = "the other copy has resigned"
+    DEAD = "the process of the other copy has ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +88,8 @@ class Tenure:
     """Number of the copy: 0 is ``a``."""
     vain: int = 0
     """Take-overs since the last answer."""
+    resigned: bool = False
+    """The copy answers no more; the other one is to take over."""
 
     def taken_by(self, copy: int) -> Tenure:
         """Return the next term, that of ``copy``, before its first answer."""
@@ -84,6 +98,17 @@ class Tenure:
     def answered(self) -> Tenure:
         """Return this term after an answer."""
         return replace(self, vain=0) if self.vain else self
+
+    def given_up(self) -> Tenure:
+        """Return this term after its copy has resigned."""
+        return replace(self, resigned=True)
+
+    def first(self, copy: int) -> Cause | None:
+        """Why ``copy`` is to answer at once, whatever the other copy does; None if it is not."""
+        if self.resigned:
+            return None if self.copy == copy else Cause.RESIGNED
+        is_first = self.copy == copy or (self.copy == NO_COPY and not copy)
+        return Cause.FIRST if is_first else None
 
 
 class Pair:
@@ -101,11 +126,16 @@ class Pair:
         self.tenure = Tenure()
         self._is_alone = is_alone
         self._suspect_us = suspect_us
-        self._is_first = False
+        self._at_once: Cause | None = None
+        """Why this copy takes over without waiting for a silence."""
+        self._is_reported_dead = False
+        """Whether the process of the copy that answers has ended."""
         self._seen_at = 0
         """When the copy that answers has shown last that it works."""
         self._returned = 0
         """When the last of this copy's own heartbeats was sent that has returned to it."""
+        self._follower_at: int | None = None
+        """When the other copy has shown last that it follows and could answer at once."""
 
     # What comes in.
 
@@ -116,22 +146,37 @@ class Pair:
         at once, and so does the first copy of a part that nobody has answered.
         """
         self.tenure, self._seen_at = tenure, now
-        is_first = tenure.copy == self.copy or (tenure.copy == NO_COPY and not self.copy)
-        self._is_first = self._is_alone or is_first
+        self._at_once = Cause.FIRST if self._is_alone else tenure.first(self.copy)
 
     def read(self, tenure: Tenure, now: int) -> None:
         """Take the tenure of a record that another process has committed."""
         assert self.role is PairRole.FOLLOWING
         if tenure.term < self.tenure.term:
             return
-        if tenure.term > self.tenure.term:
-            self._is_first = self._is_alone
+        if tenure.resigned and not self._is_alone:
+            self._at_once = tenure.first(self.copy)
+        elif tenure.term > self.tenure.term:
+            self._at_once = Cause.FIRST if self._is_alone else None
+            self._is_reported_dead = False
         self.tenure, self._seen_at = tenure, max(self._seen_at, now)
 
     def received(self, term: int, at: int) -> None:
         """Take a heartbeat of the other copy, which answers in ``term``, or takes over after it."""
         if term >= self.tenure.term:
             self._seen_at = max(self._seen_at, at)
+
+    def followed(self, term: int, at: int) -> None:
+        """Take a heartbeat of the other copy, which knows of ``term`` and could answer at once."""
+        if term == self.tenure.term:
+            self._follower_at = at
+
+    def died(self, term: int, *, answered: bool) -> None:
+        """Take a report that the other copy's process has ended, which answered, or followed."""
+        self._follower_at = None
+        if self.role is PairRole.RESIGNING:
+            self._seen_at = 0
+        elif self.role is PairRole.FOLLOWING and answered and term >= self.tenure.term:
+            self._is_reported_dead = True
 
     def returned(self, sent_at: int) -> None:
         """Take one of this copy's own heartbeats as it is in the log, sent at ``sent_at``."""
@@ -146,8 +191,10 @@ class Pair:
         """
         if self.role is not PairRole.FOLLOWING:
             return None
-        if self._is_first:
-            return Cause.FIRST
+        if self._at_once is not None:
+            return self._at_once
+        if self._is_reported_dead and is_ready:
+            return Cause.DEAD
         return Cause.SILENT if self._returned >= self.silent_at(is_ready=is_ready) else None
 
     def silent_at(self, *, is_ready: bool) -> int:
@@ -177,3 +224,18 @@ class Pair:
         """Record that an answer of this copy is in the log."""
         assert self.role is PairRole.ANSWERING
         self.tenure = self.tenure.answered()
+
+    def may_resign(self, now: int) -> bool:
+        """Return whether the other copy follows this one, and could answer at once."""
+        at = self._follower_at
+        return self.role is PairRole.ANSWERING and at is not None and now - at < self._suspect_us
+
+    def resign(self) -> Tenure:
+        """Answer no more; return the tenure of this copy's last record."""
+        assert self.role is PairRole.ANSWERING
+        self.role = PairRole.RESIGNING
+        return self.tenure.given_up()
+
+    def waits_in_vain(self, now: int) -> bool:
+        """Return whether the copy is silent in whose favour this one has resigned."""
+        return now - max(self._seen_at, self._follower_at or 0) >= self._suspect_us

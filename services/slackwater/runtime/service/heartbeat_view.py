@@ -101,7 +101,9 @@ class HeartbeatView:
 
         Two processes may send under one name, a zombie and its successor. The process that was
         started later takes precedence while its heartbeats arrive. A fragment that stays down has
-        none over the copy that runs elsewhere (trace-41).
+        none over the copy that runs elsewhere (trace-41). The report that a process has ended
+        concerns this process alone, and holds against its heartbeats that arrive later, until it is
+        stale: a false report is forgotten after ``STALE_S`` (trace-55).
         """
         if _stays_down(beat):
             self._stayed_down.pop((beat.process, beat.pid), None)
@@ -139,8 +141,13 @@ class HeartbeatView:
 
     @staticmethod
     def _supersedes(beat: Heartbeat, known: LastHeartbeat, now_s: float) -> bool:
+        is_same = (beat.started_at, beat.pid) == (known.beat.started_at, known.beat.pid)
+        if beat.is_dead and not is_same:
+            return False
         if now_s - known.received_s > STALE_S:
             return True
+        if known.beat.is_dead and is_same:
+            return False
         if _stays_down(beat) != _stays_down(known.beat):
             return _stays_down(known.beat)
         return (beat.started_at, beat.pid) >= (known.beat.started_at, known.beat.pid)

@@ -50,6 +50,38 @@ def test_rule_6_a_greater_incarnation_supersedes_for_good() -> None:
     assert view.superseded(A.process, 5)
 
 
+def test_a_process_that_is_reported_dead_is_not_ready_and_has_no_state() -> None:
+    """trace-55: of its heartbeats that are read later none brings it back."""
+    view, alive = HeartbeatView(), replace(A, states={"results": "STABLE"})
+    view.observe(alive, 0.0)
+    assert view.observe(alive.as_dead(), 0.1), "its readers are to be told"
+    view.observe(replace(alive, at=3_000), 0.2)
+    latest = view.latest(A.process)
+    assert latest is not None
+    assert latest.is_dead
+    assert (latest.ready, latest.states) == (False, {})
+
+
+def test_a_false_report_of_death_is_forgotten() -> None:
+    view = HeartbeatView()
+    view.observe(A, 0.0)
+    view.observe(A.as_dead(), 0.1)
+    view.observe(A, 0.1 + STALE_S + 0.01)
+    assert view.latest(A.process) == A
+
+
+def test_a_report_of_death_does_not_concern_the_process_that_was_started_since() -> None:
+    view, successor = HeartbeatView(), replace(A, pid=11, started_at=3_000)
+    view.observe(successor, 0.0)
+    for now_s in (0.1, 100.0):
+        view.observe(A.as_dead(), now_s)
+        assert view.latest(A.process) == successor
+    view.observe(successor.as_dead(), 100.1)
+    restarted = replace(A, pid=12, started_at=4_000)
+    view.observe(restarted, 100.2)
+    assert view.latest(A.process) == restarted
+
+
 def test_of_two_under_one_name_the_later_start_counts_while_it_speaks() -> None:
     view = HeartbeatView()
     successor = replace(A, pid=11, started_at=3_000, inc=-1, ready=False)

@@ -156,6 +156,10 @@ class RootCore:
         """Record the state in a replica's latest heartbeat and its arrival time (trace-34)."""
         self._children[child].upstream.update(replica, state, received_at)
 
+    def replica_died(self, child: int, replica: int) -> None:
+        """Record that the process of a replica has ended."""
+        self._children[child].upstream.died(replica)
+
     def ends(self, ends: Mapping[DeltaLog, int | None], fetched_at: int) -> None:
         """Record end offsets requested at ``fetched_at``; None if the broker gave no answer."""
         self._inputs.answer(ends, fetched_at)

@@ -61,6 +61,7 @@ class Upstream:
     def __init__(self, replicas: int, stale_us: int = STALE_US_MAX) -> None:
         self._stale_us = stale_us
         self._statuses: list[tuple[LineState, int] | None] = [None] * replicas
+        self._is_dead = [False] * replicas
         self._was_stable = [False] * replicas
         self._stable_to = [0] * replicas
         self._doubted_at: list[int | None] = [None] * replicas
@@ -70,6 +71,11 @@ class Upstream:
     def update(self, replica: int, state: LineState, received_at: int) -> None:
         """Record the state in a replica's latest heartbeat, and its arrival time."""
         self._statuses[replica] = (state, received_at)
+        self._is_dead[replica] = False
+
+    def died(self, replica: int) -> None:
+        """Record that the replica's process has ended: its heartbeat is valid no more."""
+        self._is_dead[replica] = True
 
     def has_come(self, stable_to: Sequence[int]) -> None:
         """Record the stable progress of each replica; progress ends a doubt."""
@@ -92,8 +98,11 @@ class Upstream:
         ``doubting``: the states as after ``doubt``.
         """
         states: list[LineState | None] = []
-        for status, doubted_at in zip(self._statuses, self._doubted_at, strict=True):
-            state = None if status is None or now - status[1] >= self._stale_us else status[0]
+        for status, doubted_at, is_dead in zip(
+            self._statuses, self._doubted_at, self._is_dead, strict=True
+        ):
+            is_stale = status is None or is_dead or now - status[1] >= self._stale_us
+            state = None if status is None or is_stale else status[0]
             is_doubted = state is LineState.STABLE and (doubting or doubted_at is not None)
             states.append(None if is_doubted else state)
         return states
