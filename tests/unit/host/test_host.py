@@ -458,7 +458,7 @@ async def test_a_fragment_that_is_removed_is_waited_for_until_another_one_has_ta
         while not removed.done():
             world.host.turns.wake()
             await asyncio.sleep(0.001)
-        assert happened == ["life", "resigns", "turn", "turn", "turn"]
+        assert happened[:5] == ["life", "resigns", "turn", "turn", "turn"]
         assert world.beats[name].has_ended
 
 
