@@ -29,6 +29,23 @@ queries:
 )
 
 
+@pytest.mark.slow
+def test_each_copy_is_stopped_in_turn_and_each_window_is_answered_exactly(tmp_path: Path) -> None:
+    """A host hands its parts over before it ends, a fragment before it is moved (trace-54)."""
+    ran = rehearse(
+        tmp_path,
+        DEPLOYMENT,
+        {room: ROOMS[room] for room in ("room-1", "room-2")},
+        *("--speed", "60", "--duration", "20s"),
+        *at("4s stop root/minute.0", "8s stop root/rows.0.a", "12s stop host/1"),
+    )
+    ran.agreed()
+    for name in ("minute", "rows"):
+        assert ran.of(name, "stable"), name
+    stopped = {process for process, event in ran.events() if event == "stopped"}
+    assert {"root/minute.0.a", "root/minute.0.b", "root/rows.0.a"} <= stopped
+
+
 @pytest.mark.drill
 def test_whichever_copy_dies_each_window_is_answered_exactly_and_in_time(tmp_path: Path) -> None:
     ran = rehearse(

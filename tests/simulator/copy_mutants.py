@@ -12,6 +12,8 @@ _root = "slackwater.sessions.root:RootSession"
 _silence = "tests.scenarios.test_r51_silence_while_kafka_is_away"
 _turns = "tests.scenarios.test_r52_two_copies_take_over_in_turn"
 _unit = "tests.unit.sessions.test_root_copies"
+_view = "slackwater.runtime.service.heartbeat_view:HeartbeatView"
+_beats = "tests.unit.runtime.service.test_heartbeats"
 
 COPY_MUTANTS: Final = (
     Mutant(
@@ -29,15 +31,19 @@ COPY_MUTANTS: Final = (
     Mutant(
         "a start fences a copy that answers",
         "trace-52",
-        (Edit(f"{_pair}.begin", "self._is_alone or is_first", "True"),),
+        (Edit(f"{_pair}.begin", "tenure.first(self.copy)", "Cause.FIRST"),),
         f"{_turns}:test_a_copy_that_starts_follows_the_one_that_answers",
     ),
     Mutant(
         "a fenced copy tries at once",
         "trace-52",
         (
-            Edit(f"{_pair}.read", "self._is_first = self._is_alone", "pass"),
-            Edit(f"{_pair}.begin", "tenure.copy == self.copy or", "tenure.copy >= 0 or"),
+            Edit(f"{_pair}.read", "Cause.FIRST if self._is_alone else None", "self._at_once"),
+            Edit(
+                f"{_pair}.begin",
+                "tenure.first(self.copy)",
+                "Cause.FIRST if tenure.copy >= 0 else tenure.first(self.copy)",
+            ),
         ),
         f"{_turns}:test_a_copy_that_was_fenced_follows",
     ),
@@ -114,5 +120,73 @@ COPY_MUTANTS: Final = (
         "trace-17",
         (Edit(f"{_copy}.check_number", "if self.is_alone:", "if True:"),),
         f"{_unit}:test_a_copy_stays_down_if_its_name_has_a_greater_number",
+    ),
+    Mutant(
+        "a copy resigns with no copy ready",
+        "trace-54",
+        (
+            Edit(
+                f"{_pair}.may_resign",
+                "at is not None and now - at < self._suspect_us",
+                "self.copy >= 0",
+            ),
+        ),
+        "tests.scenarios.test_r54_a_copy_resigns"
+        ":test_nobody_resigns_in_favour_of_a_copy_that_is_dead",
+    ),
+    Mutant(
+        "a copy resigns before its last transaction is committed",
+        "trace-54",
+        (Edit(f"{_root}._last_effects", "if self._in_flight is not None:", "if False:"),),
+        f"{_unit}:test_the_last_transaction_is_waited_for",
+    ),
+    Mutant(
+        "a resignation is not read",
+        "trace-54",
+        (Edit(f"{_pair}.read", "if tenure.resigned and not self._is_alone:", "if False:"),),
+        f"{_unit}:test_a_copy_takes_over_at_once_from_one_that_has_resigned",
+    ),
+    Mutant(
+        "a copy that has resigned answers again when it starts",
+        "trace-54",
+        (Edit("slackwater.protocols.flux.pair:Tenure.first", "if self.resigned:", "if False:"),),
+        "tests.paper.test_flux"
+        ":test_of_two_copies_that_start_after_a_resignation_the_other_one_answers",
+    ),
+    Mutant(
+        "a report of death concerns whoever has the name",
+        "trace-55",
+        (Edit(f"{_view}._supersedes", "if beat.is_dead and not is_same:", "if False:"),),
+        f"{_beats}:test_a_report_of_death_does_not_concern_the_process_that_was_started_since",
+    ),
+    Mutant(
+        "a false report of death is believed for ever",
+        "trace-55",
+        (
+            Edit(
+                f"{_view}._supersedes",
+                "if now_s - known.received_s > STALE_S:",
+                "if now_s - known.received_s > STALE_S and not known.beat.is_dead:",
+            ),
+        ),
+        f"{_beats}:test_a_false_report_of_death_is_forgotten",
+    ),
+    Mutant(
+        "a report of death about an earlier term counts",
+        "trace-55",
+        (Edit(f"{_pair}.died", " and term >= self.tenure.term", ""),),
+        "tests.paper.test_flux:test_3_2_a_report_about_a_secondary_or_a_zombie_tells_nothing",
+    ),
+    Mutant(
+        "a copy that is not ready believes a report of death",
+        "trace-55",
+        (
+            Edit(
+                f"{_pair}.cause",
+                "if self._is_reported_dead and is_ready:",
+                "if self._is_reported_dead:",
+            ),
+        ),
+        f"{_unit}:test_a_copy_that_is_not_ready_waits_although_the_other_one_is_reported_dead",
     ),
 )

@@ -392,8 +392,9 @@ def rehearse(
         typer.Option(
             "--fault",
             metavar="FAULT",
-            help='"at=5s silence STREAM for 8s", "at=5s kill KIND[/NAME]" or'
-            ' "at=5s pause KIND[/NAME] for 2s"; kinds: proxy, orderer, aggregator, root, broker.',
+            help='"at=5s silence STREAM for 8s", "at=5s kill KIND[/NAME]",'
+            ' "at=5s stop KIND[/NAME]" (an orderly end) or "at=5s pause KIND[/NAME] for 2s";'
+            " kinds: proxy, orderer, aggregator, root, host, broker.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of all random choices.")] = 0,

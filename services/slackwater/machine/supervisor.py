@@ -42,7 +42,7 @@ from slackwater.runtime.service.back_off import BackOff, matching
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.datadir import Life
 from slackwater.runtime.service.log import OneLineFormatter
-from slackwater.runtime.service.parts import COMMAND_OF
+from slackwater.runtime.service.parts import ADD, COMMAND_OF, REMOVE
 
 _log = logging.getLogger(__name__)
 
@@ -201,6 +201,23 @@ class Supervisor:
     def kill(self, target: str) -> list[str]:
         """Kill the targets (SIGKILL), which are then restarted; returns their names."""
         return self._signal(self.matching(target), signal.SIGKILL, "killed")
+
+    def restart(self, target: str) -> list[str]:
+        """End the targets as planned, and start them again; returns their names.
+
+        A process ends by SIGTERM. A host removes a fragment, which may resign before (rule-27), and
+        adds it again.
+        """
+        names = self.matching(target)
+        processes = [name for name in names if name in self._children]
+        reached = self._signal(processes, signal.SIGTERM, "stopped")
+        for name in names:
+            if name not in self._children and self._pid(name) is not None:
+                self.record(name, "stopped")
+                self.command(name, REMOVE)
+                self.command(name, ADD)
+                reached.append(name)
+        return reached
 
     def pause(self, target: str, seconds: float | None = None) -> list[str]:
         """Pause the targets for some seconds (None: until ``resume``); returns their names."""

@@ -100,6 +100,10 @@ class LocalStage:
         """Send SIGKILL; the supervisor restarts the process."""
         self._thread.kill(process)
 
+    def stop_part(self, process: str) -> None:
+        """End a process by SIGTERM, or let a host remove a fragment and add it again."""
+        self._thread.restart(process)
+
     def pause(self, process: str) -> None:
         """Send SIGSTOP."""
         self._thread.pause(process)
@@ -125,7 +129,7 @@ class LocalStage:
         """
         reported = self._thread.events()
         for event in self._recorded(reported[self._looked :]):
-            if event.event == "killed" or event.event.startswith("ended"):
+            if event.event in {"killed", "stopped"} or event.event.startswith("ended"):
                 self._away.setdefault(event.process, event.at_us)
             elif event.process == BROKER and event.event.startswith("started"):
                 self._is_back(BROKER, event.at_us)  # this event follows the broker's first answer

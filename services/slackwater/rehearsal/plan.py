@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from slackwater.formats.readingsfile import open_readings
 from slackwater.judge.batch import BatchResult, RowsResult, compute_all, end_boundary
@@ -29,10 +29,12 @@ from slackwater.judge.readings import StreamInput
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.durations import format_duration_us, parse_duration_us
 from slackwater.model.errors import DeploymentError, UsageError
-from slackwater.model.kinds import KINDS, PROCESSES
+from slackwater.model.kinds import HOST, KINDS, PROCESSES, is_hosted
 from slackwater.model.names import kind_of, own_name
 
-Verb = Literal["silence", "kill", "pause"]
+Verb = Literal["silence", "kill", "stop", "pause"]
+AT_ONCE: Final = {"kill": "a killed process", "stop": "a stopped process"}
+"""Faults without a length: what they strike is restarted at once."""
 TARGETS: Final = frozenset((*KINDS, *PROCESSES))
 """What a fault can stop: fragments of each kind, and processes."""
 
@@ -40,7 +42,8 @@ _FAULT = re.compile(
     r"at=(?P<at>\S+)\s+(?P<verb>[a-z]+)\s+(?P<target>\S+)(?:\s+for\s+(?P<length>\S+))?"
 )
 _GRAMMAR: Final = (
-    "write at=5s silence STREAM for 8s, at=5s kill KIND[/NAME] or at=5s pause KIND[/NAME] for 2s"
+    "write at=5s silence STREAM for 8s, at=5s kill KIND[/NAME], at=5s stop KIND[/NAME] or"
+    " at=5s pause KIND[/NAME] for 2s"
 )
 
 
@@ -217,16 +220,16 @@ def parse_fault(text: str) -> PlannedFault:
     except ValueError as error:
         raise UsageError(f"--fault {text!r}: {error}") from error
     verb = match["verb"]
-    if verb not in {"silence", "kill", "pause"}:
+    if verb not in get_args(Verb):
         raise UsageError(f"--fault {text!r}: unknown fault {verb}; {_GRAMMAR}")
-    if (verb == "kill") == bool(match["length"]):
+    if (verb in AT_ONCE) == bool(match["length"]):
         need = (
-            "takes no 'for': a killed process is restarted at once"
-            if verb == "kill"
-            else ("needs a duration: add 'for 8s'")
+            f"takes no 'for': {AT_ONCE[verb]} is restarted at once"
+            if verb in AT_ONCE
+            else "needs a duration: add 'for 8s'"
         )
         raise UsageError(f"--fault {text!r}: {verb} {need}")
-    if verb != "kill" and for_us == 0:
+    if verb not in AT_ONCE and for_us == 0:
         raise UsageError(f"--fault {text!r}: the duration {match['length']} is 0")
     return PlannedFault(text.strip(), at_us, verb, match["target"], for_us)  # type: ignore[arg-type]
 
@@ -259,6 +262,16 @@ def check_fault(
             f"--fault {fault.text!r}: there is no process {fault.target};"
             f" choose among {', '.join(processes)}"
         )
+    elif fault.verb == "stop" and not all(map(_stops, targets(fault.target, processes))):
+        raise UsageError(
+            f"--fault {fault.text!r}: only hosts, orderers and roots are stopped in an orderly way;"
+            f" write kill {fault.target}"
+        )
+
+
+def _stops(name: str) -> bool:
+    """Whether it can end in an orderly way, and hand over what it does (rule-27)."""
+    return kind_of(name) == HOST or is_hosted(name)
 
 
 def targets(name: str, processes: Iterable[str]) -> list[str]:

@@ -63,14 +63,16 @@ def lateness_lines(query: str, lateness: Lateness) -> list[dict[str, Any]]:
 def disturbances(events: Iterable[StageEvent]) -> list[Disturbance]:
     """Return each fault, from its begin until the process was processing again.
 
-    A fault ends when a process that was killed or ended is ready, a paused one is resumed, or a
-    silenced stream sends again. Without such an event the fault has no end.
+    A fault ends when a process that was killed, stopped or ended is ready, a paused one is resumed,
+    or a silenced stream sends again. Without such an event the fault has no end.
     """
     open_at: dict[tuple[str, bool], int] = {}
     found: list[Disturbance] = []
     for event in sorted(events, key=lambda event: event.at_us):
         of = (event.process, event.event in {"silenced", "heard"})
-        if event.event in {"killed", "paused", "silenced"} or event.event.startswith("ended"):
+        if event.event in {"killed", "stopped", "paused", "silenced"} or event.event.startswith(
+            "ended"
+        ):
             open_at.setdefault(of, event.at_us)
         elif event.event in {"ready", "resumed", "heard"} and of in open_at:
             found.append(Disturbance(open_at.pop(of), event.at_us, *of))

@@ -28,7 +28,7 @@ from slackwater.machine.starting import StartLines, repeatedly
 from slackwater.model.errors import CheckFailed, EnvironmentProblem
 from slackwater.model.names import ProxyName
 from slackwater.primitives.lateness import lateness_of
-from slackwater.rehearsal.plan import RehearsalPlan, targets
+from slackwater.rehearsal.plan import AT_ONCE, RehearsalPlan, targets
 from slackwater.rehearsal.report import (
     RehearsalOutcome,
     lateness_lines,
@@ -324,8 +324,9 @@ class Rehearsal:
             names = targets(fault.target, self._processes)
             choice.shuffle(names)  # simultaneous faults have no defined order
             for name in names:
-                if fault.verb == "kill":
-                    self._at(at, self._acting(self._stage.kill, name, f"kill {name}"))
+                if fault.verb in AT_ONCE:
+                    act = self._stage.kill if fault.verb == "kill" else self._stage.stop_part
+                    self._at(at, self._acting(act, name, f"{fault.verb} {name}"))
                 else:
                     self._at(at, self._acting(self._stage.pause, name, f"pause {name}"))
                     self._at(end, self._acting(self._stage.resume, name, f"resume {name}"))

@@ -18,8 +18,8 @@ from slackwater.runtime.service.cpu import CpuLoad
 class StageEvent:
     """An event of a process; ``at_us`` is wall time.
 
-    ``event`` is one of killed, paused, resumed, silenced, heard, ended, restarted, ready, or
-    another message of the supervisor.
+    ``event`` is one of killed, stopped, paused, resumed, silenced, heard, ended, restarted, ready,
+    or another message of the supervisor.
     """
 
     at_us: int
@@ -49,6 +49,10 @@ class Stage(Protocol):
 
     def kill(self, process: str) -> None:
         """Send SIGKILL; the supervisor restarts the process."""
+        ...
+
+    def stop_part(self, process: str) -> None:
+        """End a process or a fragment as planned; the supervisor starts it again."""
         ...
 
     def pause(self, process: str) -> None:

@@ -52,6 +52,10 @@ class StackThread:
         """See ``Supervisor.kill``."""
         return self.call(lambda: self.stack.supervisor.kill(target))
 
+    def restart(self, target: str) -> list[str]:
+        """See ``Supervisor.restart``."""
+        return self.call(lambda: self.stack.supervisor.restart(target))
+
     def pause(self, target: str, seconds: float | None = None) -> list[str]:
         """See ``Supervisor.pause``."""
         return self.call(lambda: self.stack.supervisor.pause(target, seconds))

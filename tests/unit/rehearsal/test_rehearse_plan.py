@@ -115,6 +115,7 @@ def test_duration_cuts_what_is_sent_and_where_the_boundaries_end(paths: dict[str
         " at=0.5s  kill orderer ",
         "at=100ms pause root/climate.0 for 1m",
         "at=0s kill broker",
+        "at=3s stop host/0",
     ],
 )
 def test_faults_that_are_understood(text: str) -> None:
@@ -130,6 +131,7 @@ def test_faults_that_are_understood(text: str) -> None:
         ("at=5s silence room-2 for 0s", "duration 0s is 0"),
         ("at=5s kill orderer for 8s", "restarted at once"),
         ("at=5s pause orderer", "needs a duration"),
+        ("at=5s stop root for 1s", "a stopped process is restarted at once"),
         ("at=5s drown room-2 for 8s", "unknown fault drown"),
         ("at=5s kill", "invalid syntax"),
     ],
@@ -148,6 +150,7 @@ def test_faults_that_are_not_understood(text: str, expected: str) -> None:
         ("at=1s kill orderer/other", "no process orderer/other"),
         ("at=1s pause proxy/room-9 for 1s", "no process proxy/room-9"),
         ("at=1s kill o", "no process o"),
+        ("at=1s stop aggregator", "only hosts, orderers and roots.*write kill aggregator"),
         ("at=3s kill root", "replay ends after 2200ms"),
     ],
 )

@@ -121,6 +121,9 @@ class MemoryStage:
     def kill(self, process: str) -> None:
         self.calls.append(f"kill {process}")
 
+    def stop_part(self, process: str) -> None:
+        self.calls.append(f"stop {process}")
+
     def pause(self, process: str) -> None:
         self.calls.append(f"pause {process}")
 
