@@ -17,7 +17,7 @@ def now_s(story: Story) -> float:
     return story.world.scheduler.now / SECOND
 
 
-def terms(story: Story) -> list[int]:
+def writers(story: Story) -> list[int]:
     """Return the copies that have begun a term, in order."""
     return [term.state.copy for term in story.history.tenures]
 
@@ -29,7 +29,7 @@ def test_a_planned_end_costs_no_silence() -> None:
     stopped_at = now_s(story)
     story.stop("root/q.0.a")
     story.time_passes(2)
-    assert terms(story) == [0, 1]
+    assert writers(story) == [0, 1]
     assert story.latest_first_answer_s(since_s=stopped_at) < usual + 0.07
     assert story.tentative == []
     story.every_guarantee_holds()
@@ -41,7 +41,7 @@ def test_the_parts_of_a_host_that_is_restarted_come_back() -> None:
     for name in ("root/q.0.a", "root/q.0.b", "root/q.0.a"):
         story.stop(name)
         story.time_passes(2)
-    assert terms(story) == [0, 1, 0, 1]
+    assert writers(story) == [0, 1, 0, 1]
     assert story.tentative == []
     story.every_guarantee_holds()
 
@@ -54,7 +54,7 @@ def test_nobody_resigns_in_favour_of_a_copy_that_is_dead() -> None:
     story.stop("root/q.0.a")
     story.time_passes(3)
     assert story.history.resigned == []
-    assert terms(story) == [0, 0]
+    assert writers(story) == [0, 0]
     story.every_guarantee_holds()
 
 
@@ -65,7 +65,7 @@ def test_the_copy_dies_in_whose_favour_the_other_one_has_resigned(after_s: float
     story.time_passes(after_s)
     story.kill_for_good("root/q.0.b")
     story.time_passes(3)
-    assert terms(story)[-1] == 0, "the stopped one has been restarted, and answers"
+    assert writers(story)[-1] == 0, "the stopped one has been restarted, and answers"
     story.every_guarantee_holds()
 
 
@@ -75,5 +75,5 @@ def test_both_copies_are_stopped_at_once() -> None:
     story.stop("root/q.0.a")
     story.stop("root/q.0.b")
     story.time_passes(4)
-    assert terms(story)[0] == 0
+    assert writers(story)[0] == 0
     story.every_guarantee_holds()

@@ -16,7 +16,7 @@ def now_s(story: Story) -> float:
     return story.world.scheduler.now / SECOND
 
 
-def terms(story: Story) -> list[int]:
+def writers(story: Story) -> list[int]:
     """Return the copies that have begun a term, in order."""
     return [term.state.copy for term in story.history.tenures]
 
@@ -28,7 +28,7 @@ def test_a_death_that_is_reported_costs_no_silence() -> None:
     story.kill_for_good("root/q.0.a")
     story.report_dead("root/q.0.a")
     story.time_passes(2)
-    assert terms(story) == [0, 1]
+    assert writers(story) == [0, 1]
     assert story.latest_first_answer_s(since_s=died_at) < usual + 0.07
     story.every_guarantee_holds()
 
@@ -38,7 +38,7 @@ def test_a_false_report_costs_one_exchange_of_the_roles() -> None:
     story = story_of_copies()
     story.report_dead("root/q.0.a")
     story.time_passes(3)
-    assert terms(story) == [0, 1]
+    assert writers(story) == [0, 1]
     assert story.tentative == []
     story.every_guarantee_holds()
 
@@ -47,7 +47,7 @@ def test_a_report_about_a_copy_that_follows_changes_nothing() -> None:
     story = story_of_copies()
     story.report_dead("root/q.0.b")
     story.time_passes(2)
-    assert terms(story) == [0]
+    assert writers(story) == [0]
     assert story.tentative == []
     story.every_guarantee_holds()
 

@@ -57,7 +57,7 @@ COPY_MUTANTS: Final = (
     Mutant(
         "a follower continues from what it has adopted before its fence",
         "trace-18",
-        (Edit(f"{_copy}.take_over", "core.follow(state)", "pass"),),
+        (Edit(f"{_copy}._read_to_end", "yield AwaitRead(self.states, end)", "pass"),),
         f"{_unit}:test_a_take_over_adopts_what_was_answered_last",
     ),
     Mutant(
@@ -137,7 +137,13 @@ COPY_MUTANTS: Final = (
     Mutant(
         "a copy resigns before its last transaction is committed",
         "trace-54",
-        (Edit(f"{_root}._last_effects", "if self._in_flight is not None:", "if False:"),),
+        (
+            Edit(
+                f"{_copy}.last_effects",
+                "if not (self._is_to_resign and is_idle):",
+                "if not self._is_to_resign:",
+            ),
+        ),
         f"{_unit}:test_the_last_transaction_is_waited_for",
     ),
     Mutant(

@@ -236,8 +236,8 @@ MUTANTS = (
     Mutant(
         "a root reads the part's state before it fences", "trace-18",
         (Edit(f"{_sessions}.copy:CopyOfPart.take_over",
-              "yield OpenTransactions()\n    found = yield from read_progress(config)",
-              "found = yield from read_progress(config)\n    yield OpenTransactions()"),),
+              "yield OpenTransactions()\n    found = yield from self._read_to_end()",
+              "found = yield from self._read_to_end()\n    yield OpenTransactions()"),),
         f"{_root_session}:test_what_it_goes_on_from_is_read_behind_the_fence",
     ),
     Mutant(

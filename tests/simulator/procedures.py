@@ -11,6 +11,7 @@ from slackwater.model.errors import SlackwaterError
 from slackwater.model.names import Names, RootName
 from slackwater.model.records import Kind, OrderedRecord
 from slackwater.sessions.requests import (
+    AwaitRead,
     BeginIncarnation,
     Beginnings,
     ClaimPart,
@@ -101,6 +102,8 @@ def _answer(
             committed = isolation == "read_committed"
             found = {log: world.log_at(log) for log in logs}
             then({at: log.stable_end if committed else log.end for at, log in found.items()})
+        case AwaitRead(_, offset):
+            process.await_read(offset, lambda: then(None))
         case ReadStates(query, _, fits):
             then(world.queries[query].newest_states(fits))
         case ReadOrdererStates(_, frontier_max):

@@ -129,6 +129,10 @@ class Process(ABC):
         """Fence, as a transactional producer does when it starts; then go on."""
         raise AssertionError(f"{self.name} has no transactions: {then}")
 
+    def await_read(self, offset: int, then: Act) -> None:
+        """Wait until a root's live consumer has read the state records below ``offset``."""
+        raise AssertionError(f"{self.name} follows nobody")
+
     def claim(self, state: RootState, then: Act, refused: Act) -> None:
         """Commit a state record alone, as a transactional producer does; then go on."""
         raise AssertionError(f"{self.name} has no transactions: {state}, {then}, {refused}")

@@ -139,6 +139,14 @@ class SimRoot(Fragment):
 
         self.later(scheduler.between(500, FENCE_US_MAX), act)
 
+    def await_read(self, offset: int, then: Act) -> None:
+        """Wait until the live consumer has read the state records below ``offset``."""
+        self._read_pair()
+        if self._states is not None and self._positions[self._states] >= offset:
+            then()
+        else:
+            self.later(2_000, lambda: self.await_read(offset, then))
+
     def claim(self, state: RootState, then: Act, refused: Act) -> None:
         """Commit a state record alone, unless another copy has fenced this one."""
         world = self.world

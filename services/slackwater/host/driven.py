@@ -220,12 +220,9 @@ class Driven:
 
     def resign(self) -> bool:
         """Let the session hand its output over; return whether it then ends by itself."""
-        if self._is_held or self._failed is not None:
-            return False
-        resigns = self.session.resign(self._clock.now_us())
-        if resigns:
-            self._make_due()
-        return resigns
+        is_able = not self._is_held and self._failed is None
+        self._make_due()
+        return is_able and self.session.resign(self._clock.now_us())
 
     def hold(self) -> None:
         """Suspend the session as a paused process: no turn, no record."""
@@ -405,7 +402,10 @@ class Driven:
         def writer() -> Writer:
             return self._writer
 
-        return await perform(procedure, self._transport, writer, self._committer)
+        return await perform(procedure, self._transport, writer, self._committer, self._read_to)
+
+    async def _read_to(self) -> Mapping[Log, int]:
+        return {} if self._positions is None else await self._positions(self)
 
     async def _commit(self, commit: Commit) -> None:
         assert self._committer is not None, "only a root has transactions"
@@ -424,5 +424,5 @@ class Driven:
         self.session.ends({log: None if ends is None else ends[log] for log in logs}, asked_at)
 
     async def _fetch_positions(self, logs: Sequence[Log]) -> None:
-        found = {} if self._positions is None else await self._positions(self)
+        found = await self._read_to()
         self.session.positions({log: at for log, at in found.items() if log in logs})

@@ -7,8 +7,8 @@ loop, because it changes its session, which belongs to the event loop's thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol, TypeVar
 
 from slackwater.codec.ordered_records import encode_ordered
 from slackwater.codec.state_records import encode_state
@@ -17,11 +17,19 @@ from slackwater.model.errors import SlackwaterError
 from slackwater.model.records import Kind, RootState
 from slackwater.protocols.dpc.soutput.config import Commit
 from slackwater.runtime.logs.incarnation import append_and_wait, has_begun, start_incarnation
-from slackwater.runtime.logs.transport import RawRecord, Transport, Writer, read_range
+from slackwater.runtime.logs.transport import (
+    Log,
+    NoAnswerError,
+    RawRecord,
+    Transport,
+    Writer,
+    read_range,
+)
 from slackwater.runtime.service.others import read_other_orderers
 from slackwater.runtime.service.registry import Registry
 from slackwater.runtime.service.state import read_copies, read_part, read_states
 from slackwater.sessions.requests import (
+    AwaitRead,
     BeginIncarnation,
     Beginnings,
     ClaimPart,
@@ -42,6 +50,10 @@ from slackwater.sessions.requests import (
 )
 
 T = TypeVar("T")
+
+READ_AGAIN_S: Final = 0.001
+"""Interval at which a take-over looks whether the live consumer has read to the end. It lasts for
+some milliseconds, and nothing reports a position behind the last record."""
 
 
 class Committer(Protocol):
@@ -76,11 +88,13 @@ async def perform(
     transport: Transport,
     writer: Callable[[], Writer],
     committer: Committer | None = None,
+    read_to: Callable[[], Awaitable[Mapping[Log, int]]] | None = None,
 ) -> T:
     """Run a procedure to its end and return its value.
 
     The error of a failed request is raised inside the procedure, which handles it or ends with it.
-    Records are written through the writer that ``writer`` returns.
+    Records are written through the writer that ``writer`` returns. ``read_to`` returns the
+    positions of the session's live consumer.
     """
     answer: Any = None
     error: SlackwaterError | None = None
@@ -95,6 +109,9 @@ async def perform(
             if isinstance(request, PrepareTransactions | OpenTransactions | ClaimPart):
                 assert committer is not None, "only a root has transactions"
                 await _transact(request, committer)
+            elif isinstance(request, AwaitRead):
+                assert read_to is not None, "there is no live consumer"
+                await _await_read(request, read_to)
             else:
                 answer = await asyncio.to_thread(_answer, request, transport, writer)
         except SlackwaterError as failed:
@@ -111,6 +128,18 @@ async def _transact(
             await committer.open()
         case ClaimPart(state):
             await committer.claim(state)
+
+
+async def _await_read(
+    request: AwaitRead, read_to: Callable[[], Awaitable[Mapping[Log, int]]]
+) -> None:
+    try:
+        async with asyncio.timeout(request.timeout_us / 1e6):
+            while (await read_to()).get(request.log, -1) < request.offset:  # noqa: ASYNC110
+                await asyncio.sleep(READ_AGAIN_S)
+    except TimeoutError as error:
+        topic, partition = request.log
+        raise NoAnswerError(f"{topic}:{partition} is not read to {request.offset}") from error
 
 
 def _answer(request: Request, transport: Transport, writer: Callable[[], Writer]) -> Any:

@@ -21,9 +21,9 @@ from slackwater.control.control_state import Wanted
 from slackwater.control.recorded import Assignment
 from slackwater.machine.background import Background
 from slackwater.machine.changes import Fragments, fragments_to_hosts
+from slackwater.machine.kept_process import ProcessEvent
 from slackwater.machine.layout import aggregator_spec
 from slackwater.machine.processes import Processes
-from slackwater.machine.supervisor import ProcessEvent
 from slackwater.model.deployment import Deployment
 from slackwater.model.kinds import HOST, KINDS
 from slackwater.model.names import AGGREGATOR, kind_of, own_name, stream_of

@@ -18,7 +18,7 @@ import orjson
 
 from slackwater.deployment.fragments import placed
 from slackwater.deployment.fragments import process_names as names_of
-from slackwater.machine.supervisor import ProcessEvent as Happened
+from slackwater.machine.kept_process import ProcessEvent as Happened
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.kinds import BROKER, HOST, is_hosted

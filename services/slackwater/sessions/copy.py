@@ -23,12 +23,14 @@ from slackwater.model.records import Heartbeat, RootState
 from slackwater.protocols.dpc.soutput.config import RootConfig, fits, stays_down
 from slackwater.protocols.dpc.soutput.core import RootCore
 from slackwater.protocols.flux.pair import ANSWERS, TERM, Cause, Pair, PairRole, Tenure
-from slackwater.sessions.effects import Fail, LogLine, Rebuild, WriteState
+from slackwater.sessions.effects import Effect, Fail, LogLine, Perform, Rebuild, WriteState
 from slackwater.sessions.progress import PartProgress, read_progress
 from slackwater.sessions.requests import (
     PROBE_TIMEOUT_US,
     TIMEOUT_US,
+    AwaitRead,
     ClaimPart,
+    Ends,
     Log,
     OpenTransactions,
     PrepareTransactions,
@@ -76,7 +78,10 @@ class CopyOfPart:
         )
         """The name of the other copy, if there is one."""
         self._recorded_at = 0
-        self._is_prepared = False
+        self._is_prepared = self._is_to_resign = False
+        self._has_failed: Rebuild | None = None
+        self._last: RootState | None = None
+        """The part's last state record that this copy has read; None before the first one."""
 
     @property
     def answers(self) -> bool:
@@ -89,6 +94,10 @@ class CopyOfPart:
         return not self.is_alone and self.pair.role is PairRole.FOLLOWING
 
     # The own record.
+
+    def began(self, found: PartProgress) -> None:
+        """Take what was read at the start."""
+        self._last = found.own
 
     def check_number(self) -> Procedure[None]:
         """Raise ``SupersededError`` if a copy of this name has a greater number (trace-17)."""
@@ -151,7 +160,7 @@ class CopyOfPart:
         """
         config = self._config
         yield OpenTransactions()
-        found = yield from read_progress(config)
+        found = yield from self._read_to_end()
         found.check(config)
         state = found.state(config)
         core.follow(state)
@@ -164,23 +173,53 @@ class CopyOfPart:
         self.pair.installed(tenure)
         return found, tenure
 
-    def resign(self, state: RootState) -> Procedure[None]:
-        """Answer no more, and commit that as the last record of this copy.
+    def _read_to_end(self) -> Procedure[PartProgress]:
+        """Read all that other copies have committed; nothing follows, behind the fence.
 
-        ``state``: its last answers, all of which have been committed. The procedure commits.
-
-        Raises:
-            FencedError: the record has not been committed.
+        A copy that follows has read nearly all of it, and its live consumer reads the rest sooner
+        than a new reader would.
         """
-        tenure = self.pair.resign()  # now: no answer may follow
-        last = stamped(replace(state, placement=self._config.placement), tenure)
-        return self._commit_last(last)
+        if not self.is_alone and self._last is not None:
+            with contextlib.suppress(SlackwaterError):
+                end = (yield Ends((self.states,), "read_committed", PROBE_TIMEOUT_US))[self.states]
+                yield AwaitRead(self.states, end)
+                return PartProgress(self._last, {})
+        return (yield from read_progress(self._config))
+
+    # Resignation (trace-54).
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it has been asked to resign, and does."""
+        return self._is_to_resign or self.pair.role is PairRole.RESIGNING
+
+    def resign(self, now: int) -> bool:
+        """Resign if the other copy could answer at once; return whether it does."""
+        self._is_to_resign = self.pair.may_resign(now)
+        return self._is_to_resign
+
+    def last_effects(self, state: RootState, *, is_idle: bool) -> list[Effect]:
+        """Answer no more, and commit that as the last record, once no transaction is in flight.
+
+        ``state`` has the last answers of this copy.
+        """
+        if not (self._is_to_resign and is_idle):
+            return []
+        self._is_to_resign = False
+        last = stamped(replace(state, placement=self._config.placement), self.pair.resign())
+        return [LogLine("resigns: the other copy takes over"), Perform(self._commit_last(last))]
 
     def _commit_last(self, last: RootState) -> Procedure[None]:
         try:
             yield ClaimPart(last)
         except SlackwaterError as error:
-            raise FencedError(str(error)) from error
+            self._has_failed = Rebuild(f"its last record is not committed: {error}")
+
+    def in_vain(self, now: int) -> Rebuild | None:
+        """Return how to end if nobody takes over from this copy; None while somebody may."""
+        if self.pair.role is PairRole.RESIGNING and self.pair.waits_in_vain(now):
+            return Rebuild("has resigned, and the other copy is silent")
+        return self._has_failed
 
     def after_failure(self) -> Procedure[Rebuild | None]:
         """Return how to end after a failed transaction if the other copy answers; else None."""
@@ -206,13 +245,15 @@ class CopyOfPart:
             state = self._of_part(record)
         except SupersededError as error:
             return Fail(str(error))
-        if state is None or self.pair.role is PairRole.TAKING_OVER:
-            return None  # what precedes the own term is read behind the fence
-        if not self.follows:
+        if state is None:
+            return None
+        if self.pair.role not in {PairRole.FOLLOWING, PairRole.TAKING_OVER}:
             return self._lost(tenure_of(state))
         if state.next_seq >= core.answers.state.next_seq:  # else it precedes what was read first
             core.follow(state)
-            self.pair.read(tenure_of(state), now)
+            self._last = state
+            if self.follows:
+                self.pair.read(tenure_of(state), now)
         return None
 
     def own_record(self, state: RootState) -> RootState:

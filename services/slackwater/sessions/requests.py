@@ -52,6 +52,18 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitRead:
+    """Wait until the live consumer has passed on all records of a log below ``offset``.
+
+    Answer: ``None``.
+    """
+
+    log: Log
+    offset: int
+    timeout_us: int = PROBE_TIMEOUT_US
+
+
+@dataclass(frozen=True, slots=True)
 class ReadStates:
     """Read the newest state record that ``fits`` of each fragment of a query.
 
@@ -196,6 +208,7 @@ class StoreState:
 Request: TypeAlias = (
     Beginnings
     | Ends
+    | AwaitRead
     | ReadStates
     | ReadOrdererStates
     | FindReaders

@@ -31,7 +31,7 @@ from slackwater.protocols.common.line import LineName
 from slackwater.protocols.common.states import LineState
 from slackwater.protocols.dpc.reconcile.downstream import read_position_key
 from slackwater.protocols.dpc.soutput import config as dpc
-from slackwater.protocols.dpc.soutput.answers import GapNote
+from slackwater.protocols.dpc.soutput.answers import Answered, GapNote
 from slackwater.protocols.dpc.soutput.config import Commit, DeltaLog, RootConfig
 from slackwater.protocols.dpc.soutput.core import RootCore
 from slackwater.protocols.dpc.soutput.upstream import Switched
@@ -86,7 +86,6 @@ class RootSession:
         self._queued: list[Effect] = []
         """Effects caused by input since the last step."""
         self._is_ending = False
-        self._is_to_resign = False
         self._looks_at_claim = False
         self._now = 0
         self._switches = self._gaps = 0
@@ -141,6 +140,7 @@ class RootSession:
             self._states_from = (yield Ends((copy.states,), "read_committed"))[copy.states]
         found = yield from read_progress(config)
         found.check(config)
+        copy.began(found)
         state = self._found = found.state(config)
         ends = yield Ends(logs)
         core = RootCore(
@@ -162,29 +162,13 @@ class RootSession:
         except FencedError as error:
             yield from self._look_after(str(error))
             return
-        state = self.core.answers.state
-        self._queued.append(
-            LogLine(
-                f"placement {self.inc} continues in term {tenure.term}: exact to"
-                f" {format_time(state.stable_from)}, answered to {format_time(state.answered_to)}"
-            )
-        )
+        self._queued.append(_continues(self.inc, tenure.term, self.core.answers.state))
         if not found.has_begun:
             self._watch.began(self._now)
 
     def resign(self, now: int) -> bool:
-        """Hand the part over to the other copy, if that could answer at once.
-
-        Returns whether the session ends by itself, when the other copy answers.
-        """
-        self._is_to_resign = not self._is_ending and self.pair.may_resign(now)
-        return self._is_to_resign
-
-    def _resign(self, last: Procedure[None]) -> Procedure[None]:
-        try:
-            yield from last
-        except FencedError as error:
-            yield from self._look_after(str(error))
+        """Hand the part over to the other copy, if it could answer at once; see ``Session``."""
+        return not self._is_ending and self._copy.resign(now)
 
     def _look_after(self, why: str) -> Procedure[None]:
         """End after a failed transaction; a copy that was fenced is built again, and follows."""
@@ -278,9 +262,7 @@ class RootSession:
     def on_heartbeat(self, beat: Heartbeat, received_at: int) -> None:
         """Take the state of a replica's output from its heartbeat (trace-34)."""
         self._copy.on_heartbeat(beat, received_at)
-        if beat.is_dead and beat.process in self._logs.orderers:
-            self.core.replica_died(*self._logs.orderers[beat.process])
-        elif (reported := self._logs.state_in(beat)) is not None:
+        if (reported := self._logs.state_in(beat)) is not None:
             self.core.update_replica(*reported, received_at)
 
     def returned(self, sent_at: int) -> None:
@@ -341,8 +323,10 @@ class RootSession:
             self._found = None
         if self._copy.is_due(now):
             effects.append(self._copy.recorded(self.core.state, now))
-        if self.pair.role is PairRole.RESIGNING:
-            return effects + self._awaits_successor(now)
+        if self._copy.is_leaving:
+            self._end_with(self._copy.in_vain(now))
+            idle = self._in_flight is None
+            return effects + self._copy.last_effects(self.core.state, is_idle=idle)
         if not self._copy.answers:
             self.core.attend(now)
             if (cause := self.pair.cause(is_ready=self.is_ready)) is not None:
@@ -351,27 +335,12 @@ class RootSession:
             elif self._copy.is_to_prepare(is_ready=self.is_ready):
                 effects.append(Perform(self._copy.prepare()))
             return effects
-        if self._is_to_resign:
-            return effects + self._last_effects()
         effects += [self._effect(effect) for effect in self.core.step(now)]
         if now - self._watched_at >= WATCH_PERIOD_US:
             self._watched_at = now
             line = self._watch.look(self.core.answers.state.answered_to, now)
             effects += [LogLine(line, is_warning=True)] if line is not None else []
         return effects
-
-    def _last_effects(self) -> list[Effect]:
-        """Resign, when the last transaction is committed."""
-        if self._in_flight is not None:
-            return []
-        last = self._copy.resign(self.core.state)
-        return [LogLine("resigns: the other copy takes over"), Perform(self._resign(last))]
-
-    def _awaits_successor(self, now: int) -> list[Effect]:
-        if not self.pair.waits_in_vain(now):
-            return []
-        self._is_ending = True
-        return [Rebuild("has resigned, and the other copy is silent")]
 
     def _effect(self, effect: dpc.Effect) -> Effect:
         match effect:
@@ -397,14 +366,14 @@ class RootSession:
         """Whether more work is due immediately."""
         if self._queued or self._is_ending:
             return bool(self._queued)
-        return self._copy.answers and not self._is_to_resign and self.core.busy
+        return self._copy.answers and not self._copy.is_leaving and self.core.busy
 
     @property
     def wake_at(self) -> int | None:
         """Time of the next deadline, us; None while it takes over and while it ends."""
         if self._is_ending or self.pair.role is PairRole.TAKING_OVER:
             return None
-        if self._is_to_resign:
+        if self._copy.is_leaving:
             return self._now + FOLLOW_PERIOD_US
         if self._copy.answers:
             return self.core.wake_at
@@ -431,25 +400,40 @@ class RootSession:
     def report(self) -> Report:
         """Report the state of the results, holes in the inputs, progress, and counters."""
         config, core = self.config, self.core
-        answered = core.answers.state
         return Report(
             ready=self.is_ready,
             states={config.topics.results(config.query, "stable"): self.state},
             holes=core.holes if self._copy.answers else (),
             detail={
-                "stable_from": answered.stable_from,
-                "answered_to": answered.answered_to,
-                "epoch": answered.epoch,
-                "seq": answered.next_seq,
-                "keys": len(core.keys),
+                **_progress_of(core),
                 "switches": self._switches,
                 "gaps": self._gaps,
-                "mute": int(core.suppress_tentative),
                 **self._copy.detail(),
                 **self._watch.detail(self._now),
                 **{read_position_key(*of): to for of, to in core.read_to.items()},
             },
         )
+
+
+def _progress_of(core: RootCore) -> dict[str, int]:
+    """Return the counters that show how far the answers are."""
+    answered = core.answers.state
+    return {
+        "stable_from": answered.stable_from,
+        "answered_to": answered.answered_to,
+        "epoch": answered.epoch,
+        "seq": answered.next_seq,
+        "keys": len(core.keys),
+        "mute": int(core.suppress_tentative),
+    }
+
+
+def _continues(inc: int, term: int, state: Answered) -> LogLine:
+    """Return the log line of a root that has taken over."""
+    return LogLine(
+        f"placement {inc} continues in term {term}: exact to {format_time(state.stable_from)},"
+        f" answered to {format_time(state.answered_to)}"
+    )
 
 
 def _switch_text(switch: Switched) -> str:

@@ -42,11 +42,15 @@ class RootLogs:
         """The names of all replicas of all children: (child, replica)."""
         self._topics = [ordered(config.child_query, child) for child in range(len(config.children))]
 
-    def state_in(self, beat: Heartbeat) -> tuple[int, int, LineState] | None:
-        """Return child, replica and the state of its output, if a heartbeat has it (trace-34)."""
+    def state_in(self, beat: Heartbeat) -> tuple[int, int, LineState | None] | None:
+        """Return child, replica and the state of its output, if a heartbeat has it (trace-34).
+
+        The state is None if the process has ended.
+        """
         child, replica = self.orderers.get(beat.process, (-1, -1))
         state = None if child < 0 else LineState.of(beat.states.get(self._topics[child]))
-        return None if state is None else (child, replica, state)
+        has_none = child < 0 or (state is None and not beat.is_dead)
+        return None if has_none else (child, replica, state)
 
     def checked(
         self, log: Log, offset: int, record: Record

@@ -27,12 +27,13 @@ from slackwater.machine.background import Background
 from slackwater.machine.broker import EmbeddedBroker, why_no_answer
 from slackwater.machine.broker_security import CLIENT_FILE, security_of
 from slackwater.machine.http_port import check_http_port
+from slackwater.machine.kept_process import ProcessEvent
 from slackwater.machine.layout import Launch, aggregator_spec
 from slackwater.machine.paths import java_executable
 from slackwater.machine.placed_proxies import FILE
 from slackwater.machine.processes import Processes
 from slackwater.machine.readiness import raise_what_ended, wait_ready
-from slackwater.machine.supervisor import ProcessEvent, Supervisor
+from slackwater.machine.supervisor import Supervisor
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem, UsageError
 from slackwater.model.names import AGGREGATOR

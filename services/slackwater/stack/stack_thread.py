@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
-from slackwater.machine.supervisor import ProcessEvent
+from slackwater.machine.kept_process import ProcessEvent
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.stack.stack import Stack, StackOptions
 

@@ -454,8 +454,10 @@ async def test_a_fragment_that_is_removed_is_waited_for_until_another_one_has_ta
         world.take_on("q1", "q2")
         world.emit(3)
         await world.answered("q1", "q2")
+        (driven,) = (d for d in world.host.driver._driven if d.session.fragment == name)
         removed = world.host.remove(name)
         while not removed.done():
+            driven.make_due_soon()
             world.host.turns.wake()
             await asyncio.sleep(0.001)
         assert happened[:5] == ["life", "resigns", "turn", "turn", "turn"]

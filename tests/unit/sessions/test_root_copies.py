@@ -25,6 +25,7 @@ from slackwater.protocols.common.line import LineName
 from slackwater.protocols.flux.pair import SUSPECT_US, UNREADY_FACTOR, PairRole
 from slackwater.sessions.effects import Effect, Fail, LogLine, Rebuild, WriteState
 from slackwater.sessions.requests import (
+    AwaitRead,
     ClaimPart,
     OpenTransactions,
     PrepareTransactions,
@@ -54,6 +55,11 @@ class CopyHost(Host):
         match request:
             case ReadCopies():
                 return self.copies
+            case AwaitRead(log, offset):
+                assert (log, offset) == (STATES, self.ends.get(STATES, 0))
+                if self.state is not None:
+                    self.session.receive(STATES, 0, self.state)
+                return None
             case StoreState(_, state, part):
                 assert part == 0
                 self.stored.append(state)
@@ -413,7 +419,9 @@ def test_a_copy_that_was_fenced_while_it_resigned_follows() -> None:
     host.refused = takes_over
     assert host.session.resign(NOW)
     host.step(NOW)
-    assert host.step(NOW + 1) == [Rebuild("another copy answers, in term 5")]
+    assert host.step(NOW + 1) == []
+    assert host.session.busy
+    assert host.step(NOW + 1) == [Rebuild("its last record is not committed: fenced")]
 
 
 def test_a_copy_that_has_resigned_in_vain_ends_soon() -> None:
@@ -425,8 +433,9 @@ def test_a_copy_that_has_resigned_in_vain_ends_soon() -> None:
     taking_over = replace(FOLLOWER, detail={"term": 4, "answers": 1})
     host.session.on_heartbeat(taking_over, NOW + SUSPECT_US // 2)
     assert host.step(NOW + SUSPECT_US) == [], "it takes over"
+    host.step(NOW + SUSPECT_US // 2 + SUSPECT_US)
     ends = host.step(NOW + SUSPECT_US // 2 + SUSPECT_US)
-    assert [type(effect) for effect in ends] == [Rebuild]
+    assert ends == [Rebuild("has resigned, and the other copy is silent")]
 
 
 def test_a_report_that_the_other_copy_has_died_ends_the_wait_for_it() -> None:
@@ -435,6 +444,7 @@ def test_a_report_that_the_other_copy_has_died_ends_the_wait_for_it() -> None:
     assert host.session.resign(NOW)
     host.step(NOW)
     host.session.on_heartbeat(FOLLOWER.as_dead(), NOW)
+    host.step(NOW + 1)
     assert [type(effect) for effect in host.step(NOW + 1)] == [Rebuild]
 
 

@@ -152,13 +152,9 @@ class RootCore:
         else:
             child.live.take(log.replica, log.line, offset, record)
 
-    def update_replica(self, child: int, replica: int, state: LineState, received_at: int) -> None:
-        """Record the state in a replica's latest heartbeat and its arrival time (trace-34)."""
-        self._children[child].upstream.update(replica, state, received_at)
-
-    def replica_died(self, child: int, replica: int) -> None:
-        """Record that the process of a replica has ended."""
-        self._children[child].upstream.died(replica)
+    def update_replica(self, child: int, replica: int, state: LineState | None, at: int) -> None:
+        """Record the state in a replica's heartbeat received at ``at``, or its death (trace-34)."""
+        self._children[child].upstream.update(replica, state, at)
 
     def ends(self, ends: Mapping[DeltaLog, int | None], fetched_at: int) -> None:
         """Record end offsets requested at ``fetched_at``; None if the broker gave no answer."""

@@ -68,14 +68,14 @@ class Upstream:
         self.lost: Loss | None = None
         """The latest loss that has not been followed by an answer."""
 
-    def update(self, replica: int, state: LineState, received_at: int) -> None:
-        """Record the state in a replica's latest heartbeat, and its arrival time."""
-        self._statuses[replica] = (state, received_at)
-        self._is_dead[replica] = False
+    def update(self, replica: int, state: LineState | None, received_at: int) -> None:
+        """Record the state in a replica's latest heartbeat, and its arrival time.
 
-    def died(self, replica: int) -> None:
-        """Record that the replica's process has ended: its heartbeat is valid no more."""
-        self._is_dead[replica] = True
+        None if the replica's process has ended: then its last heartbeat is valid no more.
+        """
+        self._is_dead[replica] = state is None
+        if state is not None:
+            self._statuses[replica] = (state, received_at)
 
     def has_come(self, stable_to: Sequence[int]) -> None:
         """Record the stable progress of each replica; progress ends a doubt."""
