@@ -280,7 +280,7 @@ async def test_a_death_by_a_signal_has_a_line_with_its_last_words(
     assert life.last_exit_at_us is not None
     reported = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
     assert reported[0].startswith("proxy/s ended by SIGABRT: Fatal Python error: Aborted | ")
-    assert "CRITICAL proxy/s slackwater.machine.supervisor: ended by SIGABRT" in (
+    assert "CRITICAL proxy/s slackwater.machine.kept_process: ended by SIGABRT" in (
         supervisor.log_path("proxy/s").read_text()
     )
 
