@@ -394,7 +394,7 @@ async def test_status_compares_with_what_should_run(
         assert shown.count("restarts: 1, last exit SIGSEGV") == 2, "that of both streams"
         assert "Fatal Python error: Segmentation fault" in shown
         log = stack.supervisor.log_path("proxy/s1").read_text()
-        assert "CRITICAL proxy slackwater.machine.supervisor: ended by SIGSEGV" in log
+        assert "CRITICAL proxy slackwater.machine.kept_process: ended by SIGSEGV" in log
         assert "fake_process.py" in log, "the traceback shows the place"
 
         monkeypatch.setenv("FAKE", json.dumps({"proxy/s2": "fail"}))
