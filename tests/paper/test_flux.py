@@ -19,6 +19,7 @@ from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec
 from slackwater.model.kinds import HOST
 from slackwater.protocols.flux.pair import (
     DOUBLINGS_MAX,
+    FRESH_FACTOR,
     SUSPECT_US,
     UNREADY_FACTOR,
     Cause,
@@ -172,9 +173,9 @@ def test_a_primary_that_is_to_end_hands_over_to_a_secondary_that_is_ready() -> N
     b = pair(1, tenure)
     assert not a.may_resign(0)
     a.followed(tenure.term, 0)
-    assert a.may_resign(SUSPECT_US - 1)
-    assert not a.may_resign(SUSPECT_US), "it is silent"
-    last = a.resign()
+    assert a.may_resign(FRESH_FACTOR * SUSPECT_US - 1)
+    assert not a.may_resign(FRESH_FACTOR * SUSPECT_US), "it is silent"
+    last = a.resign(0)
     assert (a.role, last) == (PairRole.RESIGNING, Tenure(3, 0, vain=1, resigned=True))
     b.read(last, 1 * MS)
     assert b.cause(is_ready=False) is Cause.RESIGNED
@@ -197,7 +198,8 @@ def test_of_two_copies_that_start_after_a_resignation_the_other_one_answers() ->
 def test_a_copy_that_has_resigned_waits_while_the_other_one_takes_over() -> None:
     a, tenure = answers(0, Tenure(2, 1))
     a.followed(tenure.term, 0)
-    a.resign()
+    a.resign(10 * MS)
+    assert not a.waits_in_vain(SUSPECT_US)
     a.received(tenure.term, 100 * MS)
     assert not a.waits_in_vain(100 * MS + SUSPECT_US - 1)
     assert a.waits_in_vain(100 * MS + SUSPECT_US)

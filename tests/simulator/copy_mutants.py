@@ -127,8 +127,8 @@ COPY_MUTANTS: Final = (
         (
             Edit(
                 f"{_pair}.may_resign",
-                "at is not None and now - at < self._suspect_us",
-                "self.copy >= 0",
+                " and at is not None and now - at < fresh_us",
+                "",
             ),
         ),
         "tests.scenarios.test_r54_a_copy_resigns"

@@ -112,6 +112,8 @@ class Host:
         self.driver = Driver(turns, shared.clock, self._failed, self._on_turn)
         self._hosted: dict[str, Hosted] = {}
         self._leaving: dict[str, asyncio.Task[None]] = {}
+        self._ending: dict[str, Hosted] = {}
+        """The fragments that are being removed."""
         self._endless = EndlessTurn()
         self._starting = 0
         """Lives that have begun and do not read live records yet, except those in ``_joining``."""
@@ -132,18 +134,24 @@ class Host:
 
     def remove(self, name: str) -> asyncio.Task[None]:
         """Stop a fragment; the others continue. The returned task ends when it has stopped."""
-        leaving = asyncio.get_running_loop().create_task(self._hosted.pop(name).stop())
+        hosted = self._ending[name] = self._hosted.pop(name)
+        leaving = asyncio.get_running_loop().create_task(hosted.stop())
         self._leaving[name] = leaving
         leaving.add_done_callback(partial(self._has_left, name))
         return leaving
 
     def _has_left(self, name: str, leaving: asyncio.Task[None]) -> None:
         if self._leaving.get(name) is leaving:
-            del self._leaving[name]
+            del self._leaving[name], self._ending[name]
 
     async def resign(self) -> None:
-        """Let other processes take over what the fragments do, before this process ends."""
-        await asyncio.gather(*(hosted.resign() for hosted in self._hosted.values()))
+        """Let other processes take over what the fragments do, before this process ends.
+
+        A fragment that is being removed does so already.
+        """
+        resigning = [asyncio.ensure_future(hosted.resign()) for hosted in self._hosted.values()]
+        if resigning or self._leaving:
+            await asyncio.wait({*resigning, *self._leaving.values()}, timeout=RESIGN_S_MAX)
 
     def kill(self, name: str) -> None:
         """End the life of this fragment as if its process had been killed."""
@@ -261,9 +269,9 @@ class Host:
             hosted.on_long_turn(driven, lasted_us)
 
     def _failed(self, driven: Driven, error: BaseException) -> None:
-        hosted = self._hosted.get(driven.session.fragment)
-        if hosted is not None:
-            hosted.failed(driven, error)
+        for of in (self._hosted, self._ending):  # one of this name may wait for the other's end
+            if (hosted := of.get(driven.session.fragment)) is not None:
+                hosted.failed(driven, error)
 
 
 class Hosted:

@@ -198,7 +198,7 @@ class CopyOfPart:
         self._is_to_resign = self.pair.may_resign(now)
         return self._is_to_resign
 
-    def last_effects(self, state: RootState, *, is_idle: bool) -> list[Effect]:
+    def last_effects(self, state: RootState, now: int, *, is_idle: bool) -> list[Effect]:
         """Answer no more, and commit that as the last record, once no transaction is in flight.
 
         ``state`` has the last answers of this copy.
@@ -206,7 +206,7 @@ class CopyOfPart:
         if not (self._is_to_resign and is_idle):
             return []
         self._is_to_resign = False
-        last = stamped(replace(state, placement=self._config.placement), self.pair.resign())
+        last = stamped(replace(state, placement=self._config.placement), self.pair.resign(now))
         return [LogLine("resigns: the other copy takes over"), Perform(self._commit_last(last))]
 
     def _commit_last(self, last: RootState) -> Procedure[None]:

@@ -326,7 +326,7 @@ class RootSession:
         if self._copy.is_leaving:
             self._end_with(self._copy.in_vain(now))
             idle = self._in_flight is None
-            return effects + self._copy.last_effects(self.core.state, is_idle=idle)
+            return effects + self._copy.last_effects(self.core.state, now, is_idle=idle)
         if not self._copy.answers:
             self.core.attend(now)
             if (cause := self.pair.cause(is_ready=self.is_ready)) is not None:

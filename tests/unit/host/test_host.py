@@ -447,6 +447,13 @@ def resigning(world: World, name: str, ends_after: int) -> list[str]:
     return happened
 
 
+@pytest.fixture
+def _resigns_without_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fragment whose end is not noticed would not be removed."""
+    monkeypatch.setattr("slackwater.host.host.RESIGN_S_MAX", 10 * WAIT_S_MAX)
+
+
+@pytest.mark.usefixtures("_resigns_without_a_limit")
 async def test_a_fragment_that_is_removed_is_waited_for_until_another_one_has_taken_over() -> None:
     name = "orderer/q2.0.a"
     async with running() as world:
@@ -464,6 +471,7 @@ async def test_a_fragment_that_is_removed_is_waited_for_until_another_one_has_ta
         assert world.beats[name].has_ended
 
 
+@pytest.mark.usefixtures("_resigns_without_a_limit")
 async def test_a_process_that_ends_lets_all_its_fragments_resign_first() -> None:
     name = "orderer/q2.0.a"
     async with running() as world:
@@ -472,6 +480,21 @@ async def test_a_process_that_ends_lets_all_its_fragments_resign_first() -> None
         world.emit(3)
         await world.answered("q1", "q2")
         await world.host.resign()
+        assert happened == ["life", "resigns", "turn"]
+
+
+@pytest.mark.usefixtures("_resigns_without_a_limit")
+async def test_a_process_that_ends_waits_for_a_fragment_that_is_being_removed() -> None:
+    """A node removes the last fragment of a host, and ends the host at once."""
+    name = "orderer/q2.0.a"
+    async with running() as world:
+        happened = resigning(world, name, ends_after=1)
+        world.take_on("q1", "q2")
+        world.emit(3)
+        await world.answered("q1", "q2")
+        removed = world.host.remove(name)
+        await world.host.resign()
+        assert removed.done()
         assert happened == ["life", "resigns", "turn"]
 
 

@@ -22,7 +22,7 @@ from tests.unit.sessions.test_root_session import (
 from slackwater.model.errors import SupersededError
 from slackwater.model.records import Heartbeat, OrderedRecord, OrdererState, RootState
 from slackwater.protocols.common.line import LineName
-from slackwater.protocols.flux.pair import SUSPECT_US, UNREADY_FACTOR, PairRole
+from slackwater.protocols.flux.pair import FRESH_FACTOR, SUSPECT_US, UNREADY_FACTOR, PairRole
 from slackwater.sessions.effects import Effect, Fail, LogLine, Rebuild, WriteState
 from slackwater.sessions.requests import (
     AwaitRead,
@@ -384,7 +384,7 @@ def test_nobody_resigns_without_a_copy_that_could_answer_at_once(beat: Heartbeat
 
 def test_nobody_resigns_if_the_other_copy_is_silent() -> None:
     host = answering()
-    host.session.on_heartbeat(FOLLOWER, NOW - SUSPECT_US)
+    host.session.on_heartbeat(FOLLOWER, NOW - FRESH_FACTOR * SUSPECT_US)
     assert not host.session.resign(NOW)
 
 

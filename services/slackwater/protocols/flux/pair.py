@@ -41,6 +41,10 @@ SUSPECT_US: Final = 120_000
 """Three intervals of the heartbeats, as for replicas (``protocols.dpc.soutput.upstream``)."""
 UNREADY_FACTOR: Final = 8
 """How many times longer a copy waits that could not answer at once."""
+FRESH_FACTOR: Final = 4
+"""How many silences old may be what a copy that is to end knows of the other one. Heartbeats are
+late on a busy machine, and to resign in favour of a copy that has just died costs what the death of
+this one would."""
 DOUBLINGS_MAX: Final = 5
 """A silence of 4 s is enough on any machine."""
 NO_COPY: Final = -1
@@ -228,12 +232,13 @@ class Pair:
     def may_resign(self, now: int) -> bool:
         """Return whether the other copy follows this one, and could answer at once."""
         at = self._follower_at
-        return self.role is PairRole.ANSWERING and at is not None and now - at < self._suspect_us
+        fresh_us = self._suspect_us * FRESH_FACTOR
+        return self.role is PairRole.ANSWERING and at is not None and now - at < fresh_us
 
-    def resign(self) -> Tenure:
+    def resign(self, now: int) -> Tenure:
         """Answer no more; return the tenure of this copy's last record."""
         assert self.role is PairRole.ANSWERING
-        self.role = PairRole.RESIGNING
+        self.role, self._seen_at = PairRole.RESIGNING, now
         return self.tenure.given_up()
 
     def waits_in_vain(self, now: int) -> bool:
