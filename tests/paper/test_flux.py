@@ -14,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.simulator.story import Story
 
+from slackwater.control.control_state import ControlState, NodeEntry, QueryEntry
+from slackwater.control.placement import FragmentSpec, NodeReports, Standing, plan_moves
 from slackwater.deployment.fragments import placed
 from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec
 from slackwater.model.kinds import HOST
@@ -27,6 +29,7 @@ from slackwater.protocols.flux.pair import (
     PairRole,
     Tenure,
 )
+from slackwater.protocols.iads.messages import Stamp
 
 MS = 1_000
 BEAT_US = SUSPECT_US // 3
@@ -355,3 +358,45 @@ def test_5_2_both_primaries_may_die_at_once() -> None:
     assert story.tentative == []
     assert story.latest_first_answer_s(since_s=2.0) < 0.6
     story.every_guarantee_holds()
+
+
+# --- 5.4: chained declustering --------------------------------------------------------------------
+
+
+def four_partitions_on(machines: list[str]) -> list[tuple[str, str]]:
+    """Where the planner places the two copies of each of four parts, on empty machines."""
+    stamp = Stamp(1, 1, "a")
+    state = ControlState(
+        {"q": QueryEntry(0, stamp, "running", "x")},
+        {name: NodeEntry(stamp, room=100) for name in machines},
+    )
+    specs = [FragmentSpec("q", f"root.{n}.{c}", f"root.{n}") for n in range(4) for c in "ab"]
+    plan = plan_moves(state, specs, NodeReports(dict.fromkeys(machines, Standing.STEADY)))
+    at = {move.fragment: move.node for move in plan.moves}
+    return [(at[f"root.{n}.a"], at[f"root.{n}.b"]) for n in range(4)]
+
+
+def test_5_4_each_partition_has_its_replica_on_the_next_machine_and_the_last_on_the_first() -> None:
+    machines = ["m0", "m1", "m2", "m3"]
+    assert four_partitions_on(machines) == [("m0", "m1"), ("m1", "m2"), ("m2", "m3"), ("m3", "m0")]
+
+
+def test_5_4_each_machine_that_fails_has_a_primary_and_the_secondary_of_another_partition() -> None:
+    """In the paper all survival cases occur in one failure of a machine."""
+    machines = ["m0", "m1", "m2", "m3"]
+    placed_at = four_partitions_on(machines)
+    for machine in machines:
+        (lost,) = [second for first, second in placed_at if first == machine]
+        (kept,) = [first for first, second in placed_at if second == machine]
+        assert len({machine, lost, kept}) == 3, "two others share what it did"
+
+
+def test_5_4_three_hosts_of_one_machine_are_a_chain_too() -> None:
+    window = WindowSpec(1_000_000, 1_000_000)
+    query = QuerySpec(
+        "q", ("s",), None, None, window, ("count",), 2_000_000, replicas=3, parts=3, copies=2
+    )
+    hosts = placed(HOST, Deployment("wall", {}, {"q": query}))
+    roots = [{name for name in of if name.startswith("root/")} for of in hosts.values()]
+    assert roots == [{"root/q.0.a", "root/q.2.b"}, {"root/q.0.b", "root/q.1.a"},
+                     {"root/q.1.b", "root/q.2.a"}]  # fmt: skip

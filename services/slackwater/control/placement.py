@@ -11,6 +11,12 @@ The moves come to an end, since each orderly move lowers this sequence of number
 first on: fragments on draining nodes; replicas above their limit on a node; preferred labels that
 the fragments' nodes lack; the loads of nodes in descending order.
 
+The nodes that take fragments are a ring, in order of their names. Of equally loaded nodes a replica
+gets one beside another replica of its group, if possible the one after it (chained declustering:
+Flux, section 5.4). The replicas of many groups therefore make pairs of neighbours, and the load of
+a node that dies is divided between two others; with disjoint pairs one node would get it all. The
+ring decides only between choices that are equal otherwise, and is no reason for a move.
+
 The same record and reports give the same moves at every controller. A move names the placement that
 it replaces, so if two controllers request one move, the second request is refused and no fragment
 starts twice. Rejected: an optimal assignment, which would move fragments that run to make room for
@@ -21,6 +27,7 @@ Pure functions over values: no clock, no randomness.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -166,15 +173,31 @@ class _Table:
         """True if the node may take fragments that run on another node."""
         return self.reports.standings[node] is Standing.STEADY
 
-    def best(self, spec: FragmentSpec, nodes: Iterable[str]) -> str | None:
-        """The best of these nodes: steady, then most preferred labels, then least load."""
-        return min(
-            nodes,
-            key=lambda n: (
-                not self.is_steady(n), -_matches(spec, self.takers[n]), self.ratio(n, 1), n
-            ),
-            default=None,
-        )  # fmt: skip
+    def steps(self, key: FragmentKey, node: str) -> tuple[int, int]:
+        """Steps in the ring between a node and the nearest other replica of the group.
+
+        Their number in the shorter direction, and in that from the replica to the node: of two
+        equally near nodes the one after the replica is less. (0, 0) if no other one is placed.
+        """
+        ring = [*self.takers]  # in order of names
+        at, found = bisect_left(ring, node), []
+        for peer in self.groups[_group(self.specs[key])]:
+            if peer != key and (place := self.at.get(peer)) is not None:
+                # It may be on a node that takes none, which is no step: so left and right differ.
+                onward = (at - bisect_right(ring, place)) % len(ring) + 1
+                back = (bisect_left(ring, place) - 1 - at) % len(ring) + 1
+                found.append((min(onward, back), onward))
+        return min(found, default=(0, 0))
+
+    def best(self, key: FragmentKey, nodes: Iterable[str]) -> str | None:
+        """The best of these nodes: steady, most preferred labels, least load, least steps."""
+        spec = self.specs[key]
+
+        def rank(node: str) -> tuple[bool, int, Fraction, tuple[int, int], str]:
+            labels, ratio = _matches(spec, self.takers[node]), self.ratio(node, 1)
+            return not self.is_steady(node), -labels, ratio, self.steps(key, node), node
+
+        return min(nodes, key=rank, default=None)
 
     def put(self, key: FragmentKey, node: str) -> None:
         """Enter that the fragment is on this node."""
@@ -263,7 +286,7 @@ def _place_lost(table: _Table) -> None:
         placed[group] += 1
     for _, key in sorted(ordered):
         spec = table.specs[key]
-        node = table.best(spec, table.candidates(spec))
+        node = table.best(key, table.candidates(spec))
         if node is None:
             table.refuse(key, _why_nowhere(table, spec))
         else:
@@ -300,7 +323,7 @@ def _separate(table: _Table) -> None:
 
 
 def _move_orderly(table: _Table, key: FragmentKey, candidates: Iterable[str]) -> None:
-    node = table.best(table.specs[key], filter(table.is_steady, candidates))
+    node = table.best(key, filter(table.is_steady, candidates))
     if node is not None and len(table.starting | {key}) <= ORDERLY_STARTS_MAX:
         table.move(key, node)
 
@@ -321,7 +344,7 @@ def _rebalance(table: _Table) -> bool:
     ]
     if not gains:
         return False
-    *_, key, name = min(gains, key=lambda g: (-g[0], -g[1], g[2], g[3]))
+    *_, key, name = min(gains, key=lambda g: (-g[0], -g[1], table.steps(g[2], g[3]), g[2], g[3]))
     table.move(key, name)
     return True
 

@@ -6,6 +6,7 @@ import importlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from random import Random
 from typing import Final, NamedTuple
 
 import pytest
@@ -418,6 +419,96 @@ def test_a_groups_only_replica_moves_for_a_drain_and_not_for_balance() -> None:
     assert len(wider.with_nodes(n1=node()._replace(draining=True)).plan().moves) == 4
 
 
+# The ring: of equally loaded nodes a second copy gets the one after the first one's.
+
+
+def ring_of(count: int) -> list[str]:
+    return [f"n{number}" for number in range(1, count + 1)]
+
+
+def pairs(of: Cluster) -> list[tuple[str, str]]:
+    """The nodes of the copies of each group of two."""
+    runs = of.runs()
+    return [(runs[first], runs[second]) for first, second in of.groups().values()]
+
+
+def distance(ring: list[str], one: str, other: str) -> int:
+    onward = (ring.index(other) - ring.index(one)) % len(ring)
+    return min(onward, len(ring) - onward)
+
+
+@given(st.integers(2, 8), st.integers(1, 4))
+def test_equally_loaded_nodes_are_a_chain(count: int, firsts: int) -> None:
+    ring = ring_of(count)
+    after = cluster({name: node() for name in ring}, replicas(count * firsts)).settled()
+    assert set(after.load().values()) == {2 * firsts}
+    following = dict(zip(ring, [*ring[1:], ring[0]], strict=True))
+    assert all(second == following[first] for first, second in pairs(after))
+
+
+@given(st.integers(2, 8), st.integers(1, 30))
+def test_the_partners_of_a_node_are_its_neighbours_but_for_a_remainder(
+    count: int, parts: int
+) -> None:
+    """Balance comes first. However many parts there are, at most N/2 pairs are no neighbours."""
+    ring = ring_of(count)
+    after = cluster({name: node() for name in ring}, replicas(parts)).settled()
+    distances = [distance(ring, *pair) for pair in pairs(after)]
+    assert 0 not in distances
+    assert len([steps for steps in distances if steps > 1]) <= count // 2
+    assert max(after.load().values()) - min(after.load()[name] for name in ring) <= 1
+
+
+def test_with_disjoint_pairs_one_node_would_have_all_the_load_of_another() -> None:
+    after = cluster(equal_nodes(4), replicas(8)).settled()
+    partners = {name: Counter(b if a == name else a for a, b in pairs(after) if name in (a, b))
+                for name in NODES}  # fmt: skip
+    assert partners == {
+        "n1": {"n2": 2, "n4": 2}, "n2": {"n1": 2, "n3": 2},
+        "n3": {"n2": 2, "n4": 2}, "n4": {"n1": 2, "n3": 2},
+    }  # fmt: skip
+
+
+@given(st.integers(2, 8), st.integers(1, 3), st.randoms(use_true_random=False))
+def test_no_copy_is_moved_for_the_ring(count: int, each: int, rng: Random) -> None:
+    """Any pairing of equally loaded nodes stays as it is."""
+    ring, specs = ring_of(count), replicas(count * each)
+    shift = rng.randrange(1, count)
+    shuffled = rng.sample(ring, count)
+    at = {
+        (s.query, s.fragment): shuffled[(int(s.group) + (shift if s.fragment[-1] == "b" else 0))
+                                        % count]
+        for s in specs
+    }  # fmt: skip
+    placement = {
+        key: PlacementEntry(0, number, STAMP, name)
+        for number, (key, name) in enumerate(at.items(), 1)
+    }
+    before = cluster({name: node() for name in ring}, specs)
+    before = before._replace(state=replace(before.state, placement=placement)).all_ready()
+    assert before.plan() == MovePlan((), ())
+
+
+def test_the_ring_leaves_out_nodes_that_take_no_fragments() -> None:
+    nodes = {name: node() for name in ring_of(5)}
+    nodes["n2"] = node(room=0)
+    after = cluster(nodes, replicas(4)).settled()
+    assert sorted(pairs(after)) == [("n1", "n3"), ("n3", "n4"), ("n4", "n5"), ("n5", "n1")]
+
+
+def test_of_equal_moves_to_an_empty_node_one_beside_the_other_copy_is_made() -> None:
+    """The moves of all copies are equal. Group 1 keeps n4, and n1 is the node after it."""
+    at = ("n2", "n3", "n3", "n4", "n4", "n2")
+    specs = replicas(3)
+    placement = {
+        (s.query, s.fragment): PlacementEntry(0, number, STAMP, name)
+        for number, (s, name) in enumerate(zip(specs, at, strict=True), 1)
+    }
+    before = cluster(equal_nodes(4), specs)
+    before = before._replace(state=replace(before.state, placement=placement)).all_ready()
+    assert [(move.fragment, move.node) for move in before.plan().moves] == [("1.a", "n1")]
+
+
 # That the moves end, and how many there are.
 
 
@@ -626,6 +717,29 @@ MUTANTS: Final = (
     _mutant(
         "labels are not respected", "_matches", "return", "return 0 *",
         test_orderers_are_placed_at_the_site_of_their_streams_and_go_back_there,
+    ),
+    _mutant(
+        "copies make disjoint pairs", "_Table.best", "self.steps(key, node), node", "node",
+        test_with_disjoint_pairs_one_node_would_have_all_the_load_of_another,
+    ),
+    _mutant(
+        "the copy before is as near as the copy after", "_Table.steps",
+        "(min(onward, back), onward)", "(min(onward, back), 0)",
+        test_equally_loaded_nodes_are_a_chain,
+    ),
+    _mutant(
+        "a copy is moved for the ring", "_rebalance", "> (0, 0)",
+        "> (0, 0) or table.steps(key, name) < table.steps(key, table.at[key])",
+        test_no_copy_is_moved_for_the_ring,
+    ),
+    _mutant(
+        "the ring has nodes that take no fragments", "_Table.steps",
+        "[*self.takers]", "[*self.state.live_nodes()]",
+        test_the_ring_leaves_out_nodes_that_take_no_fragments,
+    ),
+    _mutant(
+        "of equal moves any is made", "_rebalance", "table.steps(g[2], g[3]), ", "",
+        test_of_equal_moves_to_an_empty_node_one_beside_the_other_copy_is_made,
     ),
     _mutant(
         "a group's second replica before another's first", "_place_lost",
