@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +39,7 @@ from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.datadir import Life, is_running, read_run
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.registry import QueryDefinition, Registry
+from slackwater.status.copies import on_one_node
 from slackwater.status.overview import Overview
 from slackwater.status.processes import ObservedHeartbeat, Picture, look_at
 from slackwater.status.queries import streams_of
@@ -139,8 +141,9 @@ def print_status(
         _Screen(watch=watch) as screen,
     ):
         try:
-            for picture in looking.pictures():
+            for seen in looking.pictures():
                 overview = controls.look()
+                picture = replace(seen, queries=on_one_node(seen.queries, overview))
                 now_us = SystemClock().now_us()
                 if everything:
                     emit(json.dumps(page_json(picture, overview, now_us), indent=2), is_json=True)

@@ -136,6 +136,9 @@ def _verdict(picture: Picture, wrong: Sequence[str], now_us: int) -> PageLine:
     if late := [row.name for row in picture.queries if row.was_late(picture.event_us)]:
         text = f"all runs {at}; answers of {some_of(late)} were too late, see p99"
         return PageLine("", text, "attention")
+    if remarked := [row.name for row in picture.queries if row.remarks]:
+        text = f"all runs {at}; copies of {some_of(remarked)} are not apart"
+        return PageLine("", text, "attention")
     queries = f"{n} quer{'y' if n == 1 else 'ies'} exact" if n else "no query is registered"
     text = f"all is well {at}: {queries}, {len(picture.rows)} processes ready"
     if any(row.state != "ready" for row in picture.rows):
@@ -160,7 +163,8 @@ def _query_lines(picture: Picture, *, verbose: bool) -> Iterator[PageLine]:
 def _query_style(row: QueryRow, event_us: int | None) -> Style:
     if row.problem:
         return "bad"
-    return "good" if row.state == "exact" and not row.was_late(event_us) else "attention"
+    is_good = row.state == "exact" and not row.was_late(event_us) and not row.remarks
+    return "good" if is_good else "attention"
 
 
 def _stream_lines(picture: Picture, *, verbose: bool) -> Iterator[PageLine]:

@@ -229,6 +229,12 @@ def stream_of(process: str) -> str:
     return match[1] if kind_of(process) == PROXY and match is not None else ""
 
 
+def root_of(process: str) -> RootName | None:
+    """The name of a root; None for other processes."""
+    is_root = kind_of(process) == ROOT and _ROOT.fullmatch(own_name(process)) is not None
+    return RootName.parse(own_name(process)) if is_root else None
+
+
 @dataclass(frozen=True, slots=True)
 class Names:
     """The names of the deployment with this prefix; ``""`` if it is alone on its cluster."""

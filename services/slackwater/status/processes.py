@@ -45,6 +45,7 @@ from slackwater.runtime.service.parts import (
     PROXIES,
 )
 from slackwater.runtime.service.registry import QueryDefinition
+from slackwater.status.copies import in_one_process
 from slackwater.status.observed import age, counters, phrases
 from slackwater.status.queries import QueryRow, StreamRow, query_rows, stream_rows
 from slackwater.status.topics import topic_remarks
@@ -216,7 +217,7 @@ def look_at(
         if ready.isdisjoint(copies) and not at_work.isdisjoint(copies)
     }
     gaps, beats = _gaps(latest.values()), {name: latest[name].beat for name in fresh}
-    of_queries = query_rows(queries, beats, late, gaps)
+    of_queries = in_one_process(query_rows(queries, beats, late, gaps), beats)
     of_streams = stream_rows(of_queries, beats, expected)
     return Picture(rows, late, gaps, not_ready, of_queries, of_streams, event_us)
 

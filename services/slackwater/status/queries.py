@@ -56,6 +56,8 @@ class QueryRow:
     """Why answers are late or lack readings for ever; empty if they are not."""
     gaps: int = 0
     """Windows that lack readings that are lost."""
+    remarks: tuple[str, ...] = ()
+    """Sentences on what is no failure and is not as declared: copies that are in one place."""
 
     def was_late(self, event_us: int | None) -> bool:
         """Whether more than one in a hundred of the last answers came after X.
@@ -82,7 +84,7 @@ class QueryRow:
         if self.p99_ms is not None:
             over = ": too late" if self.was_late(event_us) else ""
             parts.append(f"p99 {self.p99_ms} ms of {self.bound_us / 1e6:g} s{over}")
-        return ", ".join(parts)
+        return "; ".join([", ".join(parts), *self.remarks])
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON of ``--json``; unknown values are null."""
@@ -97,6 +99,7 @@ class QueryRow:
             "p99_ms": self.p99_ms,
             "problem": self.problem or None,
             "windows_with_losses": self.gaps,
+            "remarks": list(self.remarks),
         }
 
 

@@ -279,6 +279,7 @@ def test_the_json_has_everything() -> None:
         "query": "query-00", "state": "exact", "streams": ["s0", "s1", "s2", "s3"],
         "exact_to": "2026-11-26T12:26:30.000000Z", "tentative_windows": 0, "missing": [],
         "bound_ms": 2000.0, "p99_ms": 43, "problem": None, "windows_with_losses": 0,
+        "remarks": [],
     }  # fmt: skip
     assert out["streams"][0] == {
         "stream": "s0", "runs": True, "last_reading": "2026-11-26T12:26:39.000000Z",
