@@ -19,7 +19,7 @@ from slackwater.control.control_object import (
     PauseQuery,
     ResumeQuery,
 )
-from slackwater.control.control_state import ControlState, Wanted
+from slackwater.control.control_state import OF_NO_QUERY, ControlState, Wanted
 from slackwater.control.generations import is_changing, why_no_change
 from slackwater.control.recorded import (
     applied_queries,
@@ -115,8 +115,9 @@ def why_refused_of_client(operation: Operation, state: ControlState) -> str:
                 )
         case MoveFragment(query, fragment, node):
             there = {s.fragment for s in fragment_specs(state) if s.query == query}
-            if there and fragment not in there:
-                names = ", ".join(sorted(process_of(query, each) for each in there))
+            is_known = query in (*OF_NO_QUERY, *state.live_queries())
+            if (there or is_known) and fragment not in there:
+                names = ", ".join(sorted(process_of(query, each) for each in there)) or "none"
                 return f"there is no {process_of(query, fragment)}; there are: {names}"
             entry = state.nodes.get(node)
             if entry is not None and entry.draining and not entry.left:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final
 
@@ -40,8 +41,10 @@ from slackwater.model.names import (
     base_of,
     earlier_generations,
     generation_of,
+    is_within,
     kind_of,
     own_name,
+    some_of,
 )
 from slackwater.runtime.service.registry import QueryDefinition, check_ranges
 
@@ -288,14 +291,21 @@ def key_of(process: str) -> tuple[str, str]:
 
 
 def key_in(state: ControlState, process: str) -> tuple[str, str]:
-    """The key of a fragment that is to run in this state; of another one that of ``key_of``.
+    """The key of a fragment that is to run in this state.
 
     Raises:
-        UsageError: it is not the name of a fragment.
+        UsageError: none has this name; the message has the names that are nearest to it.
     """
     specs = fragment_specs(state)
     found = {process_of(s.query, s.fragment): (s.query, s.fragment) for s in specs}
-    return found.get(process) or key_of(process)
+    if process in found:
+        return found[process]
+    names = sorted(found)
+    if of_it := [name for name in names if is_within(name, process)]:
+        raise UsageError(f"{process} is not one fragment: name one of {some_of(of_it)}")
+    near = get_close_matches(process, names, 1)
+    there = f"the nearest is {near[0]}" if near else f"there are: {some_of(names) or 'none'}"
+    raise UsageError(f"there is no fragment {process}; {there} (`slackwater node list` has all)")
 
 
 @dataclass(frozen=True, slots=True)

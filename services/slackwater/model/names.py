@@ -200,6 +200,15 @@ def kind_of(process: str) -> str:
     return process.partition("/")[0]
 
 
+def is_within(process: str, name: str) -> bool:
+    """Return whether the name of a process is this one, or begins with its components.
+
+    ``root/q.1.a`` is within ``root/q.1``, within ``root/q`` and within ``root``; ``root/q.10`` is
+    not within ``root/q.1``.
+    """
+    return process == name or process.startswith((f"{name}/", f"{name}."))
+
+
 def own_name(process: str) -> str:
     """``climate.0.a`` of ``orderer/climate.0.a``; empty if it has none."""
     return process.partition("/")[2]

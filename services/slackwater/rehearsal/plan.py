@@ -30,7 +30,7 @@ from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.durations import format_duration_us, parse_duration_us
 from slackwater.model.errors import DeploymentError, UsageError
 from slackwater.model.kinds import HOST, KINDS, PROCESSES, is_hosted
-from slackwater.model.names import kind_of, own_name
+from slackwater.model.names import is_within, kind_of, own_name
 
 Verb = Literal["silence", "kill", "stop", "pause"]
 AT_ONCE: Final = {"kill": "a killed process", "stop": "a stopped process"}
@@ -275,17 +275,17 @@ def _stops(name: str) -> bool:
 
 
 def targets(name: str, processes: Iterable[str]) -> list[str]:
-    """Return the processes that a name selects: that process, or all whose names begin with it.
+    """Return the processes that a name selects: that process, or all within the name.
 
     ``orderer`` (or ``orderer/*``) selects all orderers, ``orderer/climate.0`` both replicas of that
-    child, ``proxy`` the process that serves all streams, ``proxy/room-1`` one of them. A kind must
-    be written in full, so that a typing error does not kill all processes.
+    child, ``proxy`` the process that serves all streams, ``proxy/room-1`` one of them. Each part of
+    a name must be written in full, so that a typing error does not kill other processes.
     """
-    name = name.removesuffix("/*")
+    name = name.removesuffix("/*").removesuffix("/")
     if kind_of(name) not in TARGETS:
         return []
     known = list(processes)
-    return [name] if name in known else [p for p in known if p.startswith(name)]
+    return [name] if name in known else [p for p in known if is_within(p, name)]
 
 
 def _check_inputs(deployment: Deployment, paths: Mapping[str, Path]) -> None:

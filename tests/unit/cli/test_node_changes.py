@@ -6,11 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.support.definitions import apply
+from tests.unit.control.test_recorded import recorded
 
 from slackwater.cli import node_changes
+from slackwater.control.control_object import JoinNode, MoveFragment
 from slackwater.control.control_state import STREAMS, PlacementEntry
 from slackwater.control.placement import FragmentSpec
-from slackwater.model.errors import CheckFailed
+from slackwater.model.errors import CheckFailed, UsageError
 from slackwater.protocols.iads.messages import Stamp
 
 ROOT = FragmentSpec("q", "root.0", "root.0")
@@ -40,3 +43,22 @@ def test_a_drain_moves_what_can_be_moved_and_names_what_cannot(
     assert capsys.readouterr().out == (
         "2 fragments are to run on other nodes: root/q.0, proxy/lab\n"
     )
+
+
+def test_a_fragment_that_is_not_there_is_not_recorded_as_moved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def state(_: Any) -> Any:
+        return SimpleNamespace(state=recorded(apply("q"), JoinNode("n1", 9)))
+
+    requested: list[Any] = []
+    monkeypatch.setattr(node_changes, "_state", state)
+    monkeypatch.setattr(node_changes, "request", lambda _, operation: requested.append(operation))
+    reach: Any = SimpleNamespace()
+    with pytest.raises(
+        UsageError, match=r"no fragment root/q\.7; the nearest is root/q\.0"
+    ) as told:
+        node_changes.move(reach, "root/q.7", "n1")
+    assert (told.value.exit_code, requested) == (2, [])
+    node_changes.move(reach, "root/q.0", "n1")
+    assert requested == [MoveFragment("q", "root.0", "n1")]

@@ -152,6 +152,33 @@ def test_what_is_no_fragment_cannot_be_moved(text: str) -> None:
         key_of(text)
 
 
+@pytest.mark.parametrize(
+    ("process", "message"),
+    [
+        (
+            "root/one.0",
+            r"root/one\.0 is not one fragment: name one of root/one\.0\.a, root/one\.0\.b",
+        ),
+        ("root/one.1.c", r"there is no fragment root/one\.1\.c; the nearest is root/one\.1\.[ab] "),
+        ("one.0.a", r"the nearest is root/one\.0\.a "),
+        ("orderer/one.0", r"name one of orderer/one\.0\.a, orderer/one\.0\.b"),
+        ("proxy/c", r"the nearest is proxy/[ab] "),
+        ("proxy", r"proxy is not one fragment: name one of proxy/a, proxy/b"),
+        ("root/another.0", r"there is no fragment root/another\.0; the nearest is root/one"),
+        ("?", r"there is no fragment \?; there are: orderer/one\.0\.a, .* and 4 more"),
+    ],
+)
+def test_a_fragment_that_is_not_there_is_told_with_the_nearest_that_is(
+    process: str, message: str
+) -> None:
+    state = recorded(apply("one", ONE.replace("bound: ", "copies: 2, parts: 2, bound: ")))
+    with pytest.raises(UsageError, match=message) as caught:
+        key_in(state, process)
+    assert caught.value.exit_code == 2
+    with pytest.raises(UsageError, match="there are: none"):
+        key_in(ControlState(), process)
+
+
 def test_a_node_is_assigned_what_is_placed_on_it() -> None:
     state = recorded(
         apply("one", ONE),
@@ -311,6 +338,9 @@ def test_a_move_names_a_fragment_that_is_there_and_a_node_that_takes_it() -> Non
     assert refusal.startswith("node n1 is draining, and takes no fragments until it is started")
     assert why_refused_of_client(MoveFragment("q", "root.0", "n2"), state) == ""
     assert why_refused_of_client(MoveFragment("other", "root.0", "n2"), state) == ""
+    nothing = recorded(*joined)
+    refusal = why_refused_of_client(MoveFragment(control_state.STREAMS, "lab", "n2"), nothing)
+    assert refusal == "there is no proxy/lab; there are: none", "it was recorded"
 
 
 def test_another_prefix_is_refused() -> None:

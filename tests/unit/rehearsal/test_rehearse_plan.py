@@ -172,12 +172,17 @@ def test_faults_come_in_the_order_of_their_time(paths: dict[str, Path]) -> None:
         ("orderer/climate.0.b", ["orderer/climate.0.b"]),
         ("broker", ["broker"]),
         ("aggregator/0", ["aggregator/0"]),
-        ("proxy/room", ["proxy/room-1", "proxy/room-2"]),
+        ("orderer/climate.0", ["orderer/climate.0.a", "orderer/climate.0.b"]),
+        ("orderer/", ["orderer/climate.0.a", "orderer/climate.0.b"]),
+        ("proxy/room", []),
+        ("orderer/clim", []),
         ("orderer/*", ["orderer/climate.0.a", "orderer/climate.0.b"]),
         ("climate", []),
     ],
 )
-def test_a_shorter_name_means_all_that_begin_with_it(name: str, means: list[str]) -> None:
+def test_a_shorter_name_means_all_that_begin_with_its_components(
+    name: str, means: list[str]
+) -> None:
     assert targets(name, PROCESSES) == means
 
 
@@ -185,6 +190,12 @@ def test_the_process_that_serves_all_streams_is_meant_before_its_streams() -> No
     assert targets("proxy", [*PROCESSES, "proxy"]) == ["proxy"]
     assert targets("proxy/*", [*PROCESSES, "proxy"]) == ["proxy"]
     assert targets("proxy/room-2", [*PROCESSES, "proxy"]) == ["proxy/room-2"]
+
+
+def test_a_part_is_not_meant_by_the_number_that_its_own_begins_with() -> None:
+    roots = [f"root/q.{part}.{copy}" for part in range(12) for copy in "ab"]
+    assert targets("root/q.1", roots) == ["root/q.1.a", "root/q.1.b"]
+    assert targets("root/q", roots) == roots
 
 
 def test_a_whole_name_means_itself_only() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from slackwater.model.errors import UsageError
-from slackwater.model.names import kind_of
+from slackwater.model.names import is_within
 
 
 class BackOff:
@@ -41,19 +41,15 @@ class BackOff:
 def matching(target: str, names: Iterable[str]) -> list[str]:
     """Return the processes that the target of a fault names.
 
-    That is the process of this name, else all whose names begin with it. A kind (``orderer``,
+    That is the process of this name, else all whose names begin with its components: ``root/q.1``
+    names ``root/q.1.a`` and ``root/q.1.b`` and not ``root/q.10``. A kind (``orderer``,
     ``orderer/*``) names all processes of the kind, or the process whose name is that of the kind
     (``proxy``), if there is one. Raises ``UsageError`` if no process matches.
     """
-    names, target = sorted(names), target.removesuffix("/*")
+    names, target = sorted(names), target.removesuffix("/*").removesuffix("/")
     if target in names:
         return [target]
-    kind, slash, _ = target.partition("/")
-    found = (
-        [name for name in names if name.startswith(target)]
-        if slash
-        else [name for name in names if kind_of(name) == kind]
-    )
+    found = [name for name in names if is_within(name, target)]
     if not found:
         raise UsageError(f"there is no process {target}; choose among {', '.join(names)}")
     return found

@@ -12,12 +12,20 @@ NAMES = [
     "aggregator/1",
     "aggregator/10",
     "broker",
+    "host/0",
+    "host/1",
+    "host/new-1",
     "orderer/climate.0.a",
     "orderer/climate.0.b",
     "orderer/climate.1.a",
     "proxy/room-1",
     "proxy/room-10",
     "root/climate.0",
+    "root/q.1.a",
+    "root/q.1.b",
+    "root/q.10",
+    "root/q.11.a",
+    "root/q2.1",
 ]
 
 
@@ -55,17 +63,25 @@ def test_a_wait_is_bounded_and_needs_a_death_within_the_window(gaps: list[float]
         ("orderer/climate.0", ["orderer/climate.0.a", "orderer/climate.0.b"]),
         ("orderer/climate.0.b", ["orderer/climate.0.b"]),
         ("proxy/room-1", ["proxy/room-1"]),
-        ("proxy/room", ["proxy/room-1", "proxy/room-10"]),
         ("aggregator/1", ["aggregator/1"]),
-        ("root/", ["root/climate.0"]),
-        ("root/*", ["root/climate.0"]),
+        ("root/q.1", ["root/q.1.a", "root/q.1.b"]),
+        ("root/q.1.a", ["root/q.1.a"]),
+        ("root/q.10", ["root/q.10"]),
+        ("root/q", ["root/q.1.a", "root/q.1.b", "root/q.10", "root/q.11.a"]),
+        ("host", ["host/0", "host/1", "host/new-1"]),
+        ("proxy/", ["proxy/room-1", "proxy/room-10"]),
+        ("proxy/*", ["proxy/room-1", "proxy/room-10"]),
     ],
 )
-def test_a_shorter_name_means_all_that_begin_with_it(target: str, meant: list[str]) -> None:
+def test_a_shorter_name_means_all_that_begin_with_its_components(
+    target: str, meant: list[str]
+) -> None:
     assert matching(target, NAMES) == meant
 
 
-@pytest.mark.parametrize("target", ["order", "proxy/attic", "", "orderer/climate.0.c", "brok"])
+@pytest.mark.parametrize(
+    "target", ["order", "proxy/attic", "", "orderer/climate.0.c", "brok", "proxy/room", "root/q.1."]
+)
 def test_an_unknown_name_is_a_usage_error(target: str) -> None:
     with pytest.raises(UsageError, match="there is no process") as caught:
         matching(target, NAMES)
