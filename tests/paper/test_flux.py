@@ -14,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.simulator.story import Story
 
+from slackwater.client.window_order import WindowOrder
+from slackwater.codec.results import format_time
 from slackwater.control.control_state import ControlState, NodeEntry, QueryEntry
 from slackwater.control.placement import FragmentSpec, NodeReports, Standing, plan_moves
 from slackwater.deployment.fragments import placed
@@ -321,6 +323,28 @@ def test_3_2_a_primary_that_dies_is_replaced_within_the_silence_and_two_heartbea
     assert second[1] == 1
     assert dies_at_ms * MS + SUSPECT_US - 10 * MS <= second[0]
     assert second[0] <= dies_at_ms * MS + SUSPECT_US + 2 * BEAT_US
+
+
+# --- 4.1: a consumer merges partitions into order -------------------------------------------------
+
+
+@pytest.mark.parametrize("turns", [(0, 0, 1, 1), (1, 1, 0, 0), (1, 0, 0, 1)])
+def test_4_1_partitions_are_merged_by_their_largest_number(turns: tuple[int, ...]) -> None:
+    """The number is a window's end. A correction of window 1 has that of window 2."""
+    of = [boundary(0, 1), boundary(0, 2)], [boundary(1, 2), boundary(1, 1)]
+    order, out, left = WindowOrder[tuple[int, int]](range(2)), [], [iter(of[0]), iter(of[1])]
+    for part in turns:
+        seq, record = next(left[part])
+        order.offer(part, (part, seq), record)
+        out += order.take()
+    for part in range(2):
+        order.end(part)
+    assert out + order.take() == [(0, 1), (0, 2), (1, 2), (1, 1)]
+
+
+def boundary(part: int, second: int) -> tuple[int, dict[str, object]]:
+    end = format_time(second * 1_000 * MS)
+    return second, {"part": part, "kind": "boundary", "window_end": end}
 
 
 # --- 5.2: take-over in the whole system -----------------------------------------------------------

@@ -196,6 +196,14 @@ def results(
     from_: Annotated[
         str, typer.Option("--from", metavar="beginning|end", help="Where to start reading.")
     ] = "beginning",
+    by_window: Annotated[
+        bool,
+        typer.Option(
+            "--by-window",
+            help="Merge the parts: a window is printed when all parts have answered it, and"
+            " corrections after the last window before them.",
+        ),
+    ] = False,
     bootstrap: BootstrapOption = None,
     prefix: PrefixOption = None,
     kafka_config: KafkaConfigOption = None,
@@ -210,7 +218,7 @@ def results(
     kinds = {k.strip() for k in kind.split(",") if k.strip()}
     cluster = reach_kafka(bootstrap, kafka_config, data_dir_)
     names = find_names(prefix, bootstrap, data_dir_)
-    print_results(cluster, names, query, follow, kinds, format_, from_)
+    print_results(cluster, names, query, follow, kinds, format_, from_, by_window=by_window)
 
 
 @app.command()

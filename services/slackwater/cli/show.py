@@ -60,8 +60,10 @@ def print_results(
     kinds: set[str],
     format_: str,
     from_: str,
+    *,
+    by_window: bool = False,
 ) -> None:
-    """Run the command ``results``."""
+    """Run the command ``results``; ``by_window``: one order over all parts."""
     if format_ not in {"table", "jsonl"}:
         raise UsageError(f"--format {format_}: choose table or jsonl")
     if from_ not in {"beginning", "end"}:
@@ -88,7 +90,7 @@ def print_results(
     tables_of_windows = WindowTables(console, of)
     start: From = "end" if from_ == "end" else "beginning"
     stream = Client(cluster, prefix=names.prefix).follow(
-        query, kinds=wanted, from_=start, until_end=not follow
+        query, kinds=wanted, from_=start, until_end=not follow, by_window=by_window
     )
     with stream:
         if not stream.has_begun:

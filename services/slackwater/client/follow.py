@@ -22,6 +22,7 @@ from typing import Any, Final, Literal, Self
 from slackwater.client.answers import BestAnswers, Change, CorrectionsDone, Undone, WindowAnswer
 from slackwater.client.merge import Cut, PartMerge
 from slackwater.client.outage import OutageWatch
+from slackwater.client.window_order import WindowOrder
 from slackwater.codec.results import check_result, format_time, parse_result
 from slackwater.model.errors import MalformedRecordError, UsageError
 from slackwater.model.names import RESULT_KINDS, Names
@@ -82,8 +83,11 @@ class Follower:
         from_: From = "beginning",
         clock: SystemClock | None = None,
         observe: Callable[[Callable[[], None]], Observer] | None = None,
+        order: WindowOrder[Seen | Cut] | None = None,
     ) -> None:
         """Begin; ``observe`` makes the observer of the topics' ids.
+
+        ``order``: the one order over all parts, if they are to be merged.
 
         Raises:
             TopicLostError: a topic is not the one that the deployment has recorded.
@@ -100,6 +104,7 @@ class Follower:
         self._own = self._own_topics(observe)
         if self._own is not None:
             self._own.use(query, self._kinds)
+        self._order = order
         self._gaps: dict[int, int] = {}
         self._paused: dict[Log, int] = {}
         logs = [(topic, part) for topic in self._kinds for part in range(parts)]
@@ -129,8 +134,15 @@ class Follower:
     @property
     def at_present(self) -> bool:
         """Whether all results committed when the follower was created have been returned."""
-        reached = all(self._position(log) >= end for log, end in self._present.items())
-        return reached and not any(merge.held for merge in self._merges)
+        is_given = self._order is None or not self._order.held
+        return is_given and all(self._is_at_present(merge) for merge in self._merges)
+
+    def end_at_present(self) -> None:
+        """With one order: read no part beyond its present end, and let no other one wait for it."""
+        for merge in self._merges:
+            if self._order is not None and self._is_at_present(merge):
+                self._order.end(merge.part)
+                self._pause_or_resume(merge)
 
     def poll(self, timeout_s: float = 0.1) -> list[Seen | Cut]:
         """Return the next records in order; wait only if there are none.
@@ -153,7 +165,15 @@ class Follower:
         for merge in self._merges:
             for topic in self._kinds:
                 merge.reached(topic, self._position((topic, merge.part)))
-            out += self._take(merge)
+            for item in self._take(merge):
+                if self._order is None:
+                    out.append(item)
+                else:
+                    read = item.record if isinstance(item, Seen) else None
+                    self._order.offer(merge.part, item, read)
+        if self._order is not None:
+            out = self._order.take()
+        for merge in self._merges:
             self._pause_or_resume(merge)
         return out
 
@@ -249,13 +269,25 @@ class Follower:
     def _position(self, log: Log) -> int:
         return self._paused[log] if log in self._paused else self._reader.position(log)
 
+    def _is_at_present(self, merge: PartMerge[Seen]) -> bool:
+        """Whether all of a part has been read that was committed when the follower was created."""
+        ends = ((log, end) for log, end in self._present.items() if log[1] == merge.part)
+        return not merge.held and all(self._position(log) >= end for log, end in ends)
+
+    def _waits_in_order(self, part: int) -> bool:
+        """Whether a part is not read on since others are behind it, or since it has ended."""
+        order = self._order
+        return order is not None and (order.full(part) or order.has_ended(part))
+
     def _pause_or_resume(self, merge: PartMerge[Seen]) -> None:
+        waits = self._waits_in_order(merge.part)
         for topic in self._kinds:
             log = (topic, merge.part)
-            if merge.full(topic) and log not in self._paused:
+            is_to_pause = waits or merge.full(topic)
+            if is_to_pause and log not in self._paused:
                 self._paused[log] = self._reader.position(log)
                 self._reader.unassign([log])
-            elif log in self._paused and not merge.full(topic):
+            elif log in self._paused and not is_to_pause:
                 self._reader.assign({log: self._paused.pop(log)})
 
 
@@ -316,8 +348,10 @@ class Follow:
                         self._apply(item)
                         if item.record["kind"] in self._kinds:
                             yield item.line()
-                if self._until_end and self._follower.at_present:
-                    return
+                if self._until_end:
+                    self._follower.end_at_present()
+                    if self._follower.at_present:
+                        return
         finally:
             self.close()
 
@@ -416,8 +450,18 @@ class Client:
         kinds: Collection[str] | None = None,
         from_: From = "beginning",
         until_end: bool = False,
+        by_window: bool = False,
     ) -> Follow:
         """Return the query's records as one stream; ``kinds`` selects record kinds, default all.
+
+        Without ``by_window`` records are in order within each part, and come as soon as they can be
+        read. With it all parts are in one order (window, part, seq), which is the same in each
+        reading: a window comes when every part has answered it, and what a part writes after its
+        answer, such as an UNDO and what replaces the revoked answers, comes after this window. It
+        may come one window later than without ``by_window``. While a part does not answer, nothing
+        of later windows comes; the others are read at most 10,000 records ahead. With ``until_end``
+        the windows that not all parts have answered come at the end. Latencies and the callbacks
+        refer to the time at which a record was read, in both cases.
 
         ``EnvironmentProblem`` is raised if the broker does not answer or the query does not exist.
         """
@@ -428,6 +472,7 @@ class Client:
         parts = partition_count(self._cluster, self._names.results(query, "stable"))
         transport = KafkaTransport(self._cluster, self._names)
         observe = partial(TopicObserver, self._cluster)
-        follower = Follower(transport, query, parts, from_, observe=observe)
+        order: WindowOrder[Seen | Cut] | None = WindowOrder(range(parts)) if by_window else None
+        follower = Follower(transport, query, parts, from_, observe=observe, order=order)
         answers = BestAnswers(self._tentative_windows_max)
         return Follow(follower, wanted, until_end, answers, self._callbacks)
