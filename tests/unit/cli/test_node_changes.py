@@ -57,8 +57,8 @@ def test_a_fragment_that_is_not_there_is_not_recorded_as_moved(
     reach: Any = SimpleNamespace()
     with pytest.raises(
         UsageError, match=r"no fragment root/q\.7; the nearest is root/q\.0"
-    ) as told:
+    ) as caught:
         node_changes.move(reach, "root/q.7", "n1")
-    assert (told.value.exit_code, requested) == (2, [])
+    assert (caught.value.exit_code, requested) == (2, [])
     node_changes.move(reach, "root/q.0", "n1")
     assert requested == [MoveFragment("q", "root.0", "n1")]

@@ -77,10 +77,10 @@ def test_the_order_does_not_depend_on_when_the_parts_were_written(
 ) -> None:
     """Few records are held: parts are read in turns."""
     made, *_ = root()
-    whole = broker()
+    complete = broker()
     for part in range(PARTS):
-        write(whole, part, made.records)
-    expected = all_of(whole)
+        write(complete, part, made.records)
+    expected = all_of(complete)
     monkeypatch.setattr(window_order, "HELD_ANSWERED_RECORDS_MAX", 4)
     monkeypatch.setattr(follow_module, "POLL_RECORDS_MAX", 3)
     log, left = broker(), {part: list(made.records) for part in range(PARTS)}
