@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from slackwater.codec.results import format_time
+from slackwater.machine.starting import READY, STAGES
 from slackwater.model.names import Names
 from slackwater.runtime.logs.topics import ensure_inputs, own_topics
 
@@ -45,6 +46,9 @@ def test_files_of_unlike_length_are_run_to_their_ends(tmp_path: Path) -> None:
     command += ["--from", "a=a.parquet", "--from", "b=b-*.ndjson", "--check"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+    began = [line.partition(" s: ")[2] for line in done.stdout.splitlines() if READY in line]
+    assert began[0] == "Kafka"
+    assert sorted(began[1:]) == sorted(STAGES[kind] for kind in ("proxy", "orderer", "root"))
     lines = (tmp_path / "large.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     assert {row["kind"] for row in records} == {"stable"}
@@ -99,7 +103,9 @@ def test_a_topic_and_a_file_are_joined_and_a_chain_follows(bootstrap: str, tmp_p
     ) as run:
         assert run.stdout is not None
         output = [run.stdout.readline()]
-        assert "ready after" in output[0]
+        while "ready after" not in output[-1]:
+            assert output[-1], output
+            output.append(run.stdout.readline())
         send("n0", left[-1][1], 0)
         producer.flush()
         output += run.stdout.readlines()

@@ -44,7 +44,7 @@ from slackwater.codec.results import format_time, parse_time
 from slackwater.deployment.parse import load_deployment, parse_deployment
 from slackwater.formats.jsonfile import is_json
 from slackwater.machine.paths import java_executable
-from slackwater.machine.starting import StartLines
+from slackwater.machine.starting import StartLines, repeatedly
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, UsageError
 from slackwater.model.names import Names, ProxyName
@@ -266,6 +266,8 @@ class _Backfill:
         self._copied = copied
         self._extents, self._files = extents, options.inputs.files
         self._clock = SystemClock()
+        self._lines = StartLines(self._now_s())
+        self._is_started = False
         self._seen = Backfilled()
         self._ended_at: dict[str, int] = {}
         """By stream, when its file was seen to be read (us)."""
@@ -274,22 +276,21 @@ class _Backfill:
     def run(self) -> list[str]:
         """Run to the end; return the lines of the summary."""
         options = self._options
-        began = self._clock.now_us() / 1e6
-        lines = StartLines(began)
-        self._stack.open()
-        emit(lines.reached("Kafka", self._clock.now_us() / 1e6))
-        self._stack.start_up()
-        emit(lines.reached("the first processes", self._clock.now_us() / 1e6))
-        began = self._clock.now_us() / 1e6
+        with repeatedly(lambda: self._wait_for("Kafka")):
+            self._stack.open()
+        emit(self._lines.reached("Kafka", self._now_s()))
+        with repeatedly(lambda: self._wait_for("topics, queries and the first processes")):
+            self._stack.start_up()
+        began = self._now_s()
         lines_of = [lines_in(file) for files in self._files.values() for file in files]
         lines_of += [extent.messages for extent in self._extents.values()]
         total = None if None in lines_of else sum(of or 0 for of in lines_of)
-        bar = BackfillBar(options.query, total, self._clock)
+        bar = BackfillBar(options.query, total, self._clock, self._lines.last_s)
         with options.out.open("wb") as out, bar:
             self._hand_over(bar)
             definition = self._definition(bar)
             end_us = self._follow(definition, out, bar)
-        seconds = self._clock.now_us() / 1e6 - began
+        seconds = self._now_s() - began
         summary = self._summary(definition, end_us, seconds)
         if not options.check:
             return summary
@@ -298,6 +299,26 @@ class _Backfill:
         transport = self._stack.stack.transport
         counts = {stream: self._counts(stream) for stream in self._files}
         return [check_history(transport, self._copied, definition, self._files, counts)]
+
+    # Lines.
+
+    def _now_s(self) -> float:
+        return self._clock.now_us() / 1e6
+
+    def _wait_for(self, what: str) -> None:
+        for line in self._lines.waiting(what, self._now_s()):
+            emit(line)
+
+    def _show(self, bar: BackfillBar) -> None:
+        """Show the stages of the start that are ready now, and the progress."""
+        if not self._is_started:
+            ready = self._stack.ready()
+            if self._seen.has_answers:  # they came through all stages; a heartbeat may be late
+                ready = dict.fromkeys(ready, True)
+            for line in self._lines.new(ready, self._now_s()):
+                bar.reached(line)
+            self._is_started = all(ready.values())
+        bar.show(self._seen, self._lines.awaited)
 
     # Files.
 
@@ -345,7 +366,7 @@ class _Backfill:
                 self._look()
                 if self._seen.readings.get(stream) or stream in self._ended_at:
                     break
-                bar.show(self._seen)
+                self._show(bar)
                 time.sleep(POLL_S)
 
     def _definition(self, bar: BackfillBar) -> QueryDefinition:
@@ -360,7 +381,7 @@ class _Backfill:
                 raise CheckFailed(
                     f"no reading can be used: {self._quarantined() or 'none is there'}"
                 )
-            bar.show(self._seen)
+            self._show(bar)
             time.sleep(POLL_S)
 
     def _end(self) -> int:
@@ -408,7 +429,7 @@ class _Backfill:
                         self._note(raw.partition, orjson.loads(raw.value))
                     else:
                         out.write(raw.value + b"\n")
-                bar.show(self._seen)
+                self._show(bar)
         assert end_us is not None
         return end_us
 

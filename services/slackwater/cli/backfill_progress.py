@@ -42,6 +42,12 @@ class Backfilled:
         self.answered_us = dict.fromkeys(parts, begin_us)
         self.windows = dict.fromkeys(self.answered_us, 0)
 
+    @property
+    def has_answers(self) -> bool:
+        """Whether each part has answered."""
+        begin_us = self.begin_us
+        return begin_us is not None and all(at > begin_us for at in self.answered_us.values())
+
     def fraction(self, readings_all: int | None) -> float | None:
         """Return how much of the history is answered, 0 to 1; None while it cannot be known.
 
@@ -68,9 +74,19 @@ def lines_in(path: Path) -> int | None:
 
 
 class BackfillBar:
-    """Shows the progress of one query. ``readings_all`` as in ``Backfilled.fraction``."""
+    """Shows the progress of one query.
 
-    def __init__(self, query: str, readings_all: int | None, clock: SystemClock) -> None:
+    ``readings_all`` as in ``Backfilled.fraction``; ``printed_s``: when a line was last printed, by
+    the same clock.
+    """
+
+    def __init__(
+        self,
+        query: str,
+        readings_all: int | None,
+        clock: SystemClock,
+        printed_s: float | None = None,
+    ) -> None:
         self._readings_all, self._clock = readings_all, clock
         self._console = Console()
         self._progress = Progress(
@@ -82,7 +98,8 @@ class BackfillBar:
             console=self._console,
         )
         self._task = self._progress.add_task(query, total=None, counted="")
-        self._began_s = self._printed_s = clock.now_us() / 1e6
+        self._began_s = clock.now_us() / 1e6
+        self._printed_s = self._began_s if printed_s is None else printed_s
 
     def __enter__(self) -> Self:
         """Begin to show it."""
@@ -95,11 +112,20 @@ class BackfillBar:
         if repaints(self._console):
             self._progress.stop()
 
-    def show(self, seen: Backfilled) -> None:
-        """Show the present state, if it is time."""
+    def reached(self, line: str) -> None:
+        """Print the line of a stage that is ready; on a terminal it stays above the bar."""
+        self._printed_s = self._clock.now_us() / 1e6
+        if repaints(self._console):
+            self._console.print(line, markup=False, highlight=False)
+        else:
+            emit(line)
+
+    def show(self, seen: Backfilled, awaited: str = "") -> None:
+        """Show the present state, if it is time; ``awaited``: stages that are not ready."""
         now_s, fraction = self._clock.now_us() / 1e6, seen.fraction(self._readings_all)
         windows = max(seen.windows.values(), default=0)
-        answers = f"{windows:,} windows" if windows else "no answer yet, the pipeline is starting"
+        starting = f"no answer yet, waiting for {awaited}" if awaited else "no answer yet"
+        answers = f"{windows:,} windows" if windows else starting
         counted = f"{sum(seen.readings.values()):,} readings, {answers}"
         if repaints(self._console):
             total = None if fraction is None else 1.0
@@ -111,7 +137,7 @@ class BackfillBar:
             return
         self._printed_s = now_s
         parts = [f"... {now_s - self._began_s:6.1f} s  {counted}"]
-        if seen.begin_us is not None:
+        if windows:
             answered = min(seen.answered_us.values())
             parts.append(f"answered to {short_time(format_time(answered))}")
         if fraction:

@@ -139,13 +139,11 @@ def _watch(thread: StackThread, stopping: threading.Event, shown: _Shown) -> Non
     all_ready, first = False, FirstReadings()
     while not stopping.wait(LOOK_S):
         shown.events()
-        listener = thread.stack.listener
-        for line in first.look(listener.all()):
+        for line in first.look(thread.stack.listener.all()):
             emit(line)
         if not all_ready:
             thread.check()
-            names = [name for name in thread.stack.process_names if name != BROKER]
-            ready = {name: listener.ready(name) for name in names}
+            ready = thread.ready()
             awaited = FIRST_READINGS if thread.stack.waiting else ""
             for line in shown.lines.look(ready, _now_s(), first=awaited):
                 emit(line)

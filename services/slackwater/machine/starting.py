@@ -35,26 +35,28 @@ class StartLines:
     """What a start has printed; ``began_s`` is its begin."""
 
     def __init__(self, began_s: float) -> None:
-        self._began_s = self._last_s = began_s
+        self._began_s = began_s
+        self.last_s = began_s
+        """When a line was last printed."""
         self._ready: set[str] = set()
         self.awaited = ""
         """The stages that are not ready, as last looked at."""
 
     def printed(self, now_s: float) -> None:
         """Record that something else was printed."""
-        self._last_s = now_s
+        self.last_s = now_s
 
     def reached(self, stage: str, now_s: float) -> str:
         """Return the line of a stage that is ready now."""
-        self._last_s = now_s
+        self.last_s = now_s
         return f"{READY} {now_s - self._began_s:4.1f} s: {stage}"
 
     def waiting(self, what: str, now_s: float) -> list[str]:
         """Return a line with what is awaited, if none was printed for a while."""
         is_long = now_s - self._began_s > LONG_S
-        if now_s - self._last_s < (SILENT_LONG_S_MAX if is_long else SILENT_S_MAX):
+        if now_s - self.last_s < (SILENT_LONG_S_MAX if is_long else SILENT_S_MAX):
             return []
-        self._last_s = now_s
+        self.last_s = now_s
         return [f"  {now_s - self._began_s:.0f} s: waiting for {what}"]
 
     def new(self, ready: Mapping[str, bool], now_s: float) -> list[str]:

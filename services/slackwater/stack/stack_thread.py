@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
 from slackwater.machine.kept_process import ProcessEvent
+from slackwater.model.kinds import BROKER
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.stack.stack import Stack, StackOptions
 
@@ -71,6 +72,12 @@ class StackThread:
     def events(self) -> list[ProcessEvent]:
         """Return all events so far, in order."""
         return self.call(lambda: list(self.stack.supervisor.events))
+
+    def ready(self) -> dict[str, bool]:
+        """Whether each process and part of the queries is ready, by its name; not the broker."""
+        listener = self.stack.listener
+        names = (name for name in self.stack.process_names if name != BROKER)
+        return {name: listener.ready(name) for name in names}
 
     def check(self) -> None:
         """See ``Stack.raise_what_gave_up``."""

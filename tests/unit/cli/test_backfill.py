@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.waiting import eventually
 
+from slackwater.cli import backfill, backfill_progress
 from slackwater.cli.backfill import BackfillOptions, _Backfill, _chosen, run_backfill
 from slackwater.cli.backfill_inputs import BackfillInputs, in_order, parse_inputs
 from slackwater.cli.backfill_progress import BackfillBar, Backfilled, lines_in
 from slackwater.deployment.parse import parse_deployment
+from slackwater.machine.starting import READY, STAGES
 from slackwater.model.errors import SlackwaterError, UsageError
 from slackwater.proxy.sensors import inbox_of
 from slackwater.runtime.service.clock import SystemClock
@@ -182,8 +187,13 @@ def test_a_start_does_not_look_like_a_history_without_windows(
     clock = SystemClock(wall_us=lambda: now_us, monotonic_us=lambda: now_us)
     bar, seen = BackfillBar("hours", 100, clock), Backfilled(readings={"a": 100})
     now_us += 3_000_000
+    bar.show(seen, "aggregators (Spark), roots")
+    waiting = "100 readings, no answer yet, waiting for aggregators (Spark), roots"
+    assert waiting in capsys.readouterr().out
+    now_us += 3_000_000
     bar.show(seen)
-    assert "100 readings, no answer yet, the pipeline is starting" in capsys.readouterr().out
+    assert capsys.readouterr().out.endswith("100 readings, no answer yet\n")
+    seen.begin(0, range(1))
     seen.windows[0] = 2
     now_us += 3_000_000
     bar.show(seen)
@@ -238,9 +248,104 @@ def test_the_file_with_the_oldest_reading_is_read_before_the_others_are_handed_o
         return SimpleNamespace(detail={"readings": 1}, at=0) if is_read else None
 
     stack = SimpleNamespace(listener=SimpleNamespace(latest=latest))
-    thread: Any = SimpleNamespace(check=lambda: None, stack=stack)
+    thread: Any = SimpleNamespace(check=lambda: None, stack=stack, ready=dict)
     bar = BackfillBar("days", None, SystemClock())
     _Backfill(given, {}, thread, tmp_path, copied)._hand_over(bar)
     assert waited == [["b"]] * len(waited)
     assert len(waited) > 4
     assert any(inbox_of(tmp_path, "a").glob("*.json"))
+
+
+class Starting:
+    """A stack whose stages are ready at given seconds; one second passes at each look."""
+
+    ready_at: ClassVar = {"proxy/a": 9, "orderer/hours.0.a": 14, "aggregator/0": 27, "root/h.0": 29}
+
+    def __init__(self, has_printed: Callable[[], bool]) -> None:
+        self.now_s = 0
+        self.clock = SystemClock(wall_us=self._now_us, monotonic_us=self._now_us)
+        listener = SimpleNamespace(latest=lambda process: None)
+        self.stack = SimpleNamespace(listener=listener, transport=None)
+        self._has_printed = has_printed
+
+    def _now_us(self) -> int:
+        return 1_000_000 * self.now_s
+
+    def open(self) -> None:
+        self._block()
+
+    def start_up(self) -> None:
+        self._block()
+
+    def _block(self) -> None:
+        """Block until a line says what is awaited."""
+        self.now_s += 3
+        eventually(self._has_printed)
+        self.now_s += 1
+
+    def check(self) -> None:
+        self.now_s += 1
+
+    def ready(self) -> dict[str, bool]:
+        return {name: self.now_s >= at for name, at in self.ready_at.items()}
+
+
+def test_each_stage_of_the_start_is_a_line_and_none_is_awaited_in_silence(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark takes most of a start, and nothing else is printed meanwhile."""
+    printed: list[tuple[int, str]] = []
+    stack = Starting(lambda: any(" waiting for " in line for _, line in printed[-1:]))
+
+    def emit(line: str) -> None:
+        printed.append((stack.now_s, line))
+
+    class Found(Exception):
+        """The query is registered."""
+
+    def queries() -> dict[str, object]:
+        if stack.now_s >= 40:
+            raise Found
+        return {}
+
+    monkeypatch.setattr(backfill, "emit", emit)
+    monkeypatch.setattr(backfill_progress, "emit", emit)
+    monkeypatch.setattr(backfill, "SystemClock", lambda: stack.clock)
+    monkeypatch.setattr(backfill, "Registry", lambda transport: SimpleNamespace(queries=queries))
+    monkeypatch.setattr(backfill, "POLL_S", 0)
+    given = options(file, "hours", "a")
+    copied = parse_deployment(_chosen(given)[0], "copy.yaml").deployment
+    with pytest.raises(Found):
+        _Backfill(given, {}, cast(Any, stack), tmp_path, copied).run()
+
+    lines = [line for _, line in printed]
+    assert [line for line in lines if READY in line] == [
+        "ready after  4.0 s: Kafka",
+        "ready after  9.0 s: proxies, which write readings to Kafka",
+        *(
+            f"ready after {at}.0 s: {STAGES[kind]}"
+            for at, kind in ((14, "orderer"), (27, "aggregator"), (29, "root"))
+        ),
+    ]
+    assert lines[0] == "  3 s: waiting for Kafka"
+    assert any("waiting for aggregators (Spark), roots" in line for line in lines)
+    assert lines[-1].endswith("no answer yet"), "the start is over"
+    times = [0, *(at for at, _ in printed)]
+    assert max(later - before for before, later in pairwise(times)) <= 3
+
+
+def test_a_stage_whose_heartbeat_is_late_is_ready_when_the_answers_are_there(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stack = Starting(lambda: True)
+    given = options(file, "hours", "a")
+    copied = parse_deployment(_chosen(given)[0], "copy.yaml").deployment
+    run = _Backfill(given, {}, cast(Any, stack), tmp_path, copied)
+    run._seen.begin(0, range(2))
+    run._seen.answered_us[0] = 5
+    run._show(bar := BackfillBar("hours", None, stack.clock))
+    assert READY not in capsys.readouterr().out
+    run._seen.answered_us[1] = 5
+    for _ in range(2):
+        run._show(bar)
+    assert capsys.readouterr().out.count(READY) == 4
