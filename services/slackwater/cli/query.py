@@ -66,11 +66,19 @@ def query_show(
     prefix: PrefixOption = None,
     kafka_config: KafkaConfigOption = None,
     data_dir_: DataDirOption = None,
+    controllers: ControllersOption = None,
+    secret_file: SecretFileOption = None,
+    tls_dir: TlsDirOption = None,
 ) -> None:
-    """Show a registered query in full, as JSON.
+    """Show a registered query in full, as JSON; with --controllers what they have recorded.
 
     Example: slackwater query show climate
     """
+    if controllers is not None:
+        from slackwater.cli.query_changes import print_recorded_query
+
+        print_recorded_query(reach_controllers(controllers, secret_file, tls_dir, None), name)
+        return
     from slackwater.cli.show import print_query
 
     cluster = reach_kafka(bootstrap, kafka_config, data_dir_)

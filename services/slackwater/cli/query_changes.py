@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from slackwater.cli.common import emit, warn
 from slackwater.cli.controls import Reach
-from slackwater.cli.show import describe, registered
+from slackwater.cli.show import describe, latest_of, registered, unknown_query
 from slackwater.codec.results import format_time
 from slackwater.control.applied import AppliedQuery, Start, from_text, to_text
 from slackwater.control.control_object import (
@@ -20,7 +21,7 @@ from slackwater.control.control_object import (
     Operation,
     ResumeQuery,
 )
-from slackwater.control.control_state import ControlState, Wanted
+from slackwater.control.control_state import ControlState, QueryEntry, Wanted
 from slackwater.control.generations import as_generation
 from slackwater.control.recorded import applied_queries, deployment_of
 from slackwater.controller.client import ControlClient
@@ -284,20 +285,54 @@ def print_recorded(reach: Reach) -> None:
     Raises:
         EnvironmentProblem: no controller answers.
     """
-    recorded = asyncio.run(_recorded(reach))
-    live = recorded.live_queries()
+    live = _recorded(reach, "query list")
     if not live:
         emit("no query is registered")
-    for name in live:
-        entry = recorded.queries[name]
+    for name, entry in live.items():
         spec = from_text(name, entry.definition).deployment.queries[name]
-        is_paused = entry.wanted == Wanted.PAUSED.value
-        emit(describe(name, spec, generation_of(name), is_paused=is_paused))
+        emit(describe(name, spec, generation_of(name), is_paused=_is_paused(entry)))
 
 
-async def _recorded(reach: Reach) -> ControlState:
+def print_recorded_query(reach: Reach, name: str) -> None:
+    """Run ``query show --controllers``: a query in the record that controllers keep.
+
+    ``start`` is what it was applied with; its start time and width are in the registry only.
+
+    Raises:
+        EnvironmentProblem: no controller answers.
+        UsageError: there is no query of this name.
+    """
+    live = _recorded(reach, "query show")
+    applied = {each: from_text(each, entry.definition) for each, entry in live.items()}
+    found = latest_of(name, applied)
+    if found is None:
+        raise unknown_query(name, applied)
+    entry = live[found.query]
+    values = {
+        "name": found.query,
+        "generation": generation_of(found.query),
+        "start": found.start,
+        "spec": found.deployment.queries[found.query].to_json(),
+        "deployment": json.loads(entry.definition)["deployment"],
+    }
+    if _is_paused(entry):
+        values["state"] = "paused"
+    emit(json.dumps(values, indent=2))
+
+
+def _is_paused(entry: QueryEntry) -> bool:
+    return entry.wanted == Wanted.PAUSED.value
+
+
+def _recorded(reach: Reach, command: str) -> dict[str, QueryEntry]:
+    """Return the queries in the record that are not deleted."""
+    state = asyncio.run(_state(reach, command))
+    return {name: state.queries[name] for name in state.live_queries()}
+
+
+async def _state(reach: Reach, command: str) -> ControlState:
     try:
-        async with reach.connect("query list") as client:
+        async with reach.connect(command) as client:
             return (await client.state()).state
     except LinkError as error:
         raise EnvironmentProblem(f"{error}: {reach.advice}") from None

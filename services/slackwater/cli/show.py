@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import orjson
 from confluent_kafka import KafkaException
@@ -44,6 +44,7 @@ from slackwater.status.overview import Overview
 from slackwater.status.processes import ObservedHeartbeat, Picture, look_at
 from slackwater.status.queries import streams_of
 
+Q = TypeVar("Q")
 ASK_S_MAX: Final = 5.0
 LISTEN_S: Final = 0.8
 """Heartbeats come every 100 ms; a process without one within this time is absent."""
@@ -75,8 +76,8 @@ def print_results(
     query, queries = base_of(query), registered(cluster, names)
     topic = names.results(query, "stable")
     if latest_generation(query, queries) is None and not partition_counts(cluster, [topic]):
-        raise _unknown(query, queries)
-    found = _latest(query, queries)
+        raise unknown_query(query, queries)
+    found = latest_of(query, queries)
     of = (
         PrintedQuery()
         if found is None
@@ -304,13 +305,13 @@ def registered_query(cluster: Cluster, names: Names, name: str) -> QueryDefiniti
     ``UsageError`` lists the registered ones.
     """
     queries = registered(cluster, names)
-    found = _latest(name, queries)
+    found = latest_of(name, queries)
     if found is None:
-        raise _unknown(name, queries)
+        raise unknown_query(name, queries)
     return found
 
 
-def _latest(name: str, queries: Mapping[str, QueryDefinition]) -> QueryDefinition | None:
+def latest_of(name: str, queries: Mapping[str, Q]) -> Q | None:
     """Return the query of this name; of a changed query, the latest generation."""
     return queries.get(name) or queries.get(latest_generation(name, queries) or name)
 
@@ -323,7 +324,7 @@ def kept_for(cluster: Cluster, names: Names, query: str) -> str:
     Raises:
         EnvironmentProblem: Kafka does not answer, or the query is not registered yet.
     """
-    found = _latest(query, registered(cluster, names))
+    found = latest_of(query, registered(cluster, names))
     if found is None:
         raise EnvironmentProblem(f"query {query} is not registered yet")
     try:
@@ -348,7 +349,8 @@ def _is_input(topic: str, source: str, names: Names) -> bool:
     )
 
 
-def _unknown(name: str, queries: Iterable[str]) -> UsageError:
+def unknown_query(name: str, queries: Iterable[str]) -> UsageError:
+    """Return the error for a name that is not among these queries; it lists them."""
     known = ", ".join(dict.fromkeys(map(base_of, queries))) or "none yet"
     return UsageError(f"there is no query {name}; registered: {known}")
 

@@ -392,6 +392,17 @@ def test_where_no_deployment_was_ever_started_nothing_is_waited_for(
     assert err in reported
 
 
+@pytest.mark.parametrize("command", ["query list", "query show climate"])
+def test_with_controllers_the_record_is_read_and_no_kafka(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    monkeypatch.setattr("slackwater.cli.show.partition_counts", lambda *_: pytest.fail("asked"))
+    code, _, err = run(monkeypatch, capsys, *command.split(), "--controllers", "127.0.0.1:1")
+    assert code == 3
+    assert "no controller accepts the connection: 127.0.0.1:1" in err
+    assert "is `slackwater controller` running there" in err
+
+
 @pytest.mark.usefixtures("registered")
 def test_an_audit_of_nothing_is_refused_before_spark_is_started(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -12,7 +13,12 @@ import pytest
 from tests.unit.control.test_readers import SOME, Q, of
 
 from slackwater.cli import query_changes
-from slackwater.cli.query_changes import apply_queries, print_recorded, request_each
+from slackwater.cli.query_changes import (
+    apply_queries,
+    print_recorded,
+    print_recorded_query,
+    request_each,
+)
 from slackwater.control.admission import RunningQueries, why_refused, why_refused_on_nodes
 from slackwater.control.applied import Start, from_text
 from slackwater.control.control_object import (
@@ -100,6 +106,37 @@ def test_queries_are_listed_from_the_record(capsys: pytest.CaptureFixture[str]) 
     assert alone.endswith("generation 0  paused")
     assert q.startswith("q ")
     assert " from a, b  window " in q
+
+
+def test_a_query_is_shown_from_the_record(capsys: pytest.CaptureFixture[str]) -> None:
+    def shown(name: str) -> dict[str, Any]:
+        capsys.readouterr()
+        print_recorded_query(controller, name)  # type: ignore[arg-type]
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    controller = nodes()
+    with pytest.raises(UsageError, match="there is no query q; registered: none yet"):
+        shown("q")
+    controller.apply(Q, ALONE)
+    request_each(controller, PauseQuery, "alone")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="there is no query other; registered: alone, q"):
+        shown("other")
+    alone, q = shown("alone"), shown("q")
+    assert [alone["state"], q.get("state")] == ["paused", None]
+    recorded = from_text("q", controller.object.state.queries["q"].definition)
+    assert (q["name"], q["generation"], q["start"]) == ("q", 0, recorded.start)
+    assert QuerySpec.from_json(q["spec"]) == recorded.deployment.queries["q"]
+    assert q["deployment"]["streams"].keys() == {"a", "b"}
+    assert q["deployment"]["queries"].keys() == {"q"}
+
+    controller.apply(CHANGED)  # beside the first generation, until the next one answers
+    assert [shown(name)["generation"] for name in ("q", "q.g1")] == [0, 1]
+    controller.object.apply(DeleteQuery("q"), Stamp(1, 9, "a"))
+    assert shown("q")["name"] == "q.g1"
+    request_each(controller, DeleteQuery, "q")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="there is no query q; registered: alone"):
+        shown("q")
 
 
 def test_it_is_found_although_the_record_has_forgotten_it(
