@@ -208,9 +208,7 @@ class Stack:
         )
         deployment = load_deployment(path)
         spec = deployment.queries["bench"]
-        self.broker = EmbeddedBroker(
-            folder / "broker", runs_long=__import__("os").environ.get("LONG") == "1"
-        )
+        self.broker = EmbeddedBroker(folder / "broker", runs_long=True)
         self.broker.start()
         shape = QueryTopics("bench", spec.children, spec.replicas, spec.parts)
         ensure_topics(self.broker.bootstrap, topics_for(deployment.streams, [shape]))
