@@ -108,7 +108,7 @@ def test_the_parts_share_the_keys_and_lose_none() -> None:
         root.config = replace(root.config, part=part, contents=contents)
         root.crash()
     for i in range(9):
-        sources["s1"].emit([i], i, key=f"key-{i}")
+        sources["s1"].emit([i], i, key=f"room-{i}")
     sources["s1"].emit([], 10)
     for root in (complete, *parts):
         work(orderers, root, 11)

@@ -20,8 +20,15 @@ _root_session = "tests.unit.sessions.test_root_session"
 _read = "tests.scenarios.test_r43_a_changed_query_that_is_read"
 _readers = "slackwater.control.readers"
 _unit = "tests.unit.control.test_readers"
+_parts = "tests.scenarios.test_r56_a_key_changes_its_part"
 
 GENERATION_MUTANTS: Final = (
+    Mutant(
+        "a new generation divides its keys by another hash", "trace-56",
+        (Edit("slackwater.registration.key_hashes:key_hash_of",
+              "return registered[earlier].divided_by", "return XXHASH64"),),
+        f"{_parts}:test_each_reading_is_answered_once_across_a_change",
+    ),
     Mutant(
         "a new generation begins a sequence of its own", "trace-40",
         (Edit(f"{_progress}:PartProgress.state", "if self.others:", "if False:"),), _continues,

@@ -35,6 +35,7 @@ from slackwater.model.records import OrderedRecord, OrdererState, RootState
 from slackwater.primitives.deltas import KeyTable, Slice
 from slackwater.primitives.eventclock import DataClock, WallClock, normal_time_us
 from slackwater.primitives.figures import LOW
+from slackwater.primitives.keyparts import CRC32
 from slackwater.primitives.rows import RowContents, Rows
 from slackwater.protocols.common.line import LineName, Schedule
 from slackwater.protocols.dpc.reconcile.staggering import LEASE_US_DEFAULT
@@ -352,7 +353,7 @@ class SimQuery:
 
     def _of_rows(self, part: int) -> dict[str, Any]:
         """Return the additional configuration of a root without a window."""
-        contents = partial(RowContents, part=part, parts=self.config.parts)
+        contents = partial(RowContents, part=part, parts=self.config.parts, key_hash=CRC32)
         wait_us = min(self.config.paced(EMPTY_WAIT_US), self.config.answer_within_us(2) // 2)
         return {"contents": contents, "empty_wait_us": wait_us}
 

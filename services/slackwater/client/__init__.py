@@ -9,6 +9,7 @@ from slackwater.client.answers import (
     WindowAnswer,
 )
 from slackwater.client.follow import Client, Follow
+from slackwater.primitives.keyparts import part_of
 
 __all__ = [
     "BestAnswers",
@@ -19,4 +20,5 @@ __all__ = [
     "ResultReading",
     "Undone",
     "WindowAnswer",
+    "part_of",
 ]

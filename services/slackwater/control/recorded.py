@@ -46,7 +46,8 @@ from slackwater.model.names import (
     own_name,
     some_of,
 )
-from slackwater.runtime.service.registry import QueryDefinition, check_ranges
+from slackwater.runtime.service.registry import QueryDefinition
+from slackwater.runtime.service.registry_entries import check_ranges
 
 REGISTRATION: Final = "registration"
 SITE: Final = "site"

@@ -22,6 +22,7 @@ from slackwater.protocols.common.line import Policy, Schedule
 from slackwater.protocols.dpc.soutput.config import RootConfig
 from slackwater.protocols.dpc.soutput.upstream import ONLY_STALE_US_MAX, STALE_US_MAX
 from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.service.registry import QueryDefinition
 from slackwater.runtime.service.state import read_copies, read_root_state
 from slackwater.sessions.root import RootSession
 
@@ -77,7 +78,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         **(
             contents_of_windows(spec)
             if spec.window is not None
-            else _of_rows(deployment, spec, of.part)
+            else _of_rows(deployment, definition, of.part)
         ),
     )
     session = RootSession(config, windowed=spec.window is not None)
@@ -101,10 +102,11 @@ def contents_of_windows(spec: QuerySpec) -> dict[str, Any]:
     return {"contents": partial(Aggregates, others=others_of(spec.aggregate))}
 
 
-def _of_rows(deployment: Deployment, spec: QuerySpec, part: int) -> dict[str, Any]:
+def _of_rows(deployment: Deployment, definition: QueryDefinition, part: int) -> dict[str, Any]:
     """Settings of a root without a window: contents are rows, and empty buckets are collected."""
+    spec = definition.spec
     wait_us = min(EMPTY_WAIT_US_MAX, deployment.deadline_us(spec, ROOT) // 2)
-    contents = partial(RowContents, part=part, parts=spec.parts)
+    contents = partial(RowContents, part=part, parts=spec.parts, key_hash=definition.divided_by)
     return {
         "contents": contents,
         "empty_wait_us": max(wait_us, 0),

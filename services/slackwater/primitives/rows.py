@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 
 from slackwater.model.records import BucketRecord, OrderedRecord
 from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.keyparts import XXHASH64, KeyHash, parts_of
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
@@ -50,22 +50,24 @@ class Rows:
         return Rows(self.stimes[which], self.index[which], self.values[:, which])
 
 
-def part_of(key: str, parts: int) -> int:
-    """Return the part of a query's results to which a key belongs, the same in every process."""
-    return crc32(key.encode()) % parts
-
-
 class RowContents:
     """The contents of one part of a query without a window."""
 
     def __init__(
-        self, table: KeyTable, fields: tuple[str, ...], *, part: int = 0, parts: int = 1
+        self,
+        table: KeyTable,
+        fields: tuple[str, ...],
+        *,
+        part: int = 0,
+        parts: int = 1,
+        key_hash: KeyHash = XXHASH64,
     ) -> None:
         assert 0 <= part < parts
         self._table = table
         self._fields = fields
         self._part = part
         self._parts = parts
+        self._key_hash = key_hash
         self._mine: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
 
     @property
@@ -104,8 +106,8 @@ class RowContents:
         known = len(self._mine)
         fresh = self._table.known[known:]
         if len(fresh):
-            mine = [part_of(key, self._parts) == self._part for key in fresh]
-            self._mine = np.concatenate([self._mine, np.array(mine, np.bool_)])
+            mine = parts_of(fresh, self._parts, self._key_hash) == self._part
+            self._mine = np.concatenate([self._mine, mine])
         return self._mine
 
 

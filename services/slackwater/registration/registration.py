@@ -24,6 +24,7 @@ from slackwater.model.names import (
     latest_generation,
 )
 from slackwater.primitives.eventclock import DataClock, EventClock, WallClock
+from slackwater.registration.key_hashes import key_hash_of
 from slackwater.registration.starts import Starts
 from slackwater.registration.topics import topic_specs
 from slackwater.runtime.logs.described import TopicObserver
@@ -308,7 +309,8 @@ class Registration:
             if query.name not in declared:
                 defined = replace(defined, deployment=self._deployment.connected(query))
             awaits = speed is None and not generation_of(query.name)
-            found.append(replace(defined, awaits_begin=awaits))
+            divided_by = key_hash_of(query, registered)
+            found.append(replace(defined, awaits_begin=awaits, key_hash=divided_by))
         return found
 
     def _begin(

@@ -18,6 +18,7 @@ from slackwater.host.known import RegistryView
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import UsageError
 from slackwater.primitives.eventclock import WallClock
+from slackwater.primitives.keyparts import KEY_HASHES, KeyHash
 from slackwater.runtime.logs.topics import topics_for
 from slackwater.runtime.logs.transport import NoAnswerError
 from slackwater.runtime.service.registry import QueryDefinition, QueryState, Registry
@@ -113,3 +114,15 @@ def test_an_orderer_that_cannot_be_made_leaves_nothing(
     eventually(no_more_clocks)
     with pytest.raises(KeyError):
         view.leave_buckets(orderer.bucket_contents_key(FILE, Q, [orderer.SourceInput("s", "s")]))
+
+
+@pytest.mark.parametrize("key_hash", [None, *KEY_HASHES])
+def test_a_root_of_rows_has_the_hash_of_its_definition(
+    key_hash: KeyHash | None,
+) -> None:
+    """One of an earlier build has CRC-32."""
+    rows = replace(query("q", "s", parts=3), window=None, aggregate=())
+    of = Deployment("wall", {"s": stream("s")}, {"q": rows})
+    defined = replace(definition(), spec=rows, key_hash=key_hash)
+    contents = root._of_rows(of, defined, 2)["contents"]
+    assert contents.keywords == {"part": 2, "parts": 3, "key_hash": key_hash or "crc32"}

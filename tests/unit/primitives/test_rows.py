@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.records import Gap, Kind, OrderedRecord, Position, SourceColumns
 from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.keyparts import KEY_HASHES, KeyHash, part_of
 from slackwater.primitives.panes import Notes, PaneStore, window_of
-from slackwater.primitives.rows import RowContents, Rows, part_of
+from slackwater.primitives.rows import RowContents, Rows
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.sunion.operators import BucketPiece, Operators
 
@@ -72,18 +73,18 @@ def test_the_order_is_time_stream_id_however_it_is_cut(
     assert all(list(piece.keys) == sorted(set(piece.keys)) for piece in pieces)
 
 
-@given(st.lists(readings, min_size=1, max_size=3), st.integers(1, 3))
+@given(st.lists(readings, min_size=1, max_size=3), st.integers(1, 3), st.sampled_from(KEY_HASHES))
 def test_children_merge_by_time_and_child_and_parts_share_the_keys(
-    children: list[list[RowReading]], parts: int
+    children: list[list[RowReading]], parts: int, key_hash: KeyHash
 ) -> None:
     expected = sorted((r for child in children for r in child), key=lambda r: r[0])
     per_part = defaultdict(list)
     for reading in expected:
-        per_part[part_of(reading[1], parts)].append(reading)
+        per_part[part_of(reading[1], parts, key_hash)].append(reading)
     grid = Grid(31, WindowSpec(31, 31))
     for part in range(parts):
         table = KeyTable()
-        contents = RowContents(table, ("v",), part=part, parts=parts)
+        contents = RowContents(table, ("v",), part=part, parts=parts, key_hash=key_hash)
         shares = []
         for stream in children:
             store = PaneStore(grid, contents, 0)

@@ -28,7 +28,7 @@ from slackwater.registration import registration, starts
 from slackwater.registration.registration import Registration
 from slackwater.runtime.logs.topics import QueryTopics, topics_for
 from slackwater.runtime.service.clock import SystemClock
-from slackwater.runtime.service.registry import QueryDefinition, Registry
+from slackwater.runtime.service.registry import QueryDefinition, QueryState, Registry
 
 
 def register(of: Registration, names: list[str], event_clock: EventClock) -> list[str]:
@@ -215,6 +215,33 @@ def test_the_one_that_is_to_be_changed_is_named_at_the_end_of_a_chain(
         on(broker, of_chain(Q, between, end)).missing()
     end = replace(end, bound_us=2_200_000)
     assert on(broker, of_chain(Q, between, end)).missing() == ["between", "end"]
+
+
+def test_a_query_is_registered_with_the_hash_of_its_keys(broker: MemoryBroker) -> None:
+    """Only where Python divides them: Spark has its own, and one part has all keys."""
+    rows = replace(query("rows", "s1"), window=None, aggregate=(), parts=2)
+    others = (replace(query("windows", "s1"), parts=2), replace(rows, name="whole", parts=1))
+    of = on(broker, of_chain(rows, *others))
+    found = of.define(dict.fromkeys(("rows", "windows", "whole"), "beginning"), WallClock())
+    assert {each.name: each.key_hash for each in found} == {
+        "rows": "xxhash64",
+        "windows": None,
+        "whole": None,
+    }
+
+
+@pytest.mark.parametrize("state", ["running", "deleted"])
+def test_a_later_generation_keeps_the_hash_of_keys(broker: MemoryBroker, state: QueryState) -> None:
+    """Its first generation was registered by a build that divided such keys by CRC-32."""
+    rows = replace(query("rows", "s1"), window=None, aggregate=(), parts=2)
+    broker.create_topic("sw.state.rows", 2)
+    registry = Registry(broker)
+    registry.publish_queries(QueryDefinition("rows", 0, 7, 10_000, rows, state=state))
+    for generation in (1, 2):
+        later = replace(rows, name=f"rows.g{generation}", bound_us=9_000_000)
+        (found,) = on(broker, of_chain(later)).define({later.name: "now"}, WallClock())
+        assert (found.generation, found.key_hash) == (generation, "crc32")
+        registry.publish_queries(found)
 
 
 def test_a_new_generation_begins_at_the_first_window_without_a_stable_answer(

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
+from tests.unit.primitives.test_keyparts import OF_SPARK
 
 from slackwater.codec import (
     decode_delta,
@@ -32,6 +33,7 @@ from slackwater.codec.avro_types import long_bytes
 from slackwater.model.records import DeltaRecord, Gap, Kind, OrderedRecord, Position
 from slackwater.primitives.aggregates import figures_of
 from slackwater.primitives.figures import FIGURE_NAMES
+from slackwater.primitives.keyparts import part_of, xxhash64
 from slackwater_spark.transforms import Route, deltas
 
 NAN = math.nan
@@ -250,11 +252,20 @@ def test_equal_keys_have_equal_hashes_and_others_do_not(spark: SparkSession) -> 
     assert one.keys_hash == same.keys_hash != other.keys_hash
 
 
-def test_keys_of_any_script_go_to_one_part(spark: SparkSession) -> None:
-    keys = ("", "Küche", "部屋", "🌊", "a" * 1000)
+def test_keys_of_any_script_go_to_one_part_which_python_computes(spark: SparkSession) -> None:
+    keys = ("", "Küche", "部屋", "🌊", "a" * 1000, *("é\0" * i for i in range(1, 30)))
     ordered = record(*[[float(i)] for i in range(len(keys))], keys=keys)
     parts = run(spark, [encode_ordered(ordered)], SPLIT)
     check_figures(ordered, [part[0] for part in parts])
+    divided = [[key for key in keys if part_of(key, 3) == part] for part in range(3)]
+    assert [list(part[0].keys) for part in parts] == divided
+
+
+def test_the_hash_of_a_key_is_that_of_python(spark: SparkSession) -> None:
+    keys = [*OF_SPARK, *("部屋-a🌊"[i % 5] * i for i in range(100))]
+    rows = spark.createDataFrame(pa.table({"key": pa.array(keys, pa.string())}))
+    found = [row.hash for row in rows.selectExpr("xxhash64(key) hash").collect()]
+    assert found == xxhash64(keys).tolist()
 
 
 # --- damage ---------------------------------------------------------------------------------------

@@ -31,12 +31,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from slackwater.codec.state_records import decode_registry, encode_registry
 from slackwater.deployment.sharing import readers_of
-from slackwater.deployment.windows import why_no_window
 from slackwater.model.deployment import Deployment, QuerySpec, StreamSpec
 from slackwater.model.errors import EnvironmentProblem, MalformedRecordError
-from slackwater.model.names import is_query_name
 from slackwater.model.records import RegistryRecord
 from slackwater.primitives.eventclock import EventClock, clock_from_json
+from slackwater.primitives.keyparts import CRC32, XXHASH64, KeyHash
 from slackwater.primitives.lateness import Step
 from slackwater.primitives.windows import Grid
 from slackwater.runtime.logs.incarnation import append_and_wait
@@ -54,10 +53,9 @@ from slackwater.runtime.service.registry_entries import (
     EXPECT_EVERY,
     PARSERS,
     PARTITIONS,
-    PARTITIONS_MAX,
     TOPIC,
     Learned,
-    check_stands_alone,
+    check_ranges,
 )
 from slackwater.runtime.service.zone_rules import check_zones
 
@@ -71,8 +69,6 @@ wait at once."""
 
 COUNTED_MAX: Final = 10_000
 """Bound on the starts that a supervisor of an earlier version may have counted."""
-COUNT_MAX: Final = 65_536
-"""The largest number of children, replicas or parts that a definition may have."""
 
 
 QueryState = Literal["running", "paused", "deleted"]
@@ -96,6 +92,7 @@ class QueryDefinition:
     ``zones`` identifies the rules of each zone that its windows follow, and those of the queries
     that read the same children: fragments with other rules would disagree about the windows.
     ``partitions`` has, by stream with ``partitions: fixed``, the logs that it takes in (rule-30).
+    ``key_hash`` is set for a query without a window with several parts; see ``divided_by``.
     """
 
     name: str
@@ -109,6 +106,12 @@ class QueryDefinition:
     zones: dict[str, str] = field(default_factory=dict)
     awaits_begin: bool = False
     partitions: dict[str, int] = field(default_factory=dict)
+    key_hash: KeyHash | None = None
+
+    @property
+    def divided_by(self) -> KeyHash:
+        """By which hash its keys are divided into parts; entries before decision 202 lack it."""
+        return self.key_hash or (CRC32 if self.spec.window is None else XXHASH64)
 
     @property
     def first_deadline_us(self) -> int:
@@ -146,6 +149,8 @@ class QueryDefinition:
             values["awaits_begin"] = True
         if self.partitions:
             values["partitions"] = self.partitions
+        if self.key_hash is not None:
+            values["key_hash"] = self.key_hash
         return values
 
     @classmethod
@@ -164,32 +169,6 @@ class QueryDefinition:
 
 _DEFINITION: Final = TypeAdapter(QueryDefinition)
 _DEPLOYMENT: Final = TypeAdapter(Deployment)
-
-
-def check_ranges(query: QueryDefinition) -> None:
-    """Check ranges that types do not express.
-
-    Raises:
-        ValueError: a value that no deployment file can have.
-    """
-    spec, window = query.spec, query.spec.window
-    times = (spec.bound_us, spec.margin_us, query.generation, query.deadline_us or 0)
-    if query.name != spec.name or not spec.sources or not is_query_name(spec.child_query):
-        raise ValueError("the names are not those of a query")
-    if not (abs(query.e0_us) < EVENT_US_MAX and 0 < query.w_us < EVENT_US_MAX):
-        raise ValueError(f"start time {query.e0_us} us or width {query.w_us} us is out of range")
-    for each in (*spec.cut_windows, *([] if window is None else [window])):
-        if (reason := why_no_window(each)) is not None:
-            raise ValueError(reason)
-    if not all(0 <= time < EVENT_US_MAX for time in times):
-        raise ValueError("a time or the generation is out of range")
-    counts = (spec.children, spec.replicas, spec.parts)
-    if not all(0 < n <= COUNT_MAX for n in counts) or spec.copies not in (1, 2):
-        raise ValueError("children, replicas, parts or copies are out of range")
-    if not all(0 < n <= PARTITIONS_MAX for n in query.partitions.values()):
-        raise ValueError("a number of partitions is out of range")
-    if query.deployment is not None:
-        check_stands_alone(query.name, query.deployment)
 
 
 def streams_of(applied: Iterable[QueryDefinition]) -> dict[str, StreamSpec]:

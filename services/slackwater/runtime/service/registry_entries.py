@@ -1,16 +1,24 @@
-"""Entries of the registry that are not definitions: what is recorded while a deployment runs."""
+"""Entries of the registry that are not definitions: what is recorded while a deployment runs.
+
+Also the checks of what types do not express in a definition.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from slackwater.deployment.windows import why_no_window
 from slackwater.model.deployment import Deployment
-from slackwater.model.names import base_of
+from slackwater.model.names import base_of, is_query_name
 from slackwater.model.records import RegistryRecord
+from slackwater.primitives.keyparts import KEY_HASHES
 from slackwater.primitives.lateness import LEARNING, Step
+
+if TYPE_CHECKING:
+    from slackwater.runtime.service.registry import QueryDefinition
 
 EXPECT_EVERY: Final = "expect_every/"
 PARTITIONS: Final = "partitions/"
@@ -20,6 +28,8 @@ EVENT_US_MAX: Final = 2**61
 """Event times and widths of a definition lie below it, so that sums of two fit 64 bits."""
 PARTITIONS_MAX: Final = 200_000
 """The largest number of partitions of a topic."""
+COUNT_MAX: Final = 65_536
+"""The largest number of children, replicas or parts that a definition may have."""
 TOPIC_ID_CHARS_MAX: Final = 22
 """The length of a topic's id: sixteen bytes in base 64."""
 
@@ -80,6 +90,34 @@ PARSERS: Final[Mapping[str, Callable[[RegistryRecord, dict[str, Any]], object]]]
     BEGIN: begin,
 }
 """By the prefix of an entry's name: returns its value, or raises ``ValueError``."""
+
+
+def check_ranges(query: QueryDefinition) -> None:
+    """Check ranges that types do not express.
+
+    Raises:
+        ValueError: a value that no deployment file can have.
+    """
+    spec, window = query.spec, query.spec.window
+    times = (spec.bound_us, spec.margin_us, query.generation, query.deadline_us or 0)
+    if query.name != spec.name or not spec.sources or not is_query_name(spec.child_query):
+        raise ValueError("the names are not those of a query")
+    if not (abs(query.e0_us) < EVENT_US_MAX and 0 < query.w_us < EVENT_US_MAX):
+        raise ValueError(f"start time {query.e0_us} us or width {query.w_us} us is out of range")
+    for each in (*spec.cut_windows, *([] if window is None else [window])):
+        if (reason := why_no_window(each)) is not None:
+            raise ValueError(reason)
+    if not all(0 <= time < EVENT_US_MAX for time in times):
+        raise ValueError("a time or the generation is out of range")
+    counts = (spec.children, spec.replicas, spec.parts)
+    if not all(0 < n <= COUNT_MAX for n in counts) or spec.copies not in (1, 2):
+        raise ValueError("children, replicas, parts or copies are out of range")
+    if not all(0 < n <= PARTITIONS_MAX for n in query.partitions.values()):
+        raise ValueError("a number of partitions is out of range")
+    if query.key_hash is not None and (window is not None or query.key_hash not in KEY_HASHES):
+        raise ValueError(f"the keys are not divided by {query.key_hash!r}")
+    if query.deployment is not None:
+        check_stands_alone(query.name, query.deployment)
 
 
 def check_stands_alone(query: str, deployment: Deployment) -> None:

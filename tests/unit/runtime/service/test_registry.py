@@ -27,6 +27,7 @@ from slackwater.model.records import (
     StreamPositions,
 )
 from slackwater.primitives.eventclock import AnchoredClock, WallClock
+from slackwater.primitives.keyparts import KEY_HASHES
 from slackwater.runtime.logs.skipped import SKIPPED
 from slackwater.runtime.logs.topics import QueryTopics, topics_for
 from slackwater.runtime.logs.transport import read_to_end
@@ -185,6 +186,23 @@ def test_a_definition_has_the_logs_that_it_takes_in_of_a_fixed_topic() -> None:
     for number in (0, PARTITIONS_MAX + 1):
         with pytest.raises(ValueError, match="number of partitions"):
             QueryDefinition.from_json(replace(CLIMATE, partitions={"lab": number}).to_json())
+
+
+def test_a_definition_has_the_hash_of_its_keys() -> None:
+    """One of an earlier version lacks it: CRC-32 without a window, else the hash of Spark."""
+    rows = replace(CLIMATE, spec=replace(SPEC, window=None, aggregate=(), parts=2))
+    assert "key_hash" not in rows.to_json()
+    assert "key_hash" not in CLIMATE.to_json()
+    assert [rows.divided_by, CLIMATE.divided_by] == ["crc32", "xxhash64"]
+    for key_hash in KEY_HASHES:
+        made = replace(rows, key_hash=key_hash)
+        assert QueryDefinition.from_json(made.to_json()) == made
+        assert made.divided_by == key_hash
+        with pytest.raises(ValueError, match="the keys are not divided by"):
+            QueryDefinition.from_json(replace(CLIMATE, key_hash=key_hash).to_json())
+    for wrong in ("md5", ["crc32"], 5):
+        with pytest.raises(ValueError, match="the keys are not divided by"):
+            QueryDefinition.from_json(rows.to_json() | {"key_hash": wrong})
 
 
 def test_the_newest_entry_of_a_name_counts(broker: MemoryBroker) -> None:
