@@ -12,6 +12,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from tests.integration.rehearsing import ROOMS, ROOMS_YAML, at, rehearse, streams_yaml
 
+from slackwater.client import part_of
+
 pytestmark = [pytest.mark.slow]
 
 TWO_ROOMS = {room: ROOMS[room] for room in ("room-1", "room-2")}
@@ -30,7 +32,7 @@ queries:
     from: [room-1, room-2]
     bound: 1s
     children: 2
-    parts: 3
+    parts: 4
     replicas: 1
 """
 )
@@ -71,7 +73,7 @@ def test_two_rooms_joined_while_a_room_is_silent_and_an_orderer_dies(tmp_path: P
 
 @pytest.mark.drill
 def test_every_reading_in_order_without_a_window_and_without_spark(tmp_path: Path) -> None:
-    """A silence, then a kill of a root; one query has two children and three parts (trace-21)."""
+    """A silence, then a kill of a root; one query has two children and four parts (trace-21)."""
     ran = rehearse(
         tmp_path,
         READINGS_YAML,
@@ -83,7 +85,8 @@ def test_every_reading_in_order_without_a_window_and_without_spark(tmp_path: Pat
     assert not [process for process, _ in ran.events() if process.startswith("aggregator")]
     assert ran.report["queries"]["warm"]["n_tentative"] >= 3
     rows = ran.of("humid", "stable")
-    assert {row["part"] for row in rows} == {1, 2}
+    assert {(row["key"], row["part"]) for row in rows} == {(k, part_of(k, 4)) for k in ("1", "2")}
+    assert {row["part"] for row in rows} == {0, 1}
     warm = ran.of("warm", "stable")
     assert len(warm) > 50
     assert [row["stime"] for row in warm] == sorted(row["stime"] for row in warm)
