@@ -56,6 +56,17 @@ def answers(copy: int, found: Tenure) -> tuple[Pair, Tenure]:
 OF_A = Tenure(term=3, copy=0)
 
 
+def roots_of_hosts(replicas: int) -> list[set[str]]:
+    """Return the roots in each host of one machine, of a query with three parts in two copies."""
+    window = WindowSpec(1_000_000, 1_000_000)
+    query = QuerySpec(
+        *("q", ("s",), None, None, window, ("count",), 2_000_000),
+        replicas=replicas, parts=3, copies=2,
+    )  # fmt: skip
+    hosts = placed(HOST, Deployment("wall", {}, {"q": query}))
+    return [{name for name in of if name.startswith("root/")} for of in hosts.values()]
+
+
 # --- 3.1: process pairs ---------------------------------------------------------------------------
 
 
@@ -86,14 +97,10 @@ def test_3_1_a_copy_that_restarts_answers_only_in_its_own_place() -> None:
 
 
 def test_3_1_the_copies_of_a_part_are_in_two_hosts() -> None:
-    window = WindowSpec(1_000_000, 1_000_000)
-    query = QuerySpec(
-        "q", ("s",), None, None, window, ("count",), 2_000_000, replicas=1, parts=3, copies=2
-    )
-    hosts = placed(HOST, Deployment("wall", {}, {"q": query}))
-    roots = [{name for name in of if name.startswith("root/")} for of in hosts.values()]
-    assert roots == [{"root/q.0.a", "root/q.1.b", "root/q.2.a"},
-                     {"root/q.0.b", "root/q.1.a", "root/q.2.b"}]  # fmt: skip
+    assert roots_of_hosts(replicas=1) == [
+        {"root/q.0.a", "root/q.1.b", "root/q.2.a"},
+        {"root/q.0.b", "root/q.1.a", "root/q.2.b"},
+    ]
 
 
 # --- 3.2: take-over -------------------------------------------------------------------------------
@@ -416,11 +423,8 @@ def test_5_4_each_machine_that_fails_has_a_primary_and_the_secondary_of_another_
 
 
 def test_5_4_three_hosts_of_one_machine_are_a_chain_too() -> None:
-    window = WindowSpec(1_000_000, 1_000_000)
-    query = QuerySpec(
-        "q", ("s",), None, None, window, ("count",), 2_000_000, replicas=3, parts=3, copies=2
-    )
-    hosts = placed(HOST, Deployment("wall", {}, {"q": query}))
-    roots = [{name for name in of if name.startswith("root/")} for of in hosts.values()]
-    assert roots == [{"root/q.0.a", "root/q.2.b"}, {"root/q.0.b", "root/q.1.a"},
-                     {"root/q.1.b", "root/q.2.a"}]  # fmt: skip
+    assert roots_of_hosts(replicas=3) == [
+        {"root/q.0.a", "root/q.2.b"},
+        {"root/q.0.b", "root/q.1.a"},
+        {"root/q.1.b", "root/q.2.a"},
+    ]

@@ -54,7 +54,7 @@ async def connect(producer: AIOKafkaProducer, topics: Iterable[str]) -> None:
     """Do all of a producer's start but the last step, in which it fences.
 
     It then knows the leaders of ``topics`` and its transaction coordinator, and is connected to
-    them. Of some 100 ms that a start takes with a busy processor, 5 to 10 remain.
+    them (decision 201).
     """
     client = producer.client
     await client.bootstrap()
