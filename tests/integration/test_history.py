@@ -28,10 +28,16 @@ clock: data
 streams:
   room: {key: {column: node}, time: {column: at, unit: s}, fields: [x]}
 queries:
-  daily: {from: [room], window: {size: 1d}, aggregate: [count, sum, max], bound: 2s}
+  daily:
+    {from: [room], window: {size: 1d}, aggregate: [count, sum, max], bound: 2s, replicas: 1}
   odd: {from: [room], where: x % 2 = 1, bound: 2s, replicas: 1}
   monthly:
-    {from: [daily], select: {sum: x_sum}, window: {size: 30d}, aggregate: [count, sum], bound: 4s}
+    from: [daily]
+    select: {sum: x_sum}
+    window: {size: 30d}
+    aggregate: [count, sum]
+    bound: 4s
+    replicas: 1
 """
 BEGIN_S = 1_640_995_200
 """2022-01-01 00:00:00 UTC."""
@@ -40,7 +46,7 @@ READINGS = 2_000
 LATER = 1_000
 """Readings that arrive after queries have been added and changed."""
 CHANGED = FILE.replace("x % 2 = 1", "x % 2 = 0") + (
-    "  all: {from: [room], window: {size: 10d}, aggregate: [count], bound: 2s}\n"
+    "  all: {from: [room], window: {size: 10d}, aggregate: [count], bound: 2s, replicas: 1}\n"
 )
 
 

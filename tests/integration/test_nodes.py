@@ -72,10 +72,10 @@ def readings(transport: Transport, query: str) -> list[float]:
 
 
 async def answers_on(nodes: Nodes, query: str) -> None:
-    """Wait for 50 more stable results of a query without a window."""
+    """Wait for 20 more stable results of a query without a window."""
     before = len(readings(nodes.transport, query))
     await eventually_async(
-        lambda: len(readings(nodes.transport, query)) > before + 50, f"{query} answers on"
+        lambda: len(readings(nodes.transport, query)) > before + 20, f"{query} answers on"
     )
 
 

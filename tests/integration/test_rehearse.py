@@ -20,6 +20,7 @@ queries:
     aggregate: [count, sum, avg, min, max, range, var, stddev]
     bound: 3s
     margin: 150ms
+    replicas: 1
   felt:
     from: [room-2, room-3]
     where: temperature > 20.5 and humidity is not null

@@ -49,6 +49,7 @@ queries:
     window: {size: 1m}
     aggregate: [count, avg, min, max]
     bound: 2s
+    replicas: 1
 """
 )
 

@@ -17,7 +17,11 @@ TOPIC = "lab-readings"
 
 
 class Sender:
-    """Sends fifty readings a second, by one sensor, and knows the sum of each second."""
+    """Sends readings by one sensor, and knows the sum of each second.
+
+    Twenty a second: a query without a window answers each by itself, which takes 36 ms of CPU in
+    all processes together on a slow machine.
+    """
 
     def __init__(self, bootstrap: str, topic: str = TOPIC) -> None:
         self._topic = topic
@@ -32,7 +36,7 @@ class Sender:
 
     def _run(self) -> None:
         sent = 0
-        while not self._stopping.wait(0.02):
+        while not self._stopping.wait(0.05):
             sent += 1
             at_ms = int(time.time() * 1000)
             self.sum_of[at_ms // 1000] += sent

@@ -124,7 +124,7 @@ def _make(
     make: Make,
     known: RegistryView,
     transport: KafkaTransport,
-    sender: HeartbeatSender,
+    heard: tuple[HeartbeatSender, HeartbeatListener],
     own: OwnTopics,
     full: str,
 ) -> Fragment:
@@ -143,7 +143,10 @@ def _make(
     spec = known.query(query_of(full)).spec
     if max(spec.replicas, spec.copies) > 1:
         # The query may have been applied after the start of this host.
+        sender, listener = heard
         sender.shorten_interval(REPLICA_INTERVAL_S)
+        if kind_of(full) == ROOT:
+            listener.shorten_gather(REPLICAS_GATHER_MS)
     return replace(fragment, close=close)
 
 
@@ -160,6 +163,7 @@ async def _run(
     loop.set_default_executor(ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="requests"))
     deployment, transport, turns = context.deployment, context.transport(), WakeSignal()
     has_replicas = _has_replicas(deployment, names)
+    has_root = any(kind_of(name) == ROOT for name in names)
     sender = HeartbeatSender(
         context.cluster,
         context.process,
@@ -171,7 +175,7 @@ async def _run(
     listener = HeartbeatListener(
         transport,
         lambda: host.wake_listeners(),  # noqa: PLW0108 -- the host is created later
-        gather_ms=REPLICAS_GATHER_MS if has_replicas else GATHER_MS,
+        gather_ms=REPLICAS_GATHER_MS if has_replicas and has_root else GATHER_MS,
     )
     given = context.arguments.placements
     placements = None if given is None else Placements(given)
@@ -188,7 +192,7 @@ async def _run(
         producer=transport.producer(in_flight_bytes_max=IN_FLIGHT_BYTES_MAX),
         listener=listener,
         sender=partial(_beat, sender, {OWN_HOST: 1} if context.arguments.own else {}),
-        make=partial(_make, make, known, transport, sender, own),
+        make=partial(_make, make, known, transport, (sender, listener), own),
     )
     host = Host(shared, live, turns)
     live.on_gone, live.before_stop = host.logs.gone, host.resign

@@ -15,7 +15,7 @@ from slackwater.machine.layout import Launch
 from slackwater.machine.ownhosts import OwnHosts
 from slackwater.machine.supervisor import Supervisor
 from slackwater.runtime.logs.kafka import KafkaTransport
-from slackwater.runtime.service.heartbeats import HeartbeatListener
+from slackwater.runtime.service.heartbeats import WATCH_GATHER_MS, HeartbeatListener
 
 
 class Processes:
@@ -29,7 +29,7 @@ class Processes:
 
     def __init__(self, supervisor: Supervisor, transport: KafkaTransport, launch: Launch) -> None:
         self.supervisor, self.transport, self.launch = supervisor, transport, launch
-        self.listener = HeartbeatListener(transport)
+        self.listener = HeartbeatListener(transport, gather_ms=WATCH_GATHER_MS)
         self._deaths = DeathReports(transport, self.listener)
         supervisor.on_death = self._died
 

@@ -9,13 +9,13 @@ from tests.support.took import VARIABLE, note, summary
 
 
 def test_it_names_what_failed_what_ran_and_what_took_longest() -> None:
-    one = "10.0 begins a.py::x\n14.0 ends a.py::x\n14.0 begins a.py::y[1 2]\n"
-    other = "11.0 begins b.py::z\n11.5 fails b.py::z\n12.0 ends b.py::z\n"
+    one = "10.0 1.0 begins a.py::x\n14.0 3.5 ends a.py::x\n14.0 3.5 begins a.py::y[1 2]\n"
+    other = "11.0 0.0 begins b.py::z\n11.5 0.1 fails b.py::z\n12.0 9.0 ends b.py::z\n"
     assert summary([one, other], 30.0) == [
         "failed: b.py::z",
         "ran at the end, for 16 s: a.py::y[1 2]",
-        "took 4 s: a.py::x",
-        "took 1 s: b.py::z",
+        "took 4 s, 2 s of CPU: a.py::x",
+        "took 1 s, 9 s of CPU: b.py::z",
     ]
 
 

@@ -26,6 +26,8 @@ thirds of the cores in use and no other load, the wait is 0.05."""
 FULL_CORE_MIN: Final = 0.9
 """Use in cores from which on a process that can use only one core is starved."""
 NANO: Final = 1e-9
+_CHILDREN: Final = Path(f"/proc/self/task/{os.getpid()}/children")
+"""Exists where the kernel lists the children of a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +237,34 @@ def _machine_share(before: Any, after: Any) -> tuple[float, float]:
 
 
 def _trees(roots: Iterable[int]) -> dict[int, list[int]]:
-    """Each of these processes with all its descendants, from one scan of the process table."""
+    """Each of these processes with all its descendants."""
+    if _CHILDREN.exists():
+        return {root: _with_descendants(root) for root in roots}
+    return _scanned_trees(roots)
+
+
+def _with_descendants(root: int) -> list[int]:
+    """A process and its descendants, from the kernel's list of each thread's child processes.
+
+    A scan of the process table takes 10 ms with 65 processes, this 1 ms for a JVM.
+    """
+    found = [root]
+    for pid in found:  # grows meanwhile
+        try:
+            tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        except OSError:  # it has ended
+            continue
+        for task in tasks:
+            try:
+                listed = (task / "children").read_text("ascii")
+            except OSError:  # the thread has ended
+                continue
+            found += map(int, listed.split())
+    return found
+
+
+def _scanned_trees(roots: Iterable[int]) -> dict[int, list[int]]:
+    """The same from one scan of the process table."""
     parents = {process.pid: process.info["ppid"] for process in psutil.process_iter(["ppid"])}
     trees: dict[int, list[int]] = {root: [root] for root in roots}
     for pid, parent in parents.items():

@@ -68,7 +68,10 @@ and the broker sent 1,900 responses a second."""
 
 
 REPLICAS_GATHER_MS = 20
-"""``GATHER_MS`` for a consumer that chooses between replicas."""
+"""``GATHER_MS`` for a root, which chooses between replicas, and for its copy."""
+
+WATCH_GATHER_MS = 100
+"""``GATHER_MS`` for the process that starts the others: it knows by itself which of them end."""
 
 PATIENT_GATHER_MS = 200
 """``GATHER_MS`` for a process that looks only for holes in its own logs and for successors. Neither
@@ -351,13 +354,19 @@ class HeartbeatListener:
         with self._changed:
             return self._changed.wait_for(lambda: holds(self._view), timeout_s)
 
+    def shorten_gather(self, gather_ms: int) -> None:
+        """Receive each heartbeat within ``gather_ms`` from now on, unless it is so already."""
+        self._gather_ms = min(gather_ms, self._gather_ms)
+
     def _run(self) -> None:
-        reader = self._transport.reader(prefetch_kib_max=512, gather_ms=self._gather_ms)
-        try:
-            while not self._stopping.is_set():
-                self._listen(reader)
-        finally:
-            reader.close()
+        while not self._stopping.is_set():
+            gather_ms = self._gather_ms
+            reader = self._transport.reader(prefetch_kib_max=512, gather_ms=gather_ms)
+            try:
+                while gather_ms == self._gather_ms and not self._stopping.is_set():
+                    self._listen(reader)
+            finally:
+                reader.close()
 
     def _listen(self, reader: Reader) -> None:
         try:

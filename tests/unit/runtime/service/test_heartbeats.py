@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.support.memory import MemoryBroker
 from tests.support.waiting import WAIT_S_MAX, eventually
 
 from slackwater.codec import decode_heartbeat
@@ -29,6 +30,7 @@ from slackwater.runtime.service.heartbeat_view import (
 )
 from slackwater.runtime.service.heartbeats import (
     INTERVAL_S,
+    HeartbeatListener,
     HeartbeatSender,
 )
 
@@ -509,3 +511,25 @@ def test_a_part_that_stands_still_is_left_out_at_once(sent: tuple[HeartbeatSende
     assert set(parts(records.until(lambda beat: len(beat.parts) == 1))) == {"orderer/r.0.a"}
     part.is_silent = False
     records.until(lambda beat: len(beat.parts) == 2)
+
+
+def test_a_listener_that_is_to_hear_sooner_asks_the_broker_to_gather_for_less_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    transport, asked = MemoryBroker(), list[int]()
+    transport.create_topic(transport.names.heartbeats)
+    reader = transport.reader
+
+    def asked_reader(*, prefetch_kib_max: int, gather_ms: int) -> object:
+        asked.append(gather_ms)
+        return reader(prefetch_kib_max=prefetch_kib_max, gather_ms=gather_ms)
+
+    monkeypatch.setattr(transport, "reader", asked_reader)
+    listener = HeartbeatListener(transport, gather_ms=50).start()
+    eventually(lambda: asked == [50])
+    listener.shorten_gather(20)
+    eventually(lambda: asked == [50, 20])
+    listener.shorten_gather(100)  # another fragment hears soon enough
+    assert listener.wait_for(lambda _: True)
+    listener.stop()
+    assert asked == [50, 20]
