@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from slackwater.client.answers import BestAnswers, Change, CorrectionsDone, Undone, WindowAnswer
+from slackwater.client.awaited_parts import AwaitedParts
 from slackwater.client.merge import Cut, PartMerge
 from slackwater.client.outage import OutageWatch
 from slackwater.client.window_order import WindowOrder
@@ -176,6 +177,13 @@ class Follower:
         for merge in self._merges:
             self._pause_or_resume(merge)
         return out
+
+    def parts_watch(self) -> AwaitedParts:
+        """Return a watch of the parts for which others wait in the order of windows."""
+        order = self._order
+        return AwaitedParts(
+            self.query, lambda: None if order is None else order.awaited, self._clock.monotonic_us
+        )
 
     def outage_watch(self) -> OutageWatch:
         """Return a watch of its broker."""
@@ -334,9 +342,11 @@ class Follow:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         try:
             watch = self._follower.outage_watch()
+            parts = self._follower.parts_watch()
             while not self._closed:
                 items = self._follower.poll()
                 watch.polled(len(items))
+                parts.polled()
                 for item in items:
                     if isinstance(item, Cut):
                         self.answers.cut(item.part)

@@ -53,6 +53,13 @@ class _Position(NamedTuple):
     follows: bool
 
 
+class Awaited(NamedTuple):
+    """A window that some parts have answered, by its end in us, and the parts that have not."""
+
+    window_end: int
+    parts: tuple[int, ...]
+
+
 @dataclass(slots=True)
 class _Part(Generic[R]):
     answered_to: int = _BEFORE_ALL
@@ -105,10 +112,22 @@ class WindowOrder(Generic[R]):
         """Number of records held."""
         return sum(len(of.rows) + len(of.answered) for of in self._parts.values())
 
+    @property
+    def awaited(self) -> Awaited | None:
+        """The first window that a part has answered and others have not; None without one.
+
+        What follows a window waits for the next one of other parts. That is no delay.
+        """
+        first = self._first()
+        if first is None or first[0].follows:
+            return None
+        parts = self._awaited(*first)
+        return Awaited(first[0].window_end, parts) if parts else None
+
     def take(self) -> list[R]:
         """Return all records whose place in the order is certain."""
         out: list[R] = []
-        while (first := self._first()) is not None and not self._is_awaited(*first):
+        while (first := self._first()) is not None and not self._awaited(*first):
             place, part = first
             answered = self._parts[part].answered
             while answered and answered[0][0] == place:
@@ -125,15 +144,19 @@ class WindowOrder(Generic[R]):
         heads = [(of.answered[0][0], part) for part, of in self._parts.items() if of.answered]
         return min(heads, default=None)
 
-    def _is_awaited(self, place: _Position, part: int) -> bool:
-        """Whether another part may still have a record before the first one of ``part``.
+    def _awaited(self, place: _Position, part: int) -> tuple[int, ...]:
+        """Return the other parts that may still have a record before the first one of ``part``.
 
         Such a part holds no record of an answered window: it would be before the first one.
         """
-        return any(
-            of.answered_to <= place.window_end
-            if place.follows and number < part
-            else of.answered_to < place.window_end
+        return tuple(
+            number
             for number, of in self._parts.items()
-            if number != part and not of.has_ended
+            if number != part
+            and not of.has_ended
+            and (
+                of.answered_to <= place.window_end
+                if place.follows and number < part
+                else of.answered_to < place.window_end
+            )
         )

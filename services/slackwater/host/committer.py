@@ -22,6 +22,7 @@ from slackwater.host.transactions import (
     FENCE_RETRY_MS,
     Transactions,
     connect,
+    report_failures_once,
     settle_retries,
     shorten_marker_wait,
     start_connected,
@@ -87,6 +88,7 @@ class PartCommitter:
             else:
                 await start_connected(producer)
         settle_retries(producer)
+        report_failures_once(producer)
         self._transactions = Transactions(
             producer, self._results, self._config.fragment, self._names
         )

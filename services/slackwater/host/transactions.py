@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -80,6 +81,28 @@ def settle_retries(producer: AIOKafkaProducer) -> None:
     producer._sender._retry_backoff = RETRY_S
 
 
+def report_failures_once(producer: AIOKafkaProducer) -> None:
+    """Let the failure of a transaction be raised by the call that finds it, and by nothing else.
+
+    aiokafka also sets it as the result of a future that nobody awaits if the transaction fails
+    before its commit. asyncio then logs a traceback for each copy that is fenced.
+    """
+    manager = producer._txn_manager
+    for name in ("fatal_error", "error_transaction"):
+        setattr(manager, name, partial(_fail, manager, getattr(manager, name)))
+
+
+def _fail(manager: Any, fail: Callable[[BaseException], None], error: BaseException) -> None:
+    fail(error)
+    _consume(manager.wait_for_transaction_end())
+
+
+def _consume(future: asyncio.Future[Any]) -> None:
+    """Mark the failure of a future as known."""
+    if not future.cancelled():
+        future.exception()
+
+
 @dataclass(frozen=True, slots=True)
 class Transactions:
     """Writes a part's transactions through a producer that was started for them."""
@@ -130,7 +153,7 @@ class Transactions:
             key=self.fragment.encode(),
             partition=self.results.head.part,
         )
-        await asyncio.gather(*deliveries, sent)
+        await asyncio.gather(*deliveries, _known(sent))
         await self.producer.commit_transaction()
 
     async def _add(
@@ -150,5 +173,10 @@ class Transactions:
     async def _send(self, kind: ResultKind, batch: Any) -> Delivery:
         head = self.results.head
         topic = self.names.results(head.query, kind)
-        sent: Delivery = await self.producer.send_batch(batch, topic, partition=head.part)
-        return sent
+        return _known(await self.producer.send_batch(batch, topic, partition=head.part))
+
+
+def _known(delivery: Delivery) -> Delivery:
+    """Mark its failure as known: that of another one may have ended the transaction before."""
+    delivery.add_done_callback(_consume)
+    return delivery
