@@ -119,10 +119,14 @@ demo: setup ## run a pipeline on Kafka, Faust and Spark while a source is silent
 	@$(BIN)/slackwater demo $(ARGS)
 
 # Import rules, types and the tests without processes take what one deployment leaves of two cores, at the lowest
-# priority. The tests on containers follow. A failure does not end the others: one run shows all that fail.
-BESIDES := $(MAKE) --no-print-directory --jobs 2 --keep-going BESIDE=1
+# priority. A failure does not end the others: one run shows all that fail.
 test: lint ## run all tests: make check, make integration and make containers
-	@first=0; $(BESIDES) integration arch types unit || first=$$?; $(BESIDES) containers; exit $$first
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going BESIDE=1 deployments arch types unit
+
+.PHONY: deployments
+deployments: # tests on processes, then on containers
+	@first=0; $(MAKE) --no-print-directory integration || first=$$?; \
+	  $(MAKE) --no-print-directory containers || first=$$?; exit $$first
 
 check: lint types arch unit ## run lint, types, arch and unit; needs no broker
 
