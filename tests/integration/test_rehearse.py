@@ -10,7 +10,9 @@ from __future__ import annotations
 import pytest
 from tests.integration.rehearsing import ROOMS, ROOMS_YAML, Ran, at, rehearse
 
-pytestmark = [pytest.mark.slow]
+# In `make test` the demo, the README and test_drills.py rehearse a silence and the death of a root,
+# and test_history.py has a chain; what a chain passes on is tested by scenarios and the simulator.
+pytestmark = [pytest.mark.slow, pytest.mark.drill]
 
 QUERIES = """\
 queries:

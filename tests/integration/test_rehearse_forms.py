@@ -54,6 +54,8 @@ queries:
 )
 
 
+# In `make test` test_backfill.py joins two streams on real processes.
+@pytest.mark.drill
 def test_two_rooms_joined_while_a_room_is_silent_and_an_orderer_dies(tmp_path: Path) -> None:
     """The join looks 20 s back: a restarted orderer must read that much again."""
     ran = rehearse(
