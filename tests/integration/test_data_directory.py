@@ -27,7 +27,7 @@ from tests.integration.test_plain_topic import Results
 from slackwater.codec.results import parse_time
 from slackwater.deployment.parse import load_deployment
 from slackwater.model.errors import DeploymentError
-from slackwater.runtime.logs.topics import confluent_client
+from slackwater.runtime.logs.cluster import confluent_client
 
 pytestmark = [pytest.mark.drill, pytest.mark.timeout(2_400)]
 

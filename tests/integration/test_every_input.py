@@ -39,8 +39,8 @@ import slackwater
 from slackwater.cli.ingest import run_ingest
 from slackwater.deployment.parse import load_deployment
 from slackwater.machine.broker import EmbeddedBroker
+from slackwater.runtime.logs.cluster import confluent_client
 from slackwater.runtime.logs.kafka import KafkaTransport
-from slackwater.runtime.logs.topics import confluent_client
 from slackwater.runtime.logs.transport import read_to_end
 from slackwater.stack.stack import StackOptions
 from slackwater.stack.stack_thread import StackThread

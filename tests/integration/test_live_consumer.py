@@ -19,9 +19,9 @@ from tests.support.waiting import WAIT_S_MAX, eventually_async
 
 from slackwater.host.faust_worker import LiveConsumer
 from slackwater.machine.broker import EmbeddedBroker
-from slackwater.runtime.logs.cluster import cluster_of
+from slackwater.runtime.logs.cluster import cluster_of, confluent_client
 from slackwater.runtime.logs.kafka import KafkaTransport
-from slackwater.runtime.logs.topics import TopicLayout, confluent_client, ensure_topics
+from slackwater.runtime.logs.topics import TopicLayout, ensure_topics
 from slackwater.runtime.logs.transport import Log, PositionGoneError
 
 _log = logging.getLogger(__name__)

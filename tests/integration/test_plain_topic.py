@@ -23,9 +23,8 @@ from slackwater.codec.results import parse_time
 from slackwater.deployment.parse import load_deployment
 from slackwater.machine.broker import EmbeddedBroker
 from slackwater.model.names import RESULT_KINDS, UNPREFIXED, Names
-from slackwater.runtime.logs.cluster import Where
+from slackwater.runtime.logs.cluster import Where, confluent_client
 from slackwater.runtime.logs.kafka import KafkaTransport
-from slackwater.runtime.logs.topics import confluent_client
 from slackwater.runtime.logs.transport import read_to_end
 from slackwater.stack.stack import StackOptions
 from slackwater.stack.stack_thread import StackThread

@@ -47,8 +47,8 @@ from slackwater.machine.broker_security import BrokerSecurity
 from slackwater.model.errors import UsageError
 from slackwater.registration.topics import topic_specs
 from slackwater.runtime.logs.admin import Admin
-from slackwater.runtime.logs.cluster import Cluster, find_cluster
-from slackwater.runtime.logs.topics import confluent_client, ensure_topics
+from slackwater.runtime.logs.cluster import Cluster, confluent_client, find_cluster
+from slackwater.runtime.logs.topics import ensure_topics
 from slackwater.runtime.security.acl import Rule, rules
 from slackwater.runtime.security.credentials import Role
 from slackwater.stack.stack import StackOptions

@@ -26,8 +26,9 @@ from slackwater.cli.query_changes import apply_queries
 from slackwater.codec import decode_source
 from slackwater.deployment.parse import load_deployment
 from slackwater.machine.broker import EmbeddedBroker
+from slackwater.runtime.logs.cluster import confluent_client
 from slackwater.runtime.logs.kafka import KafkaTransport
-from slackwater.runtime.logs.topics import confluent_client, delete_topics, partition_counts
+from slackwater.runtime.logs.topics import delete_topics, partition_counts
 from slackwater.runtime.logs.transport import read_to_end
 from slackwater.runtime.service.registry import Registry
 from slackwater.stack.stack import StackOptions

@@ -35,8 +35,9 @@ from slackwater.model.names import Names
 from slackwater.model.records import Kind, SourcePosition
 from slackwater.primitives.eventclock import DataClock
 from slackwater.protocols.dpc.sunion.cursor import SourceCursor
+from slackwater.runtime.logs.cluster import confluent_client
 from slackwater.runtime.logs.kafka import KafkaTransport
-from slackwater.runtime.logs.topics import confluent_client, ensure_topics, topics_for
+from slackwater.runtime.logs.topics import ensure_topics, topics_for
 from slackwater.runtime.logs.transport import read_to_end
 from slackwater.runtime.service.registry import Registry
 

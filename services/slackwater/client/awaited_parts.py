@@ -37,7 +37,7 @@ class AwaitedParts:
         self._query, self._awaited, self._now_us = query, awaited, now_us
         self._window_end: int | None = None
         self._since_us = 0
-        self._is_told = False
+        self._is_reported = False
 
     def polled(self) -> None:
         """Look after a poll of the results."""
@@ -46,11 +46,11 @@ class AwaitedParts:
         if window_end != self._window_end:
             self._window_end, self._since_us = window_end, now_us
         if awaited is None:
-            if self._is_told:
+            if self._is_reported:
                 _log.warning("results of %s: every part answers again", self._query)
-            self._is_told = False
-        elif not self._is_told and now_us - self._since_us >= AWAITED_US:
-            self._is_told = True
+            self._is_reported = False
+        elif not self._is_reported and now_us - self._since_us >= AWAITED_US:
+            self._is_reported = True
             _log.warning(
                 "results of %s: nothing comes in the order of windows until part %s has answered"
                 " the window that ends at %s",

@@ -41,8 +41,7 @@ from slackwater.machine.broker_security import BrokerSecurity
 from slackwater.machine.paths import broker_jars, home, java_executable
 from slackwater.machine.process import spawn
 from slackwater.model.errors import EnvironmentProblem
-from slackwater.runtime.logs.cluster import Cluster, Where
-from slackwater.runtime.logs.topics import confluent_client
+from slackwater.runtime.logs.cluster import Cluster, Where, confluent_client
 from slackwater.runtime.security.private import (
     FILE_MODE,
     UMASK,

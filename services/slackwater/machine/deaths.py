@@ -19,8 +19,8 @@ from confluent_kafka import KafkaException, Producer
 
 from slackwater.codec.state_records import encode_heartbeat
 from slackwater.model.records import Heartbeat
-from slackwater.runtime.logs.kafka import KafkaTransport, client_config
-from slackwater.runtime.logs.topics import confluent_client
+from slackwater.runtime.logs.cluster import confluent_client
+from slackwater.runtime.logs.kafka import KafkaTransport, unpolled_config
 from slackwater.runtime.service.beat import part_of
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.heartbeats import HeartbeatListener
@@ -57,7 +57,7 @@ class DeathReports:
             "queue.buffering.max.messages": REPORTS_MAX,
         }
         self._producer = Producer(
-            confluent_client(self._transport.cluster) | client_config | settings
+            confluent_client(self._transport.cluster) | unpolled_config | settings
         )
         self._producer.poll(0)
 

@@ -48,7 +48,7 @@ def test_the_part_is_logged_once_and_that_all_go_on(caplog: pytest.LogCaptureFix
     now, order = 0, WindowOrder[str](range(2))
     watch = AwaitedParts("climate", lambda: order.awaited, lambda: now)
 
-    def told_at(us: int) -> list[str]:
+    def logged_at(us: int) -> list[str]:
         nonlocal now
         now = us
         caplog.clear()
@@ -56,16 +56,16 @@ def test_the_part_is_logged_once_and_that_all_go_on(caplog: pytest.LogCaptureFix
         return caplog.messages
 
     with caplog.at_level(logging.WARNING):
-        assert told_at(0) == []
+        assert logged_at(0) == []
         answer(order, 0, 10)
-        assert told_at(S) == []
-        assert told_at(S + AWAITED_US - 1) == []
-        (line,) = told_at(S + AWAITED_US)
+        assert logged_at(S) == []
+        assert logged_at(S + AWAITED_US - 1) == []
+        (line,) = logged_at(S + AWAITED_US)
         assert "until part 1 has answered the window that ends at 1970-01-01T00:00:10" in line
-        assert told_at(9 * AWAITED_US) == []
+        assert logged_at(9 * AWAITED_US) == []
         answer(order, 1, 10)
         order.take()
-        assert told_at(9 * AWAITED_US + 1) == ["results of climate: every part answers again"]
+        assert logged_at(9 * AWAITED_US + 1) == ["results of climate: every part answers again"]
 
 
 def test_windows_that_each_come_a_little_late_are_not_logged(

@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from slackwater.runtime.logs.cluster import Where, cluster_of
+from slackwater.runtime.logs.cluster import Where, confluent_client
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -56,11 +56,8 @@ class Responses(Generic[K, V]):
 
 def admin_client(where: Where) -> AdminClient:
     """Return a client that logs nothing; its errors are raised as exceptions."""
-    cluster = cluster_of(where)
     quiet: dict[str, Any] = {"reconnect.backoff.max.ms": 500, "log_level": 2}
-    return AdminClient(
-        {"bootstrap.servers": cluster.bootstrap} | cluster.security.confluent() | quiet
-    )
+    return AdminClient(confluent_client(where) | quiet)
 
 
 @dataclass(frozen=True, slots=True)

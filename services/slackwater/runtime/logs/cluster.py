@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from slackwater.model.errors import UsageError
 from slackwater.runtime.security.credentials import PLAINTEXT, Role, Security
@@ -30,6 +31,20 @@ Where = str | Cluster
 def cluster_of(where: Where) -> Cluster:
     """Return the cluster; an address alone means a cluster without security (plaintext)."""
     return where if isinstance(where, Cluster) else Cluster(where)
+
+
+def confluent_client(where: Where) -> dict[str, Any]:
+    """Return the settings of every confluent-kafka client: addresses, security, and recovery.
+
+    A client that has been without a broker for five minutes would forget what it knows of the
+    cluster and begin with ``bootstrap.servers``. librdkafka 2.16 then does so again and again, with
+    new threads, and takes four times the CPU; the addresses of a cluster do not all change at once.
+    """
+    cluster = cluster_of(where)
+    return {
+        "bootstrap.servers": cluster.bootstrap,
+        "metadata.recovery.strategy": "none",
+    } | cluster.security.confluent()
 
 
 def find_cluster(where: Where | None, config: Path | None, role: Role) -> Cluster:

@@ -107,6 +107,15 @@ client_config: dict[str, Any] = {
     "log.connection.close": False,
     "logger": _client_log,
 }
+unpolled_config: dict[str, Any] = {k: v for k, v in client_config.items() if k != "logger"} | {
+    "log_level": 0
+}
+"""The same for a client that is polled only when it is used.
+
+With a logger a client queues its log lines until it is polled: several a second without a broker,
+without a bound. A client that is closed sorts what is queued; after half an hour without a broker
+that took more than nine minutes.
+"""
 
 
 class KafkaTransport:
@@ -115,7 +124,7 @@ class KafkaTransport:
     def __init__(self, where: Where, names: Names = UNPREFIXED) -> None:
         self.cluster = cluster_of(where)
         self.names = names
-        self._offsets = OffsetsClient(self.cluster, client_config)
+        self._offsets = OffsetsClient(self.cluster, unpolled_config)
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="offsets")
 
     @property

@@ -25,7 +25,7 @@ from slackwater.codec.paths import schemas_dir
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.names import UNPREFIXED, Names
 from slackwater.runtime.logs.admin import Admin
-from slackwater.runtime.logs.cluster import Where, cluster_of
+from slackwater.runtime.logs.cluster import Where, cluster_of, confluent_client
 
 Config = dict[str, Any]
 
@@ -100,12 +100,6 @@ def topics_for(
 def piece_bytes_max() -> int:
     """Return the size at which the contents of a bucket are cut into pieces."""
     return int(_file()["limits"]["piece_bytes_max"])
-
-
-def confluent_client(where: Where) -> Config:
-    """Return the settings of every confluent-kafka client: addresses and security."""
-    cluster = cluster_of(where)
-    return {"bootstrap.servers": cluster.bootstrap} | cluster.security.confluent()
 
 
 def confluent_producer(where: Where, **extra: str | float | bool) -> Config:

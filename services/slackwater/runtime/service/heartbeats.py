@@ -37,10 +37,9 @@ from slackwater.codec.state_records import decode_heartbeat, encode_heartbeat
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.names import Names
 from slackwater.model.records import Heartbeat
-from slackwater.runtime.logs.cluster import Where
+from slackwater.runtime.logs.cluster import Where, confluent_client
 from slackwater.runtime.logs.kafka import client_config
 from slackwater.runtime.logs.skipped import SKIPPED
-from slackwater.runtime.logs.topics import confluent_client
 from slackwater.runtime.logs.transport import Log, LogError, PositionGoneError, Reader, Transport
 from slackwater.runtime.service.beat import HeartbeatState, cpu_detail, part_of
 from slackwater.runtime.service.clock import SystemClock

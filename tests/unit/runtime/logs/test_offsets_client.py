@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from slackwater.runtime.logs import offsets
+from slackwater.runtime.logs.cluster import Cluster, confluent_client
+from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.offsets import OffsetsClient
 from slackwater.runtime.logs.transport import NoAnswerError
 
@@ -71,3 +73,17 @@ def test_a_client_that_was_idle_is_not_replaced_for_one_request(
         client.ends([("t", 0)], "read_uncommitted", 0.01)
     consumer.is_dead = False
     assert client.ends([("t", 0)], "read_uncommitted", 0.01) == {("t", 0): 7}
+
+
+def test_a_client_that_is_seldom_polled_queues_no_log_lines() -> None:
+    """What it queues while its broker is away has no bound, and is sorted when it is closed."""
+    config = KafkaTransport("127.0.0.1:1")._offsets._config
+    assert "logger" not in config
+    assert config["log_level"] == 0
+
+
+@pytest.mark.parametrize("where", ["127.0.0.1:1", Cluster("127.0.0.1:1")])
+def test_no_client_begins_anew_again_and_again_without_a_broker(where: str | Cluster) -> None:
+    config = confluent_client(where)
+    assert config["metadata.recovery.strategy"] == "none"
+    Consumer(config | {"group.id": "g", "log_level": 0}).close()  # the library knows the setting
