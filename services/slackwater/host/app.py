@@ -124,7 +124,7 @@ def _make(
     make: Make,
     known: RegistryView,
     transport: KafkaTransport,
-    heard: tuple[HeartbeatSender, HeartbeatListener],
+    heartbeats: tuple[HeartbeatSender, HeartbeatListener],
     own: OwnTopics,
     full: str,
 ) -> Fragment:
@@ -143,7 +143,7 @@ def _make(
     spec = known.query(query_of(full)).spec
     if max(spec.replicas, spec.copies) > 1:
         # The query may have been applied after the start of this host.
-        sender, listener = heard
+        sender, listener = heartbeats
         sender.shorten_interval(REPLICA_INTERVAL_S)
         if kind_of(full) == ROOT:
             listener.shorten_gather(REPLICAS_GATHER_MS)
