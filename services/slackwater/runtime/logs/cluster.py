@@ -38,7 +38,7 @@ def confluent_client(where: Where) -> dict[str, Any]:
 
     A client that has been without a broker for five minutes would forget what it knows of the
     cluster and begin with ``bootstrap.servers``. librdkafka 2.16 then does so again and again, with
-    new threads, and takes four times the CPU; the addresses of a cluster do not all change at once.
+    new threads, and takes four times the CPU (decision 204).
     """
     cluster = cluster_of(where)
     return {
