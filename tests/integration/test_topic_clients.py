@@ -6,7 +6,9 @@ batch, holes left by compaction, and a broker that is killed and restarted.
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,13 +28,16 @@ from slackwater.proxy.topic.objects import ConfluentClient
 from slackwater.proxy.topic.opening import PARTITION_FETCH_BYTES, consumer_config
 from slackwater.proxy.topic.queue import QueueClient
 from slackwater.proxy.topicmemory import UNKNOWN_OFFSET
-from slackwater.runtime.logs.cluster import cluster_of
+from slackwater.runtime.logs.cluster import cluster_of, confluent_client
 
 pytestmark = [pytest.mark.slow]
 Messages = list[tuple[int, bytes]]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CLIENTS = pytest.mark.parametrize("make", [QueueClient, ConfluentClient])
 SMALL_FETCH_BYTES = 500
+SLEEPS = 8
+SLEEP_S = 4.0
+"""Longer than a broker's session of 3 s."""
 
 
 @pytest.fixture(name="broker", scope="module")
@@ -228,6 +233,46 @@ def test_a_broker_that_is_killed_and_comes_back_costs_no_message(
     broker.kill()
     broker.start()
     send(20_000)
+    reading.read_until(lambda: len(reading.found) >= len(sent))
+    reading.close()
+    assert reading.found == list(enumerate(sent))
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(900)
+@CLIENTS
+def test_a_broker_that_sleeps_past_its_session_stops_no_client_for_good(
+    broker: EmbeddedBroker, make: Callable[..., TopicClient]
+) -> None:
+    """When it goes on it lists no brokers for a moment; clients met that in 4 of 10 sleeps."""
+    topic = f"asleep-{make.__name__}"
+    make_topics(broker.bootstrap, [topic])
+    producer = Producer(confluent_client(broker.bootstrap) | {"enable.idempotence": True})
+    sent: list[bytes] = []
+    stop = threading.Event()
+
+    def send() -> None:
+        while not stop.wait(0.02):
+            sent.append(b'{"ts":%d}' % len(sent))
+            producer.produce(topic, sent[-1])
+            producer.poll(0)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    reading = ClientReader(make, broker.bootstrap, topic)
+    try:
+        for _ in range(SLEEPS):
+            os.kill(broker.pid, signal.SIGSTOP)
+            asleep_until_s = time.monotonic() + SLEEP_S
+            reading.read_until(lambda until_s=asleep_until_s: time.monotonic() > until_s)
+            os.kill(broker.pid, signal.SIGCONT)
+            wanted = len(sent) + 50
+            reading.read_until(lambda wanted=wanted: len(reading.found) >= wanted)
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+        stop.set()
+        sender.join()
+    assert producer.flush(WAIT_S_MAX) == 0
     reading.read_until(lambda: len(reading.found) >= len(sent))
     reading.close()
     assert reading.found == list(enumerate(sent))

@@ -35,11 +35,9 @@ CONNECTION: Final = {
     "socket.timeout.ms": 10_000,
     "socket.connection.setup.timeout.ms": 2_000,
     "reconnect.backoff.max.ms": 500,
-    "metadata.recovery.strategy": "none",
 }
 """Settings that ``config`` may replace. By default a device that was cut off, and whose connection
-nothing has closed, waits 60 s for the answer to its last request, also if it is back after 10 s;
-and one that is cut off for five minutes begins anew again and again (decision 204)."""
+nothing has closed, waits 60 s for the answer to its last request, also if it is back after 10 s."""
 MESSAGE_BYTES_MAX_DEFAULT: Final = 1_000_000
 """Default of the client's ``message.max.bytes``."""
 FRAMING_BYTES_MAX: Final = 100

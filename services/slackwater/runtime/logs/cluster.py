@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from slackwater.model.errors import UsageError
 from slackwater.runtime.security.credentials import PLAINTEXT, Role, Security
@@ -33,18 +33,22 @@ def cluster_of(where: Where) -> Cluster:
     return where if isinstance(where, Cluster) else Cluster(where)
 
 
-def confluent_client(where: Where) -> dict[str, Any]:
-    """Return the settings of every confluent-kafka client: addresses, security, and recovery.
+RECOVERY: Final[dict[str, Any]] = {
+    "metadata.recovery.strategy": "rebootstrap",
+    "metadata.recovery.rebootstrap.trigger.ms": 2**31 - 1,
+}
+"""What a client does that reaches no broker that it knows: begin with ``bootstrap.servers``.
 
-    A client that has been without a broker for five minutes would forget what it knows of the
-    cluster and begin with ``bootstrap.servers``. librdkafka 2.16 then does so again and again, with
-    new threads, and takes four times the CPU (decision 204).
-    """
+A broker alone in its cluster that was paused for longer than its session lists no brokers when it
+goes on, not even itself. librdkafka then forgets it, and without this recovery never connects
+again. Recovery after a time as well (by default five minutes) is off: it begins anew again and
+again, with new threads, as long as no broker answers (decision 205)."""
+
+
+def confluent_client(where: Where) -> dict[str, Any]:
+    """Return the settings of every confluent-kafka client: addresses, security and recovery."""
     cluster = cluster_of(where)
-    return {
-        "bootstrap.servers": cluster.bootstrap,
-        "metadata.recovery.strategy": "none",
-    } | cluster.security.confluent()
+    return {"bootstrap.servers": cluster.bootstrap} | RECOVERY | cluster.security.confluent()
 
 
 def find_cluster(where: Where | None, config: Path | None, role: Role) -> Cluster:

@@ -83,7 +83,10 @@ def test_a_client_that_is_seldom_polled_queues_no_log_lines() -> None:
 
 
 @pytest.mark.parametrize("where", ["127.0.0.1:1", Cluster("127.0.0.1:1")])
-def test_no_client_begins_anew_again_and_again_without_a_broker(where: str | Cluster) -> None:
+def test_a_client_that_knows_no_broker_begins_anew_but_not_after_a_time(
+    where: str | Cluster,
+) -> None:
     config = confluent_client(where)
-    assert config["metadata.recovery.strategy"] == "none"
-    Consumer(config | {"group.id": "g", "log_level": 0}).close()  # the library knows the setting
+    assert config["metadata.recovery.strategy"] == "rebootstrap"
+    assert config["metadata.recovery.rebootstrap.trigger.ms"] == 2_147_483_647  # 24 days, the most
+    Consumer(config | {"group.id": "g", "log_level": 0}).close()  # the library knows the settings
