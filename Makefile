@@ -29,7 +29,7 @@ LABELLED = $(if $(BESIDE),2>&1 | sed --unbuffered 's/^/$@: /')
 # Tests start hundreds of processes. With bytecode files each module is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 # The JVMs of a test run for seconds: compiling quickly costs less than compiling well.
-unit integration: export JDK_JAVA_OPTIONS := -XX:TieredStopAtLevel=1
+unit integration containers: export JDK_JAVA_OPTIONS := -XX:TieredStopAtLevel=1
 
 # One stamp file for each part, written last: an interrupted part is built again.
 VENV_STAMP   := $(VENV)/.installed

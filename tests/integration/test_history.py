@@ -90,6 +90,7 @@ def rows(transport: KafkaTransport, query: str) -> list[dict[str, Any]]:
     return [row for raw in answers if (row := json.loads(raw.value))["kind"] == "stable"]
 
 
+@pytest.mark.drill
 def test_a_reading_an_hour_is_answered_as_fast_as_it_is_read(folder: Path) -> None:
     eventually(lambda: slackwater(folder, "ingest", "room", str(folder / "room.csv"))[0] == 0)
     run = read_run(folder / "data")

@@ -119,7 +119,7 @@ def test_a_host_is_drained_into_a_new_one_while_readings_come_and_nothing_is_los
     eventually(lambda: kept.listener.ready(SLOW) and kept.listener.ready("root/well.0"))
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_one_that_keeps_all_it_reads_is_built_anew_beside_the_others_and_loses_nothing(
     stack: StackThread, tmp_path: Path
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_topic_that_is_made_again_while_it_is_used_ends_those_that_use_it(
         deployed.started()
 
 
+@pytest.mark.drill
 def test_a_source_log_that_is_deleted_is_not_made_at_the_next_start(deployed: Deployed) -> None:
     deployed.stack.stop()
     deployed.delete("sw.source.lab.0")

@@ -138,6 +138,7 @@ def _plants(tmp_path: Path) -> Iterator[list[Plant]]:
                 each.close()
 
 
+@pytest.mark.drill
 def test_two_deployments_share_a_broker_and_nothing_else(plants: list[Plant]) -> None:
     seventh, eighth = plants
     stacks = []

@@ -51,7 +51,7 @@ def stopped_in_turn(folder: Path, queries: str) -> set[str]:
     return {process for process, event in ran.events() if event == "stopped"}
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_each_copy_is_stopped_in_turn_and_each_reading_is_answered_exactly(tmp_path: Path) -> None:
     """A host hands its parts over before it ends, a fragment before it is moved (trace-54)."""
     assert {"root/rows.0.a", "root/rows.0.b"} <= stopped_in_turn(tmp_path, ROWS)

@@ -88,6 +88,7 @@ def test_a_file_that_steps_back_and_a_proxy_that_dies(tmp_path: Path) -> None:
     assert {("proxy/strict", "killed"), ("proxy/strict", "ready")} <= ran.events()
 
 
+@pytest.mark.drill
 def test_a_line_that_ends_its_reader_is_in_no_window_and_no_other_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

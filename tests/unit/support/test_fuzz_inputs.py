@@ -9,11 +9,11 @@ from tests.fuzz.run import SIZE, Kind, examples, slices
 @pytest.mark.parametrize(
     ("kind", "messages"),
     [
-        ("json", 30_000),
-        ("near", 30_000),
-        ("columns", 8_000),
-        ("arrays", 8_000),
-        ("csv", 8_000),
+        ("json", 15_000),
+        ("near", 15_000),
+        ("columns", 4_000),
+        ("arrays", 4_000),
+        ("csv", 4_000),
     ],
 )
 def test_whatever_is_sent_is_read_once_or_malformed_and_ends_nothing(
