@@ -36,6 +36,7 @@ VENV_STAMP   := $(VENV)/.installed
 BROKER_STAMP := $(JARS)/broker/.complete
 SPARK_STAMP  := $(JARS)/spark/.complete
 SPARK_CLASSES := $(JARS)/spark/classes.jsa
+SPARK_CLASS_PATH := spark/slackwater_spark/class_path.py spark/slackwater_spark/unused-jars
 BROKER_CLASSES := $(JARS)/broker/classes.jsa
 BROKER_FEATURES := $(JARS)/broker/bootstrap.checkpoint
 SCANNER_STAMP := $(VENV)/.scanner-compiled
@@ -104,7 +105,7 @@ $(BROKER_CLASSES): $(VENV_STAMP) $(BROKER_STAMP)
 $(BROKER_FEATURES): | $(BROKER_CLASSES)
 	@$(BIN)/python -m slackwater.machine.warm || echo "setup: brokers will start more slowly" >&2
 
-$(SPARK_CLASSES): $(VENV_STAMP) $(SPARK_STAMP)
+$(SPARK_CLASSES): $(VENV_STAMP) $(SPARK_STAMP) $(SPARK_CLASS_PATH)
 	@echo "setup: archiving the aggregator's classes, for a faster start"
 	@$(BIN)/python -m slackwater_spark.warm \
 	  || echo "setup: no class archive; aggregators will start more slowly" >&2

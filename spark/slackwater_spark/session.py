@@ -19,7 +19,6 @@ sent to it with the application.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import signal
@@ -33,9 +32,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from slackwater.codec.paths import class_sharing, jars_dir
+from slackwater.codec.paths import class_sharing
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.limits import RECORD_BYTES_MAX
+from slackwater_spark.class_path import class_path, connector_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -134,16 +134,6 @@ class SessionSettings:
     def local(self) -> bool:
         """Whether tasks run in the driver's JVM."""
         return self.master.startswith("local")
-
-
-def connector_jars() -> list[Path]:
-    """Return the connector jars that ``make setup`` fetched, beside PySpark's own."""
-    folder = jars_dir("spark")
-    jars = sorted(folder.glob("*.jar"))
-    # Only a complete set has the marker.
-    if not jars or not (folder / ".complete").is_file():
-        raise EnvironmentProblem(f"no connector jars for Spark in {folder}: run make setup")
-    return jars
 
 
 def find_java() -> str:
@@ -251,9 +241,6 @@ def _bound_to_parent() -> list[str]:
 
 
 def _java_command(settings: SessionSettings) -> list[str]:
-    connectors = connector_jars()
-    # Sorted: an archive is valid for exactly one class path.
-    class_path = ":".join(map(str, [*connectors, *sorted(_pyspark_dir().glob("jars/*.jar"))]))
     command = [
         *_bound_to_parent(),
         find_java(),
@@ -270,22 +257,14 @@ def _java_command(settings: SessionSettings) -> list[str]:
         *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED_PACKAGES),
         "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
         "-cp",
-        class_path,
+        class_path(),
         "org.apache.spark.deploy.SparkSubmit",
         "--master",
         settings.master,
     ]
     if not settings.local:
-        command += _for_executors(settings, class_path, connectors)
+        command += _for_executors(settings)
     return [*command, "pyspark-shell"]
-
-
-def _pyspark_dir() -> Path:
-    """Locate PySpark without importing it, which takes half a second before the JVM's start."""
-    found = importlib.util.find_spec("pyspark")
-    if found is None or found.origin is None:
-        raise EnvironmentProblem("PySpark is not installed: run make setup")
-    return Path(found.origin).parent
 
 
 def _import_pyspark() -> None:
@@ -293,13 +272,13 @@ def _import_pyspark() -> None:
     import pyspark.sql  # noqa: F401
 
 
-def _for_executors(settings: SessionSettings, class_path: str, connectors: list[Path]) -> list[str]:
+def _for_executors(settings: SessionSettings) -> list[str]:
     if settings.workers_alike:
         options = [*_JVM, *class_sharing("spark"), _LOG, *_AVRO]
-        classes = ["--conf", f"spark.executor.extraClassPath={class_path}"]
+        classes = ["--conf", f"spark.executor.extraClassPath={class_path()}"]
     else:
         options = [*_AVRO]
-        classes = ["--jars", ",".join(map(str, connectors))]
+        classes = ["--jars", ",".join(map(str, connector_jars()))]
     return [*classes, "--conf", f"spark.executor.extraJavaOptions={' '.join(options)}"]
 
 

@@ -10,9 +10,10 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from slackwater.machine.broker import EmbeddedBroker
+from slackwater.machine.forking import Forked, Template
 from slackwater.machine.process import spawn
 from slackwater.runtime.security.private import append_to
 from slackwater.runtime.service.parts import ADD, REMOVE
@@ -66,11 +67,11 @@ class Launcher(Protocol):
 
 
 class CommandLauncher:
-    """Starts a command and appends its output to a log."""
+    """Starts a command, or forks it from a template, and appends its output to a log."""
 
-    def __init__(self, spec: ProcessSpec, log: Path) -> None:
-        self._spec, self._log = spec, log
-        self._process: subprocess.Popen[bytes] | None = None
+    def __init__(self, spec: ProcessSpec, log: Path, template: Template | None = None) -> None:
+        self._spec, self._log, self._template = spec, log, template
+        self._process: subprocess.Popen[bytes] | Forked | None = None
 
     async def launch(self) -> int:
         """Start the command and return its pid."""
@@ -80,7 +81,7 @@ class CommandLauncher:
             has_commands = spec.parts or spec.takes_commands
             stdin = subprocess.PIPE if has_commands else subprocess.DEVNULL
             spawning = asyncio.ensure_future(
-                asyncio.to_thread(spawn, spec.command, stdin=stdin, stdout=log, env=env)
+                asyncio.to_thread(self._start, spec.command, stdin=stdin, stdout=log, env=env)
             )
             try:
                 self._process = await asyncio.shield(spawning)
@@ -90,6 +91,15 @@ class CommandLauncher:
                 raise
         self._notify(spec.served, self._spec.served)
         return self._process.pid
+
+    def _start(
+        self, command: Sequence[str], *, stdin: int, stdout: IO[bytes], env: Mapping[str, str]
+    ) -> subprocess.Popen[bytes] | Forked:
+        if self._template is not None:
+            forked = self._template.fork(command, stdin=stdin, stdout=stdout, env=env)
+            if forked is not None:
+                return forked
+        return spawn(command, stdin=stdin, stdout=stdout, env=env)
 
     def serve(self, spec: ProcessSpec) -> None:
         """Set the parts that the process serves.
@@ -126,7 +136,7 @@ class CommandLauncher:
         """Do nothing: a command starts at once."""
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes] | Forked) -> None:
     """Kill a process and its children, which have a session of their own; wait for its end."""
     os.killpg(process.pid, signal.SIGKILL)
     if process.stdin is not None:

@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
 from slackwater.machine.broker import EmbeddedBroker
+from slackwater.machine.forking import Template, reap_orphans
 from slackwater.machine.kept_process import KeptProcess, ProcessEvent
 from slackwater.machine.launchers import (
     BrokerLauncher,
@@ -70,13 +71,18 @@ class Supervisor:
         self._parts: dict[str, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
+        self._template = Template()
         self.events: deque[ProcessEvent] = deque(maxlen=EVENTS_MAX)
         self.on_death: Callable[[str, int], None] = lambda process, pid: None
         """Called with the name and the pid of a process that has ended, unless it was stopped."""
 
+    def begin(self) -> None:
+        """Import what processes need, in the background, so that each starts in little time."""
+        self._template.begin()
+
     async def start(self, spec: ProcessSpec) -> None:
         """Start a process and keep it running; returns when it has been started once."""
-        launcher = CommandLauncher(spec, self.log_path(spec.name))
+        launcher = CommandLauncher(spec, self.log_path(spec.name), self._template)
         self._parts |= dict.fromkeys(spec.parts, spec.name)
         await self._keep(spec.name, spec.stop_order, STOP_S_MAX, launcher)
 
@@ -125,10 +131,11 @@ class Supervisor:
         await self._keep(BROKER, 1_000, BROKER_STOP_S_MAX, BrokerLauncher(broker))
 
     async def watch_logs(self) -> None:
-        """Keep the logs within their bound; runs until it is cancelled."""
+        """Keep the logs within their bound, and reap orphans; runs until it is cancelled."""
         while True:
             for name in list(self._children):
                 rotate(self.log_path(name))
+            reap_orphans()
             await asyncio.sleep(LOG_CHECK_S)
 
     def log_path(self, name: str) -> Path:
@@ -239,6 +246,8 @@ class Supervisor:
             await asyncio.gather(*(child.stop() for child in group))
         self._children.clear()
         self._parts.clear()
+        reap_orphans()
+        await asyncio.to_thread(self._template.end)
         self._changed()
 
     def record(self, process: str, event: str) -> ProcessEvent:

@@ -123,6 +123,7 @@ class NodePlace:
         )
         self.take(deployment, ())
         supervisor = Supervisor(path)
+        supervisor.begin()
         transport = KafkaTransport(self._cluster, deployment.names)
         self._processes = Processes(supervisor, transport, launch)
         self._processes.watch(background)

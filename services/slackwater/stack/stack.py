@@ -193,6 +193,7 @@ class Stack:
             on_event=self._on_event,
             on_change=self._write_run,
         )
+        self._supervisor.begin()  # while the broker starts
         cluster = await self._find_broker()
         self._transport = KafkaTransport(cluster, self._deployment.names)
         self._registration = self._registration_of(self._deployment)

@@ -32,6 +32,8 @@ class Starting:
         self.reported: list[str] = []
         self.commands: list[tuple[str, ...]] = []
 
+    def begin(self) -> None: ...
+
     async def start(self, spec: ProcessSpec) -> None:
         self.reported.append(spec.name)
         self.commands.append(tuple(spec.command))
