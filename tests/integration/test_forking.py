@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -103,6 +104,19 @@ async def test_what_cannot_be_forked_is_started(template: Template, tmp_path: Pa
     assert (tmp_path / "other.log").read_text() == "1\n"
     assert fork(template, tmp_path / "log", "sleep", env={"PYTHONPATH": "elsewhere"}) is None
     assert fork(template, tmp_path / "log", "sleep", env={"LONG": "x" * 200_000}) is None
+
+
+def test_on_a_system_that_cannot_do_it_processes_are_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(_: int) -> int:
+        raise PermissionError(errno.EPERM, "forbidden")
+
+    monkeypatch.setattr(os, "pidfd_open", forbidden)
+    template = Template({PROGRAM: PROGRAM})
+    template.begin()
+    assert fork(template, tmp_path / "log", "exit", "0") is None
+    template.end()
 
 
 def test_it_ends_with_who_asked_for_it_even_if_that_is_killed(tmp_path: Path) -> None:

@@ -72,14 +72,11 @@ class Template:
         self._lock = threading.Lock()
 
     def begin(self) -> None:
-        """Start it, in the background, unless this is not Linux."""
-        if sys.platform != "linux":
-            return
+        """Start it, in the background, if this system can do what it takes."""
         with self._lock:
-            if self._process is not None:
+            if self._process is not None or not _becomes_subreaper():
                 return
             _running.add(id(self))
-            prctl(PR_SET_CHILD_SUBREAPER, 1)
             self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self._channel.settimeout(READY_S_MAX)
             self._python = _settings_of_python(os.environ)
@@ -166,6 +163,19 @@ def _children() -> list[int]:
         with contextlib.suppress(OSError):  # the thread has ended
             found += map(int, (task / "children").read_text("ascii").split())
     return found
+
+
+def _becomes_subreaper() -> bool:
+    """Make this process a subreaper; False if the system has no such thing, or forbids it."""
+    if sys.platform != "linux" or not Path("/proc/self/stat").exists():
+        return False
+    try:
+        os.close(os.pidfd_open(os.getpid()))  # Linux 5.3
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
+    except OSError as error:
+        _log.info("processes are started, not forked: %s", error)
+        return False
+    return True
 
 
 def _settings_of_python(env: Mapping[str, str]) -> dict[str, str]:
