@@ -74,6 +74,8 @@ def test_its_command_line_is_found_by_the_tools(template: Template, tmp_path: Pa
     process = fork(template, tmp_path / "log", "sleep", "well")
     assert process is not None
     shown = f"{sys.executable} -m {PROGRAM} sleep well"
+    of_all = [" ".join(child.cmdline()).strip() for child in psutil.Process().children()]
+    assert f"{sys.executable} -m slackwater.machine.template" in of_all
     eventually(lambda: " ".join(psutil.Process(process.pid).cmdline()).strip() == shown)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
@@ -87,7 +89,7 @@ def test_it_outlives_the_template_and_the_next_one_is_started(
     (own,) = [
         child
         for child in psutil.Process().children()
-        if child.pid != first.pid and "slackwater.machine.template" in child.cmdline()
+        if child.pid != first.pid and "slackwater.machine.template" in " ".join(child.cmdline())
     ]
     own.kill()
     assert fork(template, tmp_path / "log", "exit", "0") is None

@@ -16,6 +16,7 @@ from tests.simulator.shrink import shrink
 from tests.simulator.trace import trace
 
 
+@pytest.mark.drill
 def test_a_forgotten_undo_needs_one_silence_of_one_source() -> None:
     mutant = next(m for m in MUTANTS if m.name == "the UNDO is omitted")
     with applied(mutant):

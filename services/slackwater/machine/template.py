@@ -74,6 +74,7 @@ def main() -> None:
     A request that comes meanwhile is answered after the module at which the imports are: an
     aggregator, whose module is the first, starts long before the broker answers (decision 70).
     """
+    _set_title(f"{sys.executable} -m slackwater.machine.template")
     channel = socket.socket(fileno=int(sys.argv[1]))
     for module in sys.argv[2].split(","):
         importlib.import_module(module)

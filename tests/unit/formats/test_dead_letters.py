@@ -156,7 +156,7 @@ def test_what_is_set_aside_stays_so_within_a_bound(tmp_path: Path) -> None:
     assert opened(tmp_path).positions("lab:0") == frozenset()
 
 
-@pytest.mark.parametrize("kind", ["json", "csv"])
+@pytest.mark.parametrize("kind", ["json", pytest.param("csv", marks=pytest.mark.drill)])
 def test_a_reader_that_really_dies_costs_what_it_dies_of(tmp_path: Path, kind: str) -> None:
     """The first run crashes; the second finds the messages; the third omits them."""
     pythonpath = install(tmp_path / "site")
