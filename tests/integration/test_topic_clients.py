@@ -257,17 +257,21 @@ def test_a_broker_that_sleeps_past_its_session_stops_no_client_for_good(
             producer.produce(topic, sent[-1])
             producer.poll(0)
 
+    def is_past(at_s: float) -> bool:
+        return time.monotonic() > at_s
+
+    def has_read(count: int) -> bool:
+        return len(reading.found) >= count
+
     sender = threading.Thread(target=send)
     sender.start()
     reading = ClientReader(make, broker.bootstrap, topic)
     try:
         for _ in range(SLEEPS):
             os.kill(broker.pid, signal.SIGSTOP)
-            asleep_until_s = time.monotonic() + SLEEP_S
-            reading.read_until(lambda until_s=asleep_until_s: time.monotonic() > until_s)
+            reading.read_until(partial(is_past, time.monotonic() + SLEEP_S))
             os.kill(broker.pid, signal.SIGCONT)
-            wanted = len(sent) + 50
-            reading.read_until(lambda wanted=wanted: len(reading.found) >= wanted)
+            reading.read_until(partial(has_read, len(sent) + 50))
     finally:
         os.kill(broker.pid, signal.SIGCONT)
         stop.set()
