@@ -125,6 +125,10 @@ class Template:
         with self._lock:
             self._leave()
 
+    def __del__(self) -> None:
+        """End it with a supervisor that nobody stopped, since it never started anything."""
+        self._leave()
+
     def _has(self, command: Sequence[str]) -> bool:
         python, option, module, *_ = (*command, "", "", "")
         return (python, option) == (sys.executable, "-m") and module in self._modules
