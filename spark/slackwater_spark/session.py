@@ -241,6 +241,7 @@ def _bound_to_parent() -> list[str]:
 
 
 def _java_command(settings: SessionSettings) -> list[str]:
+    classes = class_path()
     command = [
         *_bound_to_parent(),
         find_java(),
@@ -257,13 +258,13 @@ def _java_command(settings: SessionSettings) -> list[str]:
         *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED_PACKAGES),
         "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
         "-cp",
-        class_path(),
+        classes,
         "org.apache.spark.deploy.SparkSubmit",
         "--master",
         settings.master,
     ]
     if not settings.local:
-        command += _for_executors(settings)
+        command += _for_executors(settings, classes)
     return [*command, "pyspark-shell"]
 
 
@@ -272,10 +273,10 @@ def _import_pyspark() -> None:
     import pyspark.sql  # noqa: F401
 
 
-def _for_executors(settings: SessionSettings) -> list[str]:
+def _for_executors(settings: SessionSettings, of_driver: str) -> list[str]:
     if settings.workers_alike:
         options = [*_JVM, *class_sharing("spark"), _LOG, *_AVRO]
-        classes = ["--conf", f"spark.executor.extraClassPath={class_path()}"]
+        classes = ["--conf", f"spark.executor.extraClassPath={of_driver}"]
     else:
         options = [*_AVRO]
         classes = ["--jars", ",".join(map(str, connector_jars()))]

@@ -21,8 +21,6 @@ LONGEST_FIRST = (
     "test_drills.py",
     "test_mqtt.py",
     "test_rehearse_forms.py",
-    "test_rehearse.py",
-    "test_history.py",
     "test_secured.py",
     "test_demo.py",
     "test_aggregator.py",

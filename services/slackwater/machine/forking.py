@@ -25,6 +25,7 @@ from slackwater.machine.template import (
     Request,
     prctl,
 )
+from slackwater.runtime.service.cpu import children_of
 
 _log = logging.getLogger(__name__)
 
@@ -36,8 +37,6 @@ MODULES: Final = {
 """The programs of a machine's processes, each with what the template imports for it, in order."""
 READY_S_MAX: Final = 60.0
 """A template that has not answered for so long is given up."""
-
-
 _running: set[int] = set()
 """Templates of this process, by identity; while there is one, it is a subreaper."""
 
@@ -85,7 +84,7 @@ class Template:
                 self._process = spawn(
                     (*command, ",".join(self._modules.values()), "-" * TITLE_BYTES),
                     stdout=subprocess.DEVNULL,
-                    # Numbers are added up elsewhere; a thread for them would be lost in a fork.
+                    # With more, numpy starts threads, which a forked process does not have.
                     env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
                     pass_fds=[theirs.fileno()],
                 )
@@ -126,7 +125,7 @@ class Template:
             self._leave()
 
     def __del__(self) -> None:
-        """End it with a supervisor that nobody stopped, since it never started anything."""
+        """End it with its supervisor: after a start that failed nobody may stop that."""
         self._leave()
 
     def _has(self, command: Sequence[str]) -> bool:
@@ -153,20 +152,12 @@ def reap_orphans() -> None:
     or leads one, and is left to whoever waits for it.
     """
     own = os.getsid(0)
-    for pid in _children():
+    for pid in children_of(os.getpid()):
         with contextlib.suppress(OSError):  # it is reaped already
             stat = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
             state, session = stat[0], int(stat[3])
             if state == "Z" and session not in {own, pid}:
                 os.waitpid(pid, os.WNOHANG)
-
-
-def _children() -> list[int]:
-    found: list[int] = []
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):  # the thread has ended
-            found += map(int, (task / "children").read_text("ascii").split())
-    return found
 
 
 def _becomes_subreaper() -> bool:

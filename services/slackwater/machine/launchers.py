@@ -70,7 +70,8 @@ class CommandLauncher:
     """Starts a command, or forks it from a template, and appends its output to a log."""
 
     def __init__(self, spec: ProcessSpec, log: Path, template: Template | None = None) -> None:
-        self._spec, self._log, self._template = spec, log, template
+        self._spec, self._log = spec, log
+        self._template = template or Template()  # one that was not begun forks nothing
         self._process: subprocess.Popen[bytes] | Forked | None = None
 
     async def launch(self) -> int:
@@ -95,11 +96,8 @@ class CommandLauncher:
     def _start(
         self, command: Sequence[str], *, stdin: int, stdout: IO[bytes], env: Mapping[str, str]
     ) -> subprocess.Popen[bytes] | Forked:
-        if self._template is not None:
-            forked = self._template.fork(command, stdin=stdin, stdout=stdout, env=env)
-            if forked is not None:
-                return forked
-        return spawn(command, stdin=stdin, stdout=stdout, env=env)
+        forked = self._template.fork(command, stdin=stdin, stdout=stdout, env=env)
+        return forked or spawn(command, stdin=stdin, stdout=stdout, env=env)
 
     def serve(self, spec: ProcessSpec) -> None:
         """Set the parts that the process serves.

@@ -8,6 +8,7 @@ and only the use is known. The alternative, the load average, names no process a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -251,16 +252,17 @@ def _with_descendants(root: int, roots: frozenset[int]) -> list[int]:
     """
     found = [root]
     for pid in found:  # grows meanwhile
-        try:
-            tasks = list(Path(f"/proc/{pid}/task").iterdir())
-        except OSError:  # it has ended
-            continue
-        for task in tasks:
-            try:
-                listed = (task / "children").read_text("ascii")
-            except OSError:  # the thread has ended
-                continue
-            found += [child for child in map(int, listed.split()) if child not in roots]
+        found += [child for child in children_of(pid) if child not in roots]
+    return found
+
+
+def children_of(pid: int) -> list[int]:
+    """The child processes of all threads of a process, zombies too; none if it has ended."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):  # it has ended
+        for task in list(Path(f"/proc/{pid}/task").iterdir()):
+            with contextlib.suppress(OSError):  # the thread has ended
+                found += map(int, (task / "children").read_text("ascii").split())
     return found
 
 
