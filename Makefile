@@ -44,7 +44,7 @@ SCANNER_FILES := $(wildcard services/slackwater/formats/scan/*.py)
 BROKER_POM   := services/slackwater/machine/broker-pom/pom.xml
 SPARK_POM    := spark/pom.xml
 
-.PHONY: help setup lock demo test check fmt lint types arch unit integration images pin-images containers drills sim sim-iads mutants bench bench-queries bench-peers paper-dpc paper-iads docs graph clean
+.PHONY: help setup lock demo test check fmt lint types arch unit integration images pin-images containers drills sim sim-iads mutants bench bench-queries bench-peers paper-dpc paper-flux paper-iads docs graph clean
 
 help: ## list the targets
 	@echo "slackwater: window aggregates over sensor streams on Kafka: a first answer within a bound, then the exact one"
@@ -189,6 +189,9 @@ bench-peers: setup ## measure Kafka Streams, Flink, Spark, Quix and slackwater, 
 
 paper-dpc: setup ## repeat the DPC paper's experiments, 20 minutes; writes docs/results/dpc.md
 	@$(BIN)/python -m bench.paper_dpc $(ARGS)
+
+paper-flux: setup ## repeat the Flux paper's analysis and experiment, some ten minutes; writes docs/results/flux.md
+	@$(BIN)/python -m bench.paper_flux $(ARGS)
 
 paper-iads: setup ## repeat the IADS paper's claims on latencies; writes docs/results/iads.md
 	@$(BIN)/python -m bench.paper_iads $(ARGS)

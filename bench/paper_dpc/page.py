@@ -39,7 +39,8 @@ def page(kept: Found) -> str:
     return "\n".join(parts)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Lines of a Markdown table."""
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
 
@@ -60,7 +61,7 @@ def _availability(found: Found) -> list[str]:
         "",
         f"Bound X = {found['bound_s']:g} s, two replicas, windows of 100 ms; a stream is cut off.",
         "",
-        *_table(
+        *table(
             ("failure (s)", "Proc_new, paper (s)", "ours: max (s)", "p99 (s)", "windows tentative"),
             rows,
         ),
@@ -77,9 +78,9 @@ def _masking(found: Found) -> list[str]:
         f"X = {found['bound_s']:g} s over a chain of four queries: eight stages, 50 ms each.",
         "Tentative answers of all four queries, in each try:",
         "",
-        *_table(("failure (s)", "tentative answers"), rows),
+        *table(("failure (s)", "tentative answers"), rows),
         "",
-        *_table(
+        *table(
             ("", "paper", "ours"),
             [("masked (s)", masking.PAPER_S, f"**{found['masked_s']:g}**")],
         ),
@@ -107,7 +108,7 @@ def _switching(found: Found) -> list[str]:
         f"{found['kills']} times one of two orderer replicas is killed; an answer every 20 ms.",
         "All run on the same two cores: the dead one's successor begins its start a second later.",
         "",
-        *_table(("ms", "paper (at most)", "ours: p50", "p99", "max"), rows),
+        *table(("ms", "paper (at most)", "ours: p50", "p99", "max"), rows),
         "",
         f"The first two rows are of the {found['told']} deaths of a replica that said STABLE; the",
         f"root gave one up {found['others_told']} other times (a failure's beginning, a start).",
@@ -141,7 +142,7 @@ def _serialization(found: Found) -> list[str]:
             for size, ours in sorted(found[key].items(), key=lambda item: int(item[0]))
         ]
         head = (f"{title} (ms)", "average, paper (ms)", "ours: average", "min", "max", "std")
-        lines += [*_table(head, rows), ""]
+        lines += [*table(head, rows), ""]
     lines += [
         "From the writing of a reading into the source log to its visibility in `sw.ordered`,",
         "so through Kafka twice; 0: through Kafka once, nothing sorted. A reading every 10 ms,",
@@ -169,7 +170,7 @@ def _policies(found: Found) -> list[str]:
         "once, so that twelve processes catch up together on this machine. A query alone, under",
         "*process*, keeps its bound (above); six together do not:",
         "",
-        *_table(("failure (s)", *(name.replace("-", ", ") for name in names)), rows),
+        *table(("failure (s)", *(name.replace("-", ", ") for name in names)), rows),
         "",
         "![Policies](dpc-policies.png)",
     ]
@@ -192,7 +193,7 @@ def _long(found: Found) -> list[str]:
         f"X = {found['bound_s']:g} s). {found['n_tentative']} tentative answers; all were stable",
         f"{found['corrected_s']:.0f} s after the stream was back ({after['at_s']} s). Memory (MB):",
         "",
-        *_table(("after (s)", *(str(sample["at_s"]) for sample in samples)), rows),
+        *table(("after (s)", *(str(sample["at_s"]) for sample in samples)), rows),
         "",
         "![Memory](dpc-memory.png)",
     ]

@@ -8,11 +8,17 @@ test names the section on which it is based, and has three parts: set-up, events
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import combinations
+from random import Random
 
+import numpy as np
 import pytest
+from bench.paper_flux import mttf
+from bench.paper_flux.mttf import Life
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.simulator.story import Story
+from tests.unit.control.test_placement import Cluster
 
 from slackwater.client.window_order import WindowOrder
 from slackwater.codec.results import format_time
@@ -352,6 +358,116 @@ def test_4_1_partitions_are_merged_by_their_largest_number(turns: tuple[int, ...
 def boundary(part: int, second: int) -> tuple[int, dict[str, object]]:
     end = format_time(second * 1_000 * MS)
     return second, {"part": part, "kind": "boundary", "window_end": end}
+
+
+# --- 4.2: mean time to failure --------------------------------------------------------------------
+
+GRAPHS = {
+    "disjoint": mttf.disjoint_pairs,
+    "chain": mttf.chain,
+    "query": mttf.full_query,
+    "cluster": mttf.cluster_pairs,
+}
+RARE = Life(mttf=1e6, mttr=1.0)
+"""Terms of order N R / F, which the closed forms leave out, are below 1e-4."""
+
+
+def exact_mean(fatal: mttf.Pairs, life: Life) -> float:
+    """The mean time to loss, by the equations of the Markov chain over all sets of machines down.
+
+    From each set without a fatal pair: mean = time to the next event + that of the next set.
+    """
+    machines = len(fatal)
+    sets = [
+        down
+        for size in range(machines + 1)
+        for down in combinations(range(machines), size)
+        if not any(fatal[one, other] for one, other in combinations(down, 2))
+    ]
+    place = {down: n for n, down in enumerate(sets)}
+    rates = np.zeros((len(sets), len(sets)))
+    for down, at in place.items():
+        for machine in range(machines):
+            after = tuple(sorted({*down} ^ {machine}))
+            rate = 1 / (life.mttr if machine in down else life.mttf)
+            rates[at, at] += rate
+            if after in place:
+                rates[at, place[after]] -= rate
+    return float(np.linalg.solve(rates, np.ones(len(sets)))[place[()]])
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_4_2_the_simulation_agrees_with_the_exact_mean(name: str) -> None:
+    """Also where repairs are slow, so that several machines are down at once.
+
+    The deviation of a time to loss is at most its mean (1/sqrt(runs) for that of a sample): five.
+    """
+    fatal, slow, runs = GRAPHS[name](6), Life(mttf=3.0, mttr=1.0), 10_000
+    found = mttf.times_to_loss(fatal, slow, runs, np.random.default_rng(1)).mean()
+    assert found == pytest.approx(exact_mean(fatal, slow), rel=5 / runs**0.5)
+
+
+@pytest.mark.parametrize("machines", [4, 6, 8])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_4_2_the_closed_forms_hold_where_repairs_are_quick(name: str, machines: int) -> None:
+    life = Life(mttf=1e4, mttr=1.0)
+    exact = exact_mean(GRAPHS[name](machines), life)
+    assert mttf.SCHEMES[name].closed(machines, life) == pytest.approx(exact, rel=2e-3)
+
+
+@pytest.mark.parametrize("name", ["single", "disjoint", "chain", "cluster"])
+def test_4_2_time_to_failure_falls_by_1_over_n_with_pairs_and_1_over_n2_with_cluster_pairs(
+    name: str,
+) -> None:
+    """0.05 is more than three deviations of the power that is fitted to the sample means."""
+    machines, runs, scheme = (4, 8, 16), 4_000, mttf.SCHEMES[name]
+    rng = np.random.default_rng(mttf.SEED)
+    means = [float(scheme.sample(n, RARE, runs, rng).mean()) for n in machines]
+    assert 3 * mttf.power_deviation(machines, runs) < 0.05
+    assert mttf.power_of(machines, means) == pytest.approx(scheme.power, abs=0.05)
+    closed = [scheme.closed(n, RARE) for n in machines]
+    assert means == pytest.approx(closed, rel=5 / runs**0.5)
+
+
+@pytest.mark.parametrize(("name", "factor"), [("disjoint", 2), ("chain", 4), ("cluster", 2)])
+def test_4_2_the_papers_forms_are_too_large(name: str, factor: int) -> None:
+    """F^2/R for a pair counts one order of its two failures; a chain has twice as many pairs."""
+    scheme = mttf.SCHEMES[name]
+    assert scheme.paper is not None
+    for machines in (4, 16, 64):
+        exact = mttf.first_order(GRAPHS[name](machines), RARE)
+        assert scheme.paper(machines, RARE) / exact == pytest.approx(factor)
+
+
+@pytest.mark.parametrize("machines", [4, 8, 32])
+def test_4_2_the_planner_makes_no_more_fatal_pairs_than_a_chain_has(machines: int) -> None:
+    """With as many parts as machines; that of a full query has a few more, of its children."""
+    fatal = mttf.chain(machines)
+    assert mttf.n_pairs(fatal) == machines
+    assert {tuple(row.nonzero()[0]) for row in fatal} == {
+        tuple(sorted(((n - 1) % machines, (n + 1) % machines))) for n in range(machines)
+    }
+    assert mttf.n_pairs(mttf.full_query(machines)) <= machines + mttf.CHILDREN
+
+
+def test_4_2_the_planner_keeps_the_number_of_fatal_pairs_while_machines_fail_and_return() -> None:
+    machines = [f"m{n}" for n in range(8)]
+    stamp = Stamp(1, 1, "a")
+    state = ControlState(
+        {"q": QueryEntry(0, stamp, "running", "x")},
+        {name: NodeEntry(stamp, room=100) for name in machines},
+    )
+    specs = [FragmentSpec("q", f"root.{n}.{c}", f"root.{n}") for n in range(16) for c in "ab"]
+    reports = NodeReports(dict.fromkeys(machines, Standing.STEADY))
+    cluster, random = Cluster(state, tuple(specs), reports).settled(), Random(2)
+    for _ in range(16):
+        machine = random.choice(machines)
+        cluster = cluster.with_standing(Standing.SUSPECTED, machine).settled()
+        cluster = cluster.with_standing(Standing.STEADY, machine).settled()
+        at = {fragment: entry.node for (_, fragment), entry in cluster.state.placement.items()}
+        fatal = {frozenset({at[f"root.{n}.a"], at[f"root.{n}.b"]}) for n in range(16)}
+        assert all(len(pair) == 2 for pair in fatal)
+        assert len(fatal) <= len(machines) + 1
 
 
 # --- 5.2: take-over in the whole system -----------------------------------------------------------

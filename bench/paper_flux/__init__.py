@@ -1,0 +1,1 @@
+"""Repeats the experiments of the Flux paper, and its analysis of the time to failure."""

@@ -1,0 +1,257 @@
+"""Section 5.4, Figure 8: one of four machines is killed under load.
+
+Four nodes on one machine, one controller, one topic of JSON readings with ten keys; a query with
+four parts in two copies, windows of 100 ms, X = 2 s. A node is killed with all that it runs
+(kill -9). The victim is the node that answers most parts; of those, if possible, one without the
+proxy and without a replica of the orderer, as the paper's ingress is on a machine of its own. Then
+it is started again.
+
+*Throughput* is that of readings in first answers, by the time at which a consumer read them;
+*latency* is that of first answers, after their normal time. In the paper the throughput is steady
+for a quarter of a second and then falls while the state of the new copy is moved, for 0.94 s. Here
+a new copy reads its state from the log while the other one answers, so the interruption is that of
+the take-over, in the parts which the victim answered.
+
+A window is wrong if its stable answers do not count exactly the readings of its 100 ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from bench.live import QUERY, Feeder
+from tests.support.controllers import controllers
+from tests.support.nodes import Nodes
+from tests.support.starting import make_topics
+from tests.support.waiting import eventually_async
+
+from slackwater.codec.results import parse_result, parse_time
+from slackwater.machine.broker import EmbeddedBroker
+from slackwater.model.names import RESULT_KINDS, Names, RootName
+from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.service.state import read_root_states
+
+STREAM: Final = "s1"
+PARTS: Final = 4
+NODES: Final = ("n1", "n2", "n3", "n4")
+PER_S: Final = 5_000
+WINDOW_S: Final = 0.1
+BEFORE_S: Final = 5.0
+AFTER_S: Final = 10.0
+DUE_S: Final = 0.3
+"""First answers of the victim's parts that are due in this time after the kill are compared."""
+SETTLED_S: Final = 12.0
+"""After a start: until answers are in time again."""
+READY_S_MAX: Final = 480.0
+FILE: Final = f"""
+apiVersion: slackwater/v1
+streams:
+  {STREAM}: {{topic: {{name: in-{STREAM}, format: json}}, key: {{field: k}},
+       time: {{field: t, unit: us}}, fields: [v], expect_every: 1s}}
+queries:
+  {QUERY}: {{from: [{STREAM}], window: {{size: 100ms}}, aggregate: [count], bound: 2s,
+       parts: {PARTS}, copies: 2}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """A part's first answer of a window: normal time, time of reading (s), readings counted."""
+
+    part: int
+    due_s: float
+    seen_s: float
+    counted: int
+    is_tentative: bool
+
+    @property
+    def late_s(self) -> float:
+        """Delay after its normal time."""
+        return self.seen_s - self.due_s
+
+
+@dataclass
+class PartAnswers(threading.Thread):
+    """Reads the results of all parts, until the end of the program."""
+
+    bootstrap: str
+    first: dict[tuple[int, str], First] = field(default_factory=dict)
+    """By part and end of the window."""
+    stable: Counter[str] = field(default_factory=Counter)
+    """Readings in stable answers, by end of the window."""
+    times: Counter[tuple[int, str]] = field(default_factory=Counter)
+    """Stable answers, by part and end of the window."""
+
+    def __post_init__(self) -> None:
+        super().__init__(daemon=True)
+        self._lock = threading.Lock()
+        self._counted: Counter[tuple[int, str, str]] = Counter()
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def run(self) -> None:
+        """Read."""
+        reader = KafkaTransport(self.bootstrap).reader(isolation="read_committed")
+        topics = [Names().results(QUERY, kind) for kind in RESULT_KINDS]
+        reader.assign({(topic, part): 0 for topic in topics for part in range(PARTS)})
+        while True:
+            records = reader.poll(5_000, 0.02)
+            now_s = time.time()
+            with self._lock:
+                for raw in records:
+                    self._take(parse_result(raw.value), now_s)
+
+    def _take(self, row: dict[str, Any], now_s: float) -> None:
+        kind, part, end = row["kind"], row["part"], row.get("window_end", "")
+        if kind in ("stable", "tentative"):
+            self._counted[part, kind, end] += row["fields"]["v"]["count"]
+        elif kind == "boundary":
+            label, due_s = row["label"], parse_time(row["due_at"]) / 1e6
+            counted = self._counted.pop((part, label, end), 0)
+            one = First(part, due_s, now_s, counted, label == "tentative")
+            self.first.setdefault((part, end), one)
+            if label == "stable":
+                self.stable[end] += counted
+                self.times[part, end] += 1
+
+    def due(self, begin_s: float, end_s: float) -> list[First]:
+        """First answers that were due then."""
+        with self._lock:
+            return [one for one in self.first.values() if begin_s <= one.due_s < end_s]
+
+    def seen(self, begin_s: float, end_s: float) -> list[First]:
+        """First answers that were read then."""
+        with self._lock:
+            return [one for one in self.first.values() if begin_s <= one.seen_s < end_s]
+
+    def wrong(self, begin_s: float, end_s: float, per_window: int) -> list[str]:
+        """Ends of windows that were due then and do not have each reading in one stable answer."""
+        with self._lock:
+            ends = {end for (_, end), one in self.first.items() if begin_s < one.due_s <= end_s}
+            doubled = {end for (_, end), times in self.times.items() if times > 1}
+            return sorted(end for end in ends if self.stable[end] != per_window or end in doubled)
+
+
+def victim_of(placed: dict[str, str], answering: dict[str, int]) -> tuple[str, list[int]]:
+    """The node to kill, and the parts that it answers.
+
+    ``placed``: node by process; ``answering``: parts by the process that answers them.
+    """
+    parts = {
+        node: [part for process, part in answering.items() if placed[process] == node]
+        for node in NODES
+    }
+    inputs = {node for process, node in placed.items() if not process.startswith("root/")}
+    victim = min(NODES, key=lambda node: (not parts[node], node in inputs, -len(parts[node]), node))
+    return victim, sorted(parts[victim])
+
+
+async def run_on(nodes: Nodes, *names: str) -> None:
+    """Wait until all fragments are ready, and on all of these nodes."""
+
+    async def are_right() -> bool:
+        return {*(await nodes.places()).values()} == {*names}
+
+    await eventually_async(are_right, f"everything runs on {', '.join(names)}", READY_S_MAX)
+
+
+class Bench:
+    """Four nodes under load, one of which is killed now and then."""
+
+    def __init__(self, nodes: Nodes, answers: PartAnswers, feeder: Feeder) -> None:
+        self._nodes, self._answers, self._feeder = nodes, answers, feeder
+
+    async def kill_one(self) -> dict[str, Any]:
+        """Kill a node, start it again; return the figures of this failure."""
+        placed = await self._nodes.places()
+        victim, parts = victim_of(placed, await asyncio.to_thread(self._answering))
+        await asyncio.sleep(BEFORE_S)
+        at = time.time()
+        self._nodes.kill(victim)
+        await run_on(self._nodes, *self._nodes.processes)
+        ready_s = time.time() - at
+        await asyncio.sleep(max(0.0, at + AFTER_S + 2 - time.time()))
+        found = self._figures(at, parts)
+        found |= {"ran": sorted(name for name, node in placed.items() if node == victim)}
+        self._nodes.start(victim)
+        await run_on(self._nodes, *NODES)
+        await asyncio.sleep(SETTLED_S)
+        return found | {"ready_s": ready_s}
+
+    def _answering(self) -> dict[str, int]:
+        states = read_root_states(self._nodes.transport, QUERY, PARTS).values()
+        parts = {state.fragment: state for state in states if state.term}
+        found = {}
+        for part in range(PARTS):
+            state = parts[RootName(QUERY, part).process]
+            found[RootName(QUERY, part, state.copy).process] = part
+        return found
+
+    def _figures(self, at: float, parts: list[int]) -> dict[str, Any]:
+        usual = sorted(one.late_s for one in self._answers.due(at - BEFORE_S, at))
+        if not usual:
+            raise SystemExit("no answers before the kill")
+        middle = usual[len(usual) // 2]
+        hit = [one for one in self._answers.due(at, at + DUE_S) if one.part in parts]
+        others = [one for one in self._answers.due(at, at + AFTER_S) if one.part not in parts]
+        steps = round((BEFORE_S + AFTER_S) / WINDOW_S)
+        edges = [at - BEFORE_S + n * WINDOW_S for n in range(steps)]
+        due = [self._answers.due(edge, edge + WINDOW_S) for edge in edges]
+        seen = [self._answers.seen(edge, edge + WINDOW_S) for edge in edges]
+        return {
+            "parts": parts,
+            "usual_ms": middle * 1e3,
+            "later_ms": sorted((one.late_s - middle) * 1e3 for one in hit),
+            "others_later_ms": max(one.late_s - middle for one in others) * 1e3,
+            "tentative": sum(one.is_tentative for one in self._answers.due(at, at + AFTER_S)),
+            "at_s": [round(edge - at, 3) for edge in edges],
+            "latency_ms": [max((o.late_s * 1e3 for o in of), default=None) for of in due],
+            "per_s": [sum(one.counted for one in of) / WINDOW_S for of in seen],
+        }
+
+    def check(self, begin_s: float, end_s: float) -> list[str]:
+        """Windows due then that are lost, doubled or wrong."""
+        return self._answers.wrong(begin_s, end_s, round(self._feeder.per_s * WINDOW_S))
+
+
+async def measure(folder: Path, kills: int) -> dict[str, Any]:
+    """Start everything, kill nodes one after the other, and stop it."""
+    (folder / "d.yaml").write_text(FILE)
+    with EmbeddedBroker(folder / "broker") as broker:
+        make_topics(broker.bootstrap, [f"in-{STREAM}"])
+        async with controllers(folder, "a", relayed=False) as cluster:
+            nodes = Nodes(folder, broker.bootstrap, cluster)
+            feeder = Feeder(broker.bootstrap, PER_S, streams=(STREAM,))
+            feeder.start()
+            try:
+                for name in NODES:
+                    nodes.start(name)
+                await nodes.command("query", "apply", str(folder / "d.yaml"))
+                await run_on(nodes, *NODES)
+                answers = PartAnswers(broker.bootstrap)
+                answers.start()
+                await eventually_async(lambda: len(answers.first) > 10, "it answers", 60)
+                await asyncio.sleep(SETTLED_S)
+                begin_s, bench = time.time(), Bench(nodes, answers, feeder)
+                found = [await bench.kill_one() for _ in range(kills)]
+                end_s = time.time() - 1.0
+                await asyncio.sleep(5.0)
+                return {"kills": found, "wrong": bench.check(begin_s, end_s)}
+            finally:
+                nodes.stop_all()
+                feeder.stop()
+
+
+def run(*, quick: bool = False) -> dict[str, Any]:
+    """Kill five times, or once."""
+    with tempfile.TemporaryDirectory(prefix="slackwater-flux-") as made:
+        found = asyncio.run(measure(Path(made), 1 if quick else 5))
+    return found | {"readings_per_s": PER_S, "parts": PARTS, "nodes": len(NODES)}
