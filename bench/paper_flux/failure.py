@@ -154,13 +154,17 @@ def victim_of(placed: dict[str, str], answering: dict[str, int]) -> tuple[str, l
     return victim, sorted(parts[victim])
 
 
-async def run_on(nodes: Nodes, *names: str) -> None:
-    """Wait until all fragments are ready, and on all of these nodes."""
+async def run_on(nodes: Nodes, *names: str) -> dict[str, str]:
+    """Wait until all fragments are ready, and on all of these nodes; return the node of each."""
+    found: dict[str, str] = {}
 
     async def are_right() -> bool:
-        return {*(await nodes.places()).values()} == {*names}
+        found.clear()
+        found.update(await nodes.places())
+        return {*found.values()} == {*names}
 
     await eventually_async(are_right, f"everything runs on {', '.join(names)}", READY_S_MAX)
+    return found
 
 
 class Bench:
@@ -171,7 +175,7 @@ class Bench:
 
     async def kill_one(self) -> dict[str, Any]:
         """Kill a node, start it again; return the figures of this failure."""
-        placed = await self._nodes.places()
+        placed = await run_on(self._nodes, *NODES)
         victim, parts = victim_of(placed, await asyncio.to_thread(self._answering))
         await asyncio.sleep(BEFORE_S)
         at = time.time()
