@@ -214,7 +214,7 @@ class Bench:
             "parts": parts,
             "usual_ms": middle * 1e3,
             "later_ms": sorted((one.late_s - middle) * 1e3 for one in hit),
-            "others_later_ms": max(one.late_s - middle for one in others) * 1e3,
+            "others_later_ms": max((o.late_s - middle for o in others), default=0.0) * 1e3,
             "tentative": sum(one.is_tentative for one in self._answers.due(at, at + AFTER_S)),
             "at_s": [round(edge - at, 3) for edge in edges],
             "latency_ms": [max((o.late_s * 1e3 for o in of), default=None) for of in due],
