@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, Self
 
 from slackwater.client.answers import BestAnswers, Change, CorrectionsDone, Undone, WindowAnswer
 from slackwater.client.awaited_parts import AwaitedParts
+from slackwater.client.frames import Frames
 from slackwater.client.merge import Cut, PartMerge
 from slackwater.client.outage import OutageWatch
 from slackwater.client.window_order import WindowOrder
@@ -416,8 +417,8 @@ class Follow:
             callback(change)
 
 
-class Client:
-    """Follows the results of queries.
+class Client(Frames):
+    """Follows the results of queries, or reads them as tables.
 
     >>> import slackwater
     >>> for record in slackwater.Client("127.0.0.1:9092").follow("climate"):  # doctest: +SKIP
