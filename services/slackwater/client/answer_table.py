@@ -48,18 +48,18 @@ class PartLines(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnsweredTo:
     """The end of the last window, us, that parts have answered; None if one has no answer.
 
-    ``whole`` is that of the last window that all parts have answered, ``any`` of one that a part
+    ``complete`` is that of the last window that all parts have answered, ``any`` of one that a part
     has answered.
     """
 
-    whole: int | None
+    complete: int | None
     any: int | None
 
     @classmethod
-    def of(cls, ends: Sequence[int | None]) -> Answered:
+    def of(cls, ends: Sequence[int | None]) -> AnsweredTo:
         """Return that of the parts with these ends."""
         known = [end for end in ends if end is not None]
         return cls(

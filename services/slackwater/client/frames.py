@@ -21,7 +21,7 @@ from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import partition_count
 
 if TYPE_CHECKING:
-    from slackwater.client.answer_table import Answered, AnswerTable
+    from slackwater.client.answer_table import AnsweredTo, AnswerTable
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Frames:
         *,
         last: str | timedelta | None = None,
         kinds: Kinds = "best",
-        whole: bool = True,
+        complete: bool = True,
     ) -> Any:
         """Return a query's answers as a ``pyarrow.Table``, a row for each window and key.
 
@@ -53,7 +53,7 @@ class Frames:
                 end of the last window in the table; None: all that the topics hold.
             kinds: ``best``: the exact answer, or the tentative one that is in force; ``exact``:
                 exact answers only; ``all``: also the tentative ones that were withdrawn.
-            whole: without windows at the end that not all parts of the query have answered.
+            complete: without windows at the end that not all parts of the query have answered.
 
         Columns: ``window_start``, ``window_end`` (timestamps in us, UTC); ``stime`` (the same, of
         a query without a window); ``key``; the figures, ``temperature_avg``; ``generation`` of the
@@ -76,7 +76,7 @@ class Frames:
             raise UsageError(f"kinds={kinds!r}: choose among {', '.join(KINDS)}")
         parts = partition_count(self._cluster, self._names.results(query, "stable"))
         transport = KafkaTransport(self._cluster, self._names)
-        answers, answered = read_answers(transport, query, parts, kinds, last_us, whole=whole)
+        answers, answered = read_answers(transport, query, parts, kinds, last_us, complete=complete)
         return _with_notes(query, answers, answered)
 
     def frame(
@@ -85,7 +85,7 @@ class Frames:
         *,
         last: str | timedelta | None = None,
         kinds: Kinds = "best",
-        whole: bool = True,
+        complete: bool = True,
     ) -> Any:
         """Return ``table`` as a ``pandas.DataFrame``; needs pandas (``slackwater[pandas]``).
 
@@ -102,7 +102,7 @@ class Frames:
             raise EnvironmentProblem(
                 "a frame needs pandas: install slackwater[pandas], or use Client.table (Arrow)"
             )
-        table = self.table(query, last=last, kinds=kinds, whole=whole)
+        table = self.table(query, last=last, kinds=kinds, complete=complete)
         frame = table.to_pandas()
         frame.attrs = json.loads(table.schema.metadata[NOTES])
         return frame
@@ -121,8 +121,8 @@ def _duration_us(last: str | timedelta | None) -> int | None:
     return us
 
 
-def _with_notes(query: str, answers: AnswerTable, answered: Answered) -> Any:
-    if answered.whole is None and answered.any is not None:
+def _with_notes(query: str, answers: AnswerTable, answered: AnsweredTo) -> Any:
+    if answered.complete is None and answered.any is not None:
         _log.warning("results of %s: a part has no answer, so no window is whole", query)
     if answers.incomplete:
         _log.warning(
@@ -131,7 +131,7 @@ def _with_notes(query: str, answers: AnswerTable, answered: Answered) -> Any:
         )
     notes = {
         "query": query,
-        "answered_to": None if answered.whole is None else format_time(answered.whole),
+        "answered_to": None if answered.complete is None else format_time(answered.complete),
         "incomplete": answers.incomplete,
         "skipped": answers.skipped,
     }

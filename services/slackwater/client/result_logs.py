@@ -17,7 +17,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
-from slackwater.client.answer_table import Answered, AnswerTable, Kinds, PartLines, answer_table
+from slackwater.client.answer_table import AnsweredTo, AnswerTable, Kinds, PartLines, answer_table
 from slackwater.codec.result_columns import Table, joined, result_columns
 from slackwater.codec.results import check_result, parse_result, parse_time
 from slackwater.model.errors import MalformedRecordError
@@ -55,8 +55,8 @@ def read_answers(
     kinds: Kinds,
     last_us: int | None,
     *,
-    whole: bool,
-) -> tuple[AnswerTable, Answered]:
+    complete: bool,
+) -> tuple[AnswerTable, AnsweredTo]:
     """Read a query's results into a table of answers.
 
     Args:
@@ -65,14 +65,14 @@ def read_answers(
         parts: its number of parts.
         kinds: see ``Client.table``.
         last_us: only windows that end less than this before the last one; None: all windows.
-        whole: without windows that not all parts have answered.
+        complete: without windows that not all parts have answered.
 
     Raises:
         NoAnswerError: the broker does not answer.
     """
     reader = transport.reader(isolation="read_committed", fetch_wait_ms_max=_FETCH_WAIT_MS_MAX)
     try:
-        return _ResultLogs(transport, reader, query, parts).read(kinds, last_us, whole=whole)
+        return _ResultLogs(transport, reader, query, parts).read(kinds, last_us, complete=complete)
     finally:
         reader.close()
 
@@ -92,11 +92,11 @@ class _ResultLogs:
             self._ranges |= {log: (begins[log], ends[log]) for log in logs}
 
     def read(
-        self, kinds: Kinds, last_us: int | None, *, whole: bool
-    ) -> tuple[AnswerTable, Answered]:
+        self, kinds: Kinds, last_us: int | None, *, complete: bool
+    ) -> tuple[AnswerTable, AnsweredTo]:
         ends = self._ends()
-        answered = Answered.of([_latest(ends, part) for part in self._parts])
-        until_us = answered.whole if whole else answered.any
+        answered = AnsweredTo.of([_latest(ends, part) for part in self._parts])
+        until_us = answered.complete if complete else answered.any
         if until_us is None:
             return answer_table({}, kinds, None, None), answered
         after_us = None if last_us is None else until_us - last_us

@@ -102,7 +102,7 @@ def result_columns(
     boundaries of this query and part are left out, and ``skipped`` is called for each.
     """
     try:
-        return _together(lines, query, part)
+        return _in_bulk(lines, query, part)
     except _UnusualError:
         return _one_by_one(lines, query, part, skipped, where)
 
@@ -119,11 +119,11 @@ def joined(tables: Sequence[Table]) -> Table:
     """
     newest_first = (name for table in reversed(tables) for name in table.column_names)
     names = dict.fromkeys((*LINES.names, *newest_first))
-    together = pa.concat_tables([LINES.empty_table(), *tables], promote_options="default")
-    return together.select(list(names))
+    merged = pa.concat_tables([LINES.empty_table(), *tables], promote_options="default")
+    return merged.select(list(names))
 
 
-def _together(lines: Sequence[bytes], query: str, part: int) -> Table:
+def _in_bulk(lines: Sequence[bytes], query: str, part: int) -> Table:
     if not lines:
         return LINES.empty_table()
     if not all(line.startswith(b"{") for line in lines):

@@ -162,7 +162,7 @@ def test_a_frame_of_pandas_has_the_same_columns(log: MemoryBroker, client: Clien
 def test_a_frame_without_pandas_names_what_to_install(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frames.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(EnvironmentProblem, match=r"slackwater\[pandas\]"):
         client.frame("climate")
 
@@ -217,14 +217,14 @@ def test_the_windows_that_not_all_parts_have_answered_are_left_out_unless_asked_
     made[0].stable(4)
     write(log, made[0].records, 0)
     assert shown(client.table("climate")) == []
-    assert {row[1] for row in shown(client.table("climate", whole=False))} == {"a"}
+    assert {row[1] for row in shown(client.table("climate", complete=False))} == {"a"}
     made[1].tentative(2, ["room-2"])
     write(log, made[1].records, 1)
     assert shown(client.table("climate"), "tentative") == [
         (start, key, key == "b") for start in (1000, 1001) for key in "ab"
     ]
     assert [row[0] for row in shown(client.table("climate", last="1s"))] == [1001, 1001]
-    assert shown(client.table("climate", last="1s", whole=False)) == [(1003, "a")]
+    assert shown(client.table("climate", last="1s", complete=False)) == [(1003, "a")]
 
 
 def test_rows_of_generations_have_the_columns_of_all(log: MemoryBroker, client: Client) -> None:
@@ -384,7 +384,7 @@ def test_the_best_of_any_results_is_what_a_reader_of_each_record_has(
     with pytest.MonkeyPatch.context() as patch:
         log = broker(len(parts))
         client = MemoryClient(patch, log, len(parts))
-        model, ends, whole_to = BestAnswers(), list[int](), 0
+        model, ends, answered_to = BestAnswers(), list[int](), 0
         for part, turns in enumerate(parts):
             made = Root(expectations(), MANY, part)
             for move, count in turns:
@@ -399,7 +399,7 @@ def test_the_best_of_any_results_is_what_a_reader_of_each_record_has(
             for record in made.records:
                 model.apply(record | {"part": part}, 0)
             ends.append(made.answered_to)
-        whole_to = min(ends)
+        answered_to = min(ends)
         wanted = {
             (answer.window_start, answer.part, key): (
                 answer.label == "tentative", *row["x"].values()
@@ -407,14 +407,14 @@ def test_the_best_of_any_results_is_what_a_reader_of_each_record_has(
             for answer in model.windows()
             for key, row in answer.rows.items()
         }  # fmt: skip
-        found = client.table("climate", whole=False, kinds="all").to_pylist()
+        found = client.table("climate", complete=False, kinds="all").to_pylist()
         assert sum(not row["withdrawn"] for row in found) == len(wanted)
         assert model.incomplete == 0
         best = client.table("climate").to_pylist()
         assert sorted(values(row) for row in best) == sorted(
             (start // S, key, *of)
             for (start, _, key), of in wanted.items()
-            if start < whole_to
+            if start < answered_to
         )  # fmt: skip
         exact = client.table("climate", kinds="exact").to_pylist()
         assert [values(row) for row in exact] == [

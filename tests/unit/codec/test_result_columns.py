@@ -57,11 +57,11 @@ def fail(index: int, reason: str) -> None:
 @given(answers())
 def test_together_and_one_by_one_are_equal(lines: list[dict[str, Any]]) -> None:
     values = [orjson.dumps(line) for line in lines]
-    together = module._together(values, "q", 3)
+    merged = module._in_bulk(values, "q", 3)
     alone = module._one_by_one(values, "q", 3, fail, "")
-    assert together.combine_chunks().to_pylist() == alone.to_pylist()
-    assert together.schema == alone.schema
-    assert result_columns(values, "q", 3, fail).equals(together)
+    assert merged.combine_chunks().to_pylist() == alone.to_pylist()
+    assert merged.schema == alone.schema
+    assert result_columns(values, "q", 3, fail).equals(merged)
 
 
 GOOD: dict[str, Any] = {
