@@ -28,7 +28,9 @@ class Written:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self.windows: Mapping[int, Sequence[early.Reading]] = early.windows(early.readings(SEED))
+        self.windows: Mapping[int, Sequence[early.SensorReading]] = early.windows(
+            early.readings(SEED)
+        )
         for bound_s in early.BOUNDS_S:
             query = f"climate-{bound_s}s"
             results = early.Results(query, bound_s * 1_000_000)

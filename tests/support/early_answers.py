@@ -19,13 +19,13 @@ from slackwater.codec.results import format_time
 DATA = Path(__file__).parents[1] / "data/room_climate"
 WINDOW_US = 60_000_000
 BOUNDS_S = (1, 4, 16)
-Reading = tuple[int, float, str, int]
+SensorReading = tuple[int, float, str, int]
 """Event time, temperature, stream, time of arrival; us."""
 
 
-def readings(seed: int, hours: float = 2.0) -> list[Reading]:
+def readings(seed: int, hours: float = 2.0) -> list[SensorReading]:
     """Return the readings of all rooms; a batch of room 2 arrives late, by up to twenty seconds."""
-    rng, found = random.Random(seed), list[Reading]()
+    rng, found = random.Random(seed), list[SensorReading]()
     for room in range(1, 5):
         delay_us, until_us = 0, -1
         with gzip.open(DATA / f"node-{room}.csv.gz", "rt") as lines:
@@ -39,9 +39,9 @@ def readings(seed: int, hours: float = 2.0) -> list[Reading]:
     return sorted(r for r in found if r[0] < first + hours * 3_600_000_000)
 
 
-def windows(of: Sequence[Reading]) -> dict[int, list[Reading]]:
+def windows(of: Sequence[SensorReading]) -> dict[int, list[SensorReading]]:
     """Return the readings of each window, without the first and the last window."""
-    found: dict[int, list[Reading]] = {}
+    found: dict[int, list[SensorReading]] = {}
     for reading in of:
         found.setdefault(reading[0] // WINDOW_US * WINDOW_US, []).append(reading)
     return dict(sorted(found.items())[1:-1])
@@ -54,7 +54,9 @@ class Results:
         self._query, self._bound_us = query, bound_us
         self._seq = 0
 
-    def transactions(self, of: Mapping[int, Sequence[Reading]]) -> Iterator[list[dict[str, Any]]]:
+    def transactions(
+        self, of: Mapping[int, Sequence[SensorReading]]
+    ) -> Iterator[list[dict[str, Any]]]:
         """Yield the records of each transaction."""
         for epoch, (start, there) in enumerate(of.items(), 1):
             due, seen = start + WINDOW_US, max(arrival for *_, arrival in there)
@@ -76,7 +78,7 @@ class Results:
         label: str,
         epoch: int,
         start: int,
-        of: Sequence[Reading],
+        of: Sequence[SensorReading],
         missing: Sequence[str],
         at: int,
     ) -> list[dict[str, Any]]:
@@ -97,7 +99,7 @@ class Results:
         return {**head, "epoch": epoch, **members, "emitted_at": format_time(at)}
 
 
-def error_of(there: Sequence[Reading], due: int, bound_us: int) -> float | None:
+def error_of(there: Sequence[SensorReading], due: int, bound_us: int) -> float | None:
     """Return the error of a window's first answer; None if it was exact."""
     in_time = [r[1] for r in there if r[3] <= due + bound_us]
     if len(in_time) == len(there):
