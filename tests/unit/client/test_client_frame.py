@@ -63,13 +63,13 @@ def client(monkeypatch: pytest.MonkeyPatch, log: MemoryBroker) -> Client:
     return MemoryClient(monkeypatch, log)
 
 
-def second(row: dict[str, Any]) -> int:
+def start_s(row: dict[str, Any]) -> int:
     """Start of a row's window, s."""
     return int(row["window_start"].timestamp())
 
 
 def shown(table: Any, *names: str) -> list[tuple[Any, ...]]:
-    return [(second(row), row["key"], *(row[n] for n in names)) for row in table.to_pylist()]
+    return [(start_s(row), row["key"], *(row[n] for n in names)) for row in table.to_pylist()]
 
 
 def test_a_window_answered_tentatively_undone_and_corrected(
@@ -424,4 +424,4 @@ def test_the_best_of_any_results_is_what_a_reader_of_each_record_has(
 
 def values(row: dict[str, Any]) -> tuple[Any, ...]:
     figures = (row[name] for name in ("x_count", "x_sum", "x_min", "x_max") if name in row)
-    return (second(row), row["key"], row["tentative"], *figures)
+    return (start_s(row), row["key"], row["tentative"], *figures)
