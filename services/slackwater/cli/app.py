@@ -41,6 +41,7 @@ from slackwater.cli.controls import (
     TlsDirOption,
     find_controllers,
 )
+from slackwater.cli.gateway import gateway
 from slackwater.cli.help_sections import SectionedGroup
 from slackwater.cli.ingest_options import backfill, ingest
 from slackwater.cli.node import node_app
@@ -463,6 +464,7 @@ def demo(
 
 
 app.command()(controller)
+app.command()(gateway)
 app.command()(init)
 app.command()(quarantine)
 app.command()(send)

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 SECTIONS: Final = {
     "Begin": ("demo", "init", "plan", "rehearse", "doctor"),
     "Run": ("up", "ingest", "send", "backfill", "topics"),
-    "Look": ("results", "watch", "status", "quarantine", "audit"),
+    "Look": ("gateway", "results", "watch", "status", "quarantine", "audit"),
     "Change": ("query",),
     "Several machines, secured clusters": ("node", "controller", "acl"),
 }

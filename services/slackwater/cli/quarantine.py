@@ -1,160 +1,36 @@
-"""``slackwater quarantine STREAM``: which readings were refused, why, and the nearest repair.
-
-The entries of ``sw.quarantine.<stream>`` are grouped by reason. An entry may be written twice by a
-proxy that restarts, so distinct positions are counted (trace-23). The advice is a guess from the
-last example of each group: a time in 1970 has another unit than the declared one, a time that is
-whole half hours from the clock is a local time, and a late reading needs a larger ``disorder``.
-"""
+"""``slackwater quarantine STREAM``: which readings were refused, why, and the nearest repair."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import orjson
 from confluent_kafka import KafkaException
 
 from slackwater.cli.common import emit
-from slackwater.codec.results import format_time, parse_time
 from slackwater.deployment.parse import load_deployment
 from slackwater.model.deployment import StreamSpec
-from slackwater.model.durations import format_duration_us
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError, UsageError
 from slackwater.model.names import Names, stream_of
 from slackwater.model.records import Heartbeat
-from slackwater.primitives.time_units import other_unit
 from slackwater.proxy.quarantine import REASONS
 from slackwater.runtime.logs.admin import Admin
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import partition_counts
-from slackwater.runtime.logs.transport import LogError, Transport, read_range
+from slackwater.runtime.logs.transport import LogError
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.datadir import read_run
 from slackwater.status.queries import moment
+from slackwater.status.refused import RefusedGroup, advice, entries_of, grouped
 
-ENTRIES_MAX: Final = 100_000
-"""Entries that are read, the last ones."""
 FIRST_MIN: Final = 3
 """Refused readings from which a stream without a usable one is reported."""
-KEYS_MAX: Final = 1_000
-"""Keys that are counted for each reason; the first ones."""
 KEYS_SHOWN: Final = 3
 EXAMPLE_CHARS_MAX: Final = 200
 ASK_S_MAX: Final = 5.0
-HALF_HOUR_US: Final = 1_800_000_000
-LOCAL_US_MAX: Final = 28 * HALF_HOUR_US + 120_000_000
-"""No zone is further from UTC than 14 hours."""
-LOCAL_ERROR_US: Final = 120_000_000
-DISORDER_US_MAX: Final = 3_600_000_000
-"""A larger delay is no matter of ``disorder``."""
-
-ADVICE: Final = {
-    "before_start": "older than the start of every query that reads the stream: write history"
-    " before the first `up`, or apply the query with --from beginning",
-    "duplicate": "sent again by its device: nothing is lost",
-    "superseded": "another spool of the stream had used its id: see docs/protocols/rules.md",
-    "crash": "its parser ended: keep the message, and report it",
-}
-
-
-@dataclass(slots=True)
-class RefusedGroup:
-    """The entries with one reason. Times are us of wall time."""
-
-    reason: str
-    count: int = 0
-    first_at: int | None = None
-    last_at: int | None = None
-    example: Mapping[str, Any] = field(default_factory=dict)
-    """The last entry."""
-    behind_us_max: int = 0
-    """The largest delay of its readings: time of the refusal less event time."""
-    keys: dict[str, int] = field(default_factory=dict)
-
-    def add(self, entry: Mapping[str, Any]) -> None:
-        """Count an entry."""
-        self.count += 1
-        self.example = entry
-        at, stime = _time(entry.get("quarantined_at")), _time(entry.get("stime"))
-        if at is not None:
-            self.first_at = at if self.first_at is None else min(at, self.first_at)
-            self.last_at = at if self.last_at is None else max(at, self.last_at)
-            self.behind_us_max = max(self.behind_us_max, at - (at if stime is None else stime))
-        key = entry.get("key")
-        if isinstance(key, str) and (key in self.keys or len(self.keys) < KEYS_MAX):
-            self.keys[key] = self.keys.get(key, 0) + 1
-
-    def to_json(self, spec: StreamSpec | None) -> dict[str, Any]:
-        """Return the JSON of ``--json``."""
-        return {
-            "reason": self.reason,
-            "count": self.count,
-            "first_at": _iso(self.first_at),
-            "last_at": _iso(self.last_at),
-            "keys": self.keys,
-            "advice": advice(self, spec),
-            "example": dict(self.example),
-        }
-
-
-def _iso(us: int | None) -> str | None:
-    return None if us is None else format_time(us)
-
-
-def grouped(values: Iterable[bytes | None]) -> list[RefusedGroup]:
-    """Group the values of a quarantine topic by reason, the most frequent first.
-
-    Values that are no entries are ignored: everyone who may write to the topic may write them.
-    """
-    groups: dict[str, RefusedGroup] = {}
-    seen: set[tuple[str, str]] = set()
-    for value in values:
-        try:
-            entry = orjson.loads(value or b"")
-        except orjson.JSONDecodeError:
-            continue
-        if not isinstance(entry, dict):
-            continue
-        reason, position = str(entry.get("reason")), str(entry.get("position"))
-        if (reason, position) not in seen:
-            seen.add((reason, position))
-            groups.setdefault(reason, RefusedGroup(reason)).add(entry)
-    return sorted(groups.values(), key=lambda group: -group.count)
-
-
-def advice(group: RefusedGroup, spec: StreamSpec | None) -> str:
-    """Return what would have made the last entry a reading; empty if nothing can be guessed."""
-    stime, at = _time(group.example.get("stime")), _time(group.example.get("quarantined_at"))
-    if group.reason == "malformed":
-        return f"cannot be read: {group.example.get('detail') or 'the message'}"
-    if stime is not None and at is not None:
-        unit = other_unit(stime, at, None if spec is None else spec.time.unit)
-        if unit:
-            return f"{moment(stime, None).partition('-')[0]}: {unit}"
-        behind = at - stime
-        hours = round(behind / HALF_HOUR_US)
-        error_us = abs(behind - hours * HALF_HOUR_US)
-        if hours and abs(behind) <= LOCAL_US_MAX and error_us <= LOCAL_ERROR_US:
-            side = "behind" if hours > 0 else "ahead of"
-            return (
-                f"{abs(hours) / 2:g} h {side} the clock: are these local times?"
-                " declare `time: {..., zone: Area/City}`"
-            )
-    if group.reason == "ahead":
-        return f"the clock of the device is ahead: {group.example.get('detail') or 'correct it'}"
-    if group.reason == "late" and 0 < group.behind_us_max <= DISORDER_US_MAX:
-        tenths = -(-group.behind_us_max // 100_000) * 100_000
-        return (
-            f"the latest came {group.behind_us_max / 1e6:.1f} s after its time:"
-            f" `disorder: {format_duration_us(tenths)}` would have taken it"
-        )
-    if group.reason == "late":
-        return "older than readings before it: a stream takes readings in the order of their times"
-    return ADVICE.get(group.reason, "")
 
 
 def lines(stream: str, groups: list[RefusedGroup], spec: StreamSpec | None) -> list[str]:
@@ -194,7 +70,7 @@ def print_quarantine(
     if not partition_counts(cluster, [topic]):
         raise UsageError(f"there is no stream {stream}; there are: {_streams(cluster, names)}")
     try:
-        groups = grouped(_values(KafkaTransport(cluster, names), topic))
+        groups = grouped(entries_of(KafkaTransport(cluster, names), topic))
     except LogError as error:
         raise EnvironmentProblem(f"{topic} cannot be read: {error}") from None
     spec = _spec(directory, cluster, stream)
@@ -251,16 +127,6 @@ class FirstReadings:
         return found
 
 
-def _values(transport: Transport, topic: str) -> Iterable[bytes | None]:
-    log = (topic, 0)
-    beginning = transport.beginning_offsets([log], timeout_s=ASK_S_MAX)[log]
-    end = transport.end_offsets([log], timeout_s=ASK_S_MAX)[log]
-    for record in read_range(
-        transport, log, max(beginning, end - ENTRIES_MAX), end, idle_s_max=ASK_S_MAX
-    ):
-        yield record.value
-
-
 def _streams(cluster: Cluster, names: Names) -> str:
     try:
         topics = Admin(cluster).list_topics(ASK_S_MAX)
@@ -279,14 +145,4 @@ def _spec(directory: Path, cluster: Cluster, stream: str) -> StreamSpec | None:
             return None
         return load_deployment(Path(run.deployment)).streams.get(stream)
     except SlackwaterError:
-        return None
-
-
-def _time(text: Any) -> int | None:
-    """Parse a time of an entry; also one outside the years of the calendar, as ``12us``."""
-    if not isinstance(text, str):
-        return None
-    try:
-        return int(text[:-2]) if text.endswith("us") else parse_time(text)
-    except ValueError:
         return None

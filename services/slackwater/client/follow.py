@@ -48,13 +48,15 @@ from slackwater.runtime.service.registry import Registry
 
 _log = logging.getLogger(__name__)
 
-From = Literal["beginning", "end"]
+From = Literal["beginning", "end", "recent"]
 KINDS: Final = frozenset({"stable", "tentative", "boundary", "undo", "rec_done", "gap"})
 GAP_WAIT_US: Final = 20_000
 """Time within which a transaction's records in other topics usually arrive without a request."""
 FETCH_WAIT_MS_MAX: Final = 250
 """At 50 ms the fetches of twenty followers of three topics took a tenth of a broker's CPU."""
 POLL_RECORDS_MAX: Final = 2_000
+RECENT_RECORDS: Final = 20_000
+"""Offsets before the end at which ``recent`` begins, in each topic and part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +114,11 @@ class Follower:
         logs = [(topic, part) for topic in self._kinds for part in range(parts)]
         self._present = transport.end_offsets(logs, isolation="read_committed")
         begins, first = transport.beginning_offsets(logs), dict.fromkeys(range(parts), 0)
-        if from_ == "end":
-            begins, first = dict(self._present), self._next_seqs(begins)
+        if from_ != "beginning":
+            back = 0 if from_ == "end" else RECENT_RECORDS
+            oldest = begins
+            begins = {log: max(at, self._present[log] - back) for log, at in oldest.items()}
+            first = self._next_seqs(oldest, begins)
         topics = list(self._kinds)
         self._merges = [PartMerge[Seen](p, topics, first.get(p)) for p in range(parts)]
         self._reader = transport.reader(
@@ -217,9 +222,11 @@ class Follower:
             with contextlib.suppress(NoAnswerError):  # the next look finds it
                 self._own.use(self.query, self._kinds)
 
-    def _next_seqs(self, beginnings: Mapping[Log, int]) -> dict[int, int]:
-        """Return per part the seq after all records that the topics hold up to the present end."""
-        last = last_records(self._transport, beginnings, self._present, isolation="read_committed")
+    def _next_seqs(
+        self, beginnings: Mapping[Log, int], starts: Mapping[Log, int]
+    ) -> dict[int, int]:
+        """Return per part the seq after all records that its topics hold before these offsets."""
+        last = last_records(self._transport, beginnings, starts, isolation="read_committed")
         ends = self._transport.end_offsets(beginnings)
         behind: dict[int, int] = {}
         for raw in last:

@@ -8,11 +8,12 @@ import orjson
 import pytest
 from tests.unit.machine.test_layout import stream
 
-from slackwater.cli.quarantine import FirstReadings, advice, grouped, lines
+from slackwater.cli.quarantine import FirstReadings, lines
 from slackwater.model.deployment import StreamSpec, TimeSpec, TimeUnit
 from slackwater.model.records import Heartbeat
 from slackwater.protocols.dpc.source.core import Reason
 from slackwater.proxy.quarantine import QuarantineEntry, to_json
+from slackwater.status.refused import advice, grouped
 
 S = 1_000_000
 NOW = 1_795_696_000 * S

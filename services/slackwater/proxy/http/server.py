@@ -39,16 +39,17 @@ BACKLOG: Final = 256
 class BoundedListener(socket.socket):
     """Accepts a bounded number of connections, including those in a TLS handshake."""
 
-    def __init__(self, listener: socket.socket) -> None:
+    def __init__(self, listener: socket.socket, connections_max: int = CONNECTIONS_MAX) -> None:
         """Replace ``listener``."""
         super().__init__(fileno=listener.detach())
+        self._connections_max = connections_max
         self._open: list[socket.socket] = []
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Accept a connection; close it if there are too many."""
         connection, address = super().accept()
         self._open = [each for each in self._open if each.fileno() >= 0]
-        if len(self._open) >= CONNECTIONS_MAX:
+        if len(self._open) >= self._connections_max:
             connection.close()
             raise ConnectionAbortedError  # which the event loop treats as the sender's
         self._open.append(connection)
@@ -133,7 +134,9 @@ class HttpServer:
             config.load()
         except (OSError, ssl.SSLError) as error:
             raise EnvironmentProblem(f"http.tls: {error}") from error
-        self._socket = _bound(listen)
+        self._socket = bound(
+            *(listen.host, listen.port), "change http.listen in the deployment file"
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
         self._url = listen.url
@@ -172,21 +175,23 @@ def serve(
     return HttpServer(listen, streams, folder, now_us, on_end)
 
 
-def _bound(listen: HttpListenSpec) -> socket.socket:
+def bound(
+    host: str, port: int, advice: str, connections_max: int = CONNECTIONS_MAX
+) -> BoundedListener:
+    """Return a listener; ``advice`` ends the message if the address cannot be listened on."""
     try:
-        found = socket.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         family, _, _, _, address = found[0]
-        # Connections that arrive before ``start`` wait in the backlog.
+        # Connections that arrive before the server starts wait in the backlog.
         listener = socket.create_server(address, family=family, backlog=BACKLOG)
         # Inherited by connections. Without it the end of a response waits 40 ms for the client's
         # delayed acknowledgement; asyncio sets it only for sockets with an explicit protocol.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return BoundedListener(listener)
+        return BoundedListener(listener, connections_max)
     except OSError as error:
         raise EnvironmentProblem(
-            f"{listen.host}:{listen.port} cannot be listened on for HTTP: "
-            f"{error.strerror or error}; another process may use it: change http.listen in the "
-            "deployment file"
+            f"{host}:{port} cannot be listened on for HTTP: "
+            f"{error.strerror or error}; another process may use it: {advice}"
         ) from error
 
 

@@ -41,6 +41,20 @@ class Tokens:
 
 def read_tokens(path: Path) -> Tokens:
     """Read a token file; errors (``EnvironmentProblem``) name file and line, never the content."""
+    tokens = []
+    for number, line in enumerate(read_private(path).splitlines(), 1):
+        token = line.strip()
+        if token and not token.startswith("#"):
+            tokens.append(parse_token(token, path, number))
+    if not 0 < len(tokens) <= TOKENS_MAX:
+        raise EnvironmentProblem(
+            f"token file {path} has {len(tokens)} tokens, not 1 to {TOKENS_MAX}"
+        )
+    return Tokens(tokens)
+
+
+def read_private(path: Path) -> str:
+    """Return a file that only its owner can read and change; else ``EnvironmentProblem``."""
     try:
         why = open_to_others(path)
         with path.open("rb") as file:
@@ -53,22 +67,17 @@ def read_tokens(path: Path) -> Tokens:
         raise EnvironmentProblem(f"token file {path} {why}")
     if len(raw) > FILE_BYTES_MAX:
         raise EnvironmentProblem(f"token file {path} is larger than {FILE_BYTES_MAX} bytes")
-    tokens = []
-    for number, line in enumerate(raw.decode(errors="replace").splitlines(), 1):
-        token = line.strip()
-        if not token or token.startswith("#"):
-            continue
-        if not TOKEN_CHARS_MIN <= len(token) <= TOKEN_CHARS_MAX or not _TOKEN.fullmatch(token):
-            raise EnvironmentProblem(
-                f"token file {path}:{number}: a token has {TOKEN_CHARS_MIN} to {TOKEN_CHARS_MAX} "
-                "letters, digits and - . _ ~ + / =, such as the output of `openssl rand -hex 32`"
-            )
-        tokens.append(token)
-    if not 0 < len(tokens) <= TOKENS_MAX:
+    return raw.decode(errors="replace")
+
+
+def parse_token(text: str, path: Path, number: int) -> str:
+    """Return a token of line ``number``; ``EnvironmentProblem`` if it is none."""
+    if not TOKEN_CHARS_MIN <= len(text) <= TOKEN_CHARS_MAX or not _TOKEN.fullmatch(text):
         raise EnvironmentProblem(
-            f"token file {path} has {len(tokens)} tokens, not 1 to {TOKENS_MAX}"
+            f"token file {path}:{number}: a token has {TOKEN_CHARS_MIN} to {TOKEN_CHARS_MAX} "
+            "letters, digits and - . _ ~ + / =, such as the output of `openssl rand -hex 32`"
         )
-    return Tokens(tokens)
+    return text
 
 
 def _digest(token: str) -> bytes:

@@ -26,6 +26,7 @@ _OF_OTHERS: Final[Mapping[Role, Access]] = {
     # The quarantine has the readings that are in no result.
     Role.CLIENT: {"Read": ("results", "quarantine")},
     Role.EXPORTER: {"Read": ("results",)},
+    Role.GATEWAY: {"Read": ("results", "quarantine")},
     Role.ADMIN: {
         "Alter": ("own",),
         "Create": ("own", "input"),
@@ -37,6 +38,8 @@ _OF_OTHERS: Final[Mapping[Role, Access]] = {
     },
 }
 """What roles need that run no fragments."""
+_READERS: Final = frozenset({Role.CLIENT, Role.GATEWAY})
+"""The roles that write nothing."""
 _TYPES: Final[Mapping[Resource, ResourceType]] = {"group": "group", "fence": "transactional-id"}
 
 
@@ -58,7 +61,7 @@ def rules(role: Role, deployment: Deployment) -> list[Rule]:
     needed.append((_OF_OTHERS.get(role, {}), queries))
     found = [
         Rule("topic", names.registry, READ),
-        Rule("topic", names.heartbeats, READ if role is Role.CLIENT else (*READ, "Write")),
+        Rule("topic", names.heartbeats, READ if role in _READERS else (*READ, "Write")),
         # The client library looks up the coordinator of a group that it never joins.
         Rule("group", names.assigned_group, READ),
         *(

@@ -30,6 +30,8 @@ class Role(StrEnum):
     CLIENT = "client"
     """Readers of results."""
     EXPORTER = "exporter"
+    GATEWAY = "gateway"
+    """The live page and its API: reads what a client reads, under a name of its own."""
     ADMIN = "admin"
     """Creates topics, registers queries, truncates logs: ``up``, ``topics``, nodes."""
 

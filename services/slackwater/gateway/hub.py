@@ -1,0 +1,108 @@
+"""All that the gateway knows, for its readers: a feed for each query, and the latest status.
+
+For one event loop; what follows Kafka in other threads calls it through the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from slackwater.gateway.changes import Change
+from slackwater.gateway.feed import SNAPSHOT, Feed
+from slackwater.gateway.outbox import Outbox
+from slackwater.gateway.positions import parse_id
+from slackwater.gateway.ring import Ring
+
+ENDED = b"event: ended\ndata: {}\n\n"
+"""The query of the stream was deleted."""
+
+
+class Hub:
+    """Feeds by query, and all readers.
+
+    Args:
+        on_readers: called with the number of readers whenever it changes.
+    """
+
+    def __init__(self, on_readers: Callable[[int], None] = lambda _: None) -> None:
+        self._feeds: dict[str, Feed] = {}
+        self._readers: set[Outbox] = set()
+        self._on_readers = on_readers
+        self._status: bytes | None = None
+        self._latest: Mapping[str, Any] | None = None
+        self._renewed: asyncio.Future[Mapping[str, Any]] | None = None
+
+    @property
+    def readers(self) -> int:
+        """Number of open streams."""
+        return len(self._readers)
+
+    def feed(self, query: str) -> Feed | None:
+        """Return a query's feed; None if there is no such query."""
+        return self._feeds.get(query)
+
+    def open(self, query: str) -> None:
+        """A query is read, from now on or again: all before is forgotten."""
+        old = self._feeds.get(query)
+        new = self._feeds[query] = Feed(Ring(query))
+        if old is not None and old.outboxes:
+            new.outboxes = old.outboxes
+            if len(old.ring):
+                for outbox in new.outboxes:
+                    outbox.offer(SNAPSHOT)
+
+    def publish(self, query: str, changes: Iterable[Change], begins: Mapping[int, int]) -> None:
+        """Take changes of a query that is read."""
+        if (feed := self._feeds.get(query)) is not None:
+            feed.publish(changes, begins)
+
+    def end(self, query: str) -> None:
+        """A query was deleted."""
+        if (feed := self._feeds.pop(query, None)) is not None:
+            feed.end(ENDED)
+
+    def set_status(self, status: Mapping[str, Any]) -> None:
+        """Tell all readers the latest status; it is encoded once."""
+        self._latest = status
+        if self._renewed is not None and not self._renewed.done():
+            self._renewed.set_result(status)
+        self._status = b"event: status\ndata: %b\n\n" % orjson.dumps(status)
+        for outbox in self._readers:
+            outbox.offer_status(self._status)
+
+    async def fresh_status(self, look: Callable[[], None]) -> Mapping[str, Any]:
+        """Return the status as it is now; ``look`` has it made, ``set_status`` brings it."""
+        if self._readers and self._latest is not None:
+            return self._latest  # it is made every second
+        if self._renewed is None or self._renewed.done():
+            self._renewed = asyncio.get_running_loop().create_future()
+        look()
+        return await asyncio.shield(self._renewed)
+
+    def join(self, outbox: Outbox, query: str | None, last_id: str | None) -> list[bytes]:
+        """Return the first frames of a stream; what follows is offered to its outbox.
+
+        Without a query the stream has the status only. ``KeyError``: there is no such query.
+        """
+        first = [] if self._status is None else [self._status]
+        if query is not None:
+            first += self._feeds[query].join(outbox, parse_id(last_id, query))
+        self._readers.add(outbox)
+        self._on_readers(len(self._readers))
+        return first
+
+    def leave(self, outbox: Outbox) -> None:
+        """A stream has ended."""
+        for feed in self._feeds.values():
+            feed.leave(outbox)
+        self._readers.discard(outbox)
+        self._on_readers(len(self._readers))
+
+    def close(self) -> None:
+        """End all streams."""
+        for outbox in self._readers:
+            outbox.close()

@@ -1,0 +1,38 @@
+"""Runs a gateway in this process until Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from slackwater.gateway.access import Access
+from slackwater.gateway.server import Listen, serve
+from slackwater.gateway.sources import ControlsSeen, Sources
+from slackwater.model.names import Names
+from slackwater.runtime.logs.cluster import Cluster
+
+
+def run_gateway(
+    listen: Listen,
+    access: Access,
+    cluster: Cluster,
+    names: Names,
+    controls: AbstractContextManager[ControlsSeen],
+    say: Callable[[str], None],
+) -> None:
+    """Serve until stopped; ``say`` prints a line.
+
+    Raises:
+        EnvironmentProblem: the address cannot be listened on, or others reach it without tokens.
+    """
+
+    async def run() -> None:
+        loop, stopping = asyncio.get_running_loop(), asyncio.Event()
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(signum, stopping.set)
+        say(f"the page is at {listen.url}")
+        await serve(listen, access, Sources(cluster, names, controls), stopping)
+
+    asyncio.run(run())
