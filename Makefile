@@ -44,7 +44,7 @@ SCANNER_FILES := $(wildcard services/slackwater/formats/scan/*.py)
 BROKER_POM   := services/slackwater/machine/broker-pom/pom.xml
 SPARK_POM    := spark/pom.xml
 
-.PHONY: help setup lock demo test check fmt lint types arch unit integration images pin-images containers drills sim sim-iads mutants bench bench-queries bench-peers paper-dpc paper-flux paper-iads docs graph clean
+.PHONY: help setup lock demo test check fmt lint types arch unit integration images pin-images containers browser drills sim sim-iads mutants bench bench-queries bench-peers paper-dpc paper-flux paper-iads docs graph clean
 
 help: ## list the targets
 	@echo "slackwater: window aggregates over sensor streams on Kafka: a first answer within a bound, then the exact one"
@@ -164,6 +164,21 @@ pin-images: ## write the public images' digests to compose/pinned.env; needs a r
 
 containers: setup ## run the tests on containers; needs Docker and the images of make images
 	@$(BIN)/pytest tests/e2e tests/integration -m "containers and not drill" $(BESIDE_CONTAINERS) $(ARGS) $(LABELLED)
+
+# Playwright has its own venv, of which the tests use the packages. It drives Debian's Chromium.
+BROWSER_VENV  := build/browser/venv
+BROWSER_STAMP := $(BROWSER_VENV)/.installed
+
+browser: setup $(BROWSER_STAMP) ## test the page in Chromium; on Debian: apt-get install chromium
+	@command -v chromium >/dev/null || { echo "browser: no chromium; on Debian: apt-get install chromium" >&2; exit 3; }
+	@PYTHONPATH=$$($(BROWSER_VENV)/bin/python -c 'import site; print(site.getsitepackages()[0])') \
+	  $(BIN)/pytest tests/browser -m browser $(ARGS)
+
+$(BROWSER_STAMP): locks/browser.txt
+	@rm -rf $(BROWSER_VENV) && $(PYTHON) -m venv $(BROWSER_VENV)
+	@$(BROWSER_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+	  --requirement $<
+	@touch $@
 
 drills: setup ## run the full-size tests: minutes to hours each; one: make drills ARGS="-k hostile"
 	@$(BIN)/pytest -m drill $(ARGS)

@@ -178,10 +178,10 @@ def test_a_snapshot_equals_the_state_for_all_windows_that_it_answers(
         ring.add(made)
     bodies = [orjson.loads(event.change.body) for event in ring.snapshot(changes_max)]
     assert len(bodies) == min(changes_max, len(records))
-    whole = folded(taken(*records))
+    complete = folded(taken(*records))
     for window_start, parts in folded(bodies).items():
         for number, of_part in parts.items():
-            known = whole[window_start][number]
+            known = complete[window_start][number]
             assert of_part.answers[-1] == known.answers[-1]
             assert of_part.is_revoked == known.is_revoked
 

@@ -57,6 +57,14 @@ def test_the_lock_names_what_is_declared() -> None:
     assert names <= pinned(LOCKS / "python.txt").keys()
 
 
+def test_the_lock_of_the_browser_names_what_is_declared_and_has_hashes() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = [Requirement(line).name for line in project["optional-dependencies"]["browser"]]
+    assert {*map(plain, declared)} <= pinned(LOCKS / "browser.txt").keys()
+    for entry in entries(LOCKS / "browser.txt"):
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), entry
+
+
 def test_the_lock_of_the_documentation_names_what_is_declared_and_setup_does_not_install_it() -> (
     None
 ):

@@ -1,0 +1,187 @@
+// The strip: a row for each key, a cell for each window; below it a row for each stream. The cells
+// are made once and changed in place. Arrow keys move, Enter explains.
+
+import { cell, lane, windowState } from "./model.js";
+import { STATES, el, number, short, time } from "./words.js";
+
+export const ROWS_MAX = 40;
+
+export class Strip {
+  constructor(explain, select) {
+    this.explain = explain;
+    this.select = select;
+    this.body = el("tbody");
+    this.head = el("tr");
+    this.table = el(
+      "table",
+      { class: "strip", role: "grid", "aria-label": "Windows of each key and stream" },
+      el("thead", {}, this.head),
+      this.body,
+    );
+    this.rows = [];
+    this.at = null; // {row, start}
+    this.table.addEventListener("keydown", (event) => this.key(event));
+    this.table.addEventListener("click", (event) => {
+      const found = event.target.closest("td");
+      if (found) this.open(found);
+    });
+    this.table.addEventListener("focusin", (event) => {
+      const found = event.target.closest("td");
+      if (found) this.move(found, false);
+    });
+  }
+
+  show({ windows, due, keys, streams, name, bound }) {
+    const columns = [...windows, ...due];
+    this.shift(columns);
+    this.columns = columns;
+    this.fit(this.head, columns.length + 1, "head");
+    [...this.head.children].forEach((th, i) => {
+      const window = columns[i - 1];
+      set(th, i === 0 ? "window" : i % 6 === 1 ? time(window.start) : "");
+    });
+    const rows = [
+      ...keys.map((key) => ({ kind: "key", name: key })),
+      ...streams.map((stream) => ({ kind: "stream", name: stream.stream, of: stream })),
+    ];
+    while (this.body.children.length < rows.length) {
+      this.body.append(el("tr", {}, el("th", { scope: "row" })));
+    }
+    while (this.body.children.length > rows.length) this.body.lastChild.remove();
+    this.rows = rows;
+    rows.forEach((row, r) => this.row(this.body.children[r], row, r, columns, name, bound));
+    this.reach();
+  }
+
+  row(tr, row, r, columns, name, bound) {
+    tr.className = row.kind;
+    this.fit(tr, columns.length + 1, "td");
+    const label = row.kind === "stream" ? `${short(row.name, 24)}` : short(row.name, 24);
+    set(tr.firstChild, label);
+    tr.firstChild.title = row.name.slice(0, 400);
+    columns.forEach((window, i) => {
+      const td = tr.children[i + 1];
+      const of = row.kind === "key" ? keyCell(window, row.name, name, bound) : laneCell(window, row);
+      if (td.className !== of.class) td.className = of.class;
+      set(td, of.text);
+      const said = `${short(row.name, 80)}, ${time(window.start)}, ${of.said}`;
+      if (td.getAttribute("aria-label") !== said) td.setAttribute("aria-label", said);
+      if (td.dataset.row !== `${r}`) td.dataset.row = r;
+      if (td.dataset.column !== `${i}`) td.dataset.column = i;
+    });
+  }
+
+  // Windows leave on the left: their cells are removed, so that the others stay as they are.
+  shift(columns) {
+    const gone = (this.columns ?? []).findIndex((window) => window.start === columns[0]?.start);
+    if (gone <= 0) return;
+    for (const tr of this.table.rows) {
+      for (let i = 0; i < gone; i += 1) tr.children[1]?.remove();
+    }
+  }
+
+  fit(tr, count, tag) {
+    while (tr.children.length < count) {
+      tr.append(el("td", tag === "td" ? { role: "gridcell", tabindex: -1 } : {}));
+    }
+    while (tr.children.length > count) tr.lastChild.remove();
+  }
+
+  // One cell can be reached by Tab: the one that was used last, else the newest answered one.
+  reach() {
+    const old = this.table.querySelector('td[tabindex="0"]');
+    let found = null;
+    if (this.at) {
+      const r = this.rows.findIndex((row) => row.name === this.at.name && row.kind === this.at.kind);
+      const c = this.columns.findIndex((window) => window.start === this.at.start);
+      if (r >= 0 && c >= 0) found = this.body.children[r].children[c + 1];
+    }
+    const last = this.columns.findLastIndex((window) => window.parts);
+    found ??= this.body.firstChild?.children[Math.max(last, 0) + 1] ?? null;
+    if (old !== found) {
+      const had = old !== null && old === document.activeElement;
+      old?.setAttribute("tabindex", -1);
+      found?.setAttribute("tabindex", 0);
+      if (had) found?.focus({ preventScroll: true });
+    }
+  }
+
+  move(td, focus = true) {
+    const row = this.rows[td.dataset.row];
+    const window = this.columns[td.dataset.column];
+    if (!row || !window) return;
+    this.at = { name: row.name, kind: row.kind, start: window.start };
+    this.reach();
+    if (focus) td.focus();
+  }
+
+  key(event) {
+    const td = event.target.closest("td");
+    if (!td) return;
+    const [r, c] = [Number(td.dataset.row), Number(td.dataset.column)];
+    const to = {
+      ArrowLeft: [r, c - 1],
+      ArrowRight: [r, c + 1],
+      ArrowUp: [r - 1, c],
+      ArrowDown: [r + 1, c],
+      Home: [r, 0],
+      End: [r, this.columns.length - 1],
+    }[event.key];
+    if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      this.open(td);
+    } else if (to) {
+      event.preventDefault();
+      const next = this.body.children[to[0]]?.children[to[1] + 1];
+      if (next && to[1] >= 0) this.move(next);
+    }
+  }
+
+  open(td) {
+    const row = this.rows[td.dataset.row];
+    const window = this.columns[td.dataset.column];
+    if (!row || !window) return;
+    this.move(td);
+    if (row.kind === "key") this.explain(row.name, window.start);
+    else this.select(row.name);
+  }
+}
+
+function set(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+export function band(window) {
+  const { state } = windowState(window, null);
+  return state === "exact" ? "none" : state;
+}
+
+function keyCell(window, key, name, bound) {
+  if (!window.parts) return { class: "cell due", text: "", said: "due" };
+  const of = cell(window, key, name, bound);
+  const late = of.late ? " late" : "";
+  if (window.count > 1) {
+    return { class: `cell none${late}`, text: "", said: `${window.count} windows without readings` };
+  }
+  if (of.empty) {
+    const why = of.missing.length ? `, without ${of.missing.join(", ")}` : "";
+    const said = of.state === "unknown" ? STATES.unknown : `no value${why}`;
+    return { class: `cell none of-${of.state}${late}`, text: "", said };
+  }
+  const without = of.state === "tentative" && of.missing.length ? `, without ${of.missing.join(", ")}` : "";
+  const beyond = of.late ? ", later than the bound" : "";
+  return {
+    class: `cell ${of.state}${late}`,
+    text: number(of.value),
+    said: `${number(of.value)}, ${STATES[of.state]}${without}${beyond}`,
+  };
+}
+
+function laneCell(window, row) {
+  if (!window.parts) {
+    const lane = row.of.lane.replace(" ", "-");
+    return { class: `lane now-${lane}`, text: "", said: row.of.lane };
+  }
+  const was = lane(window, row.name);
+  return { class: `lane ${was.replace(" ", "-")}`, text: "", said: was };
+}

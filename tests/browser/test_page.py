@@ -1,0 +1,357 @@
+"""The page on recorded streams: its states, keys and texts, in both themes and two widths."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.gateway_site import (
+    BEGIN,
+    WINDOW,
+    Recorded,
+    S,
+    Site,
+    query_status,
+    stream_status,
+)
+
+from slackwater.codec.results import format_time
+
+ROOMS = ("room-1", "room-2", "room-3", "room-4")
+EVIL = ("<img src=x onerror=alert(1)>", "\u202eright-to-left", "k" * 65_536)
+QUERY = "#view=query&query=climate"
+WAIT_MS = 10_000
+
+
+def values(number: int, without: str = "") -> dict[str, float | None]:
+    return {room: 20.0 + i / 4 + number / 50 for i, room in enumerate(ROOMS) if room != without}
+
+
+def story() -> Recorded:
+    """Room 2 is cut off in window 14 and comes back; room 3 is missing at the end."""
+    made = Recorded()
+    for number in range(14):
+        made.window(number, values(number))
+    for number in range(14, 18):
+        made.window(number, values(number, "room-2"), "tentative", 1, ("room-2",), 1_900)
+    made.undo(14, 17)
+    for number in range(14, 18):
+        made.window(number, values(number), epoch=1, late_ms=9_000)
+    made.window(18, values(18), late_ms=2_600)
+    made.window(19, values(19, "room-3"), "tentative", 2, ("room-3",), 1_900)
+    return made
+
+
+def now(**more: object) -> dict[str, Any]:
+    at = format_time(BEGIN + 215 * S)
+    query = query_status(
+        state="tentative",
+        sentence="tentative since 12:29:50, without room-3",
+        missing=["room-3"],
+        streams=list(ROOMS),
+    )
+    streams = [stream_status(room) for room in ROOMS]
+    streams[2] |= {"lane": "missing", "missing": True, "quarantined": {"late": 3}}
+    return {"at": at, "event_at": at, "queries": [query], "streams": streams, **more}
+
+
+def cell(page: Any, row: int, column: int) -> Any:
+    return page.locator(f'.strip tbody tr:nth-child({row}) td[data-column="{column}"]')
+
+
+@pytest.fixture
+def shown_site(site: Site) -> Site:
+    site.publish(story())
+    site.set_status(**now())
+    return site
+
+
+def test_a_query_is_one_sentence(page: Any, shown_site: Site) -> None:
+    page.goto(shown_site.url)
+    card = page.locator(".query")
+    card.wait_for()
+    assert "tentative since 12:29:50, without room-3" in card.inner_text()
+    assert "1 of 1 queries not exact" in page.locator("#verdict").inner_text()
+    card.click()
+    page.locator(".strip").wait_for()
+    assert page.url.endswith(QUERY)
+
+
+def test_the_strip_tells_states_by_pattern_and_in_words(page: Any, shown_site: Site) -> None:
+    page.goto(shown_site.url + QUERY)
+    page.locator(".strip td").first.wait_for()
+    labels = [cell(page, 2, column).get_attribute("aria-label") for column in (0, 14, 18, 19)]
+    assert [label.split(", ", 2)[2] for label in labels if label] == [
+        "20.25, exact",
+        "20.53, exact, corrected",
+        "20.61, exact, later than the bound",
+        "20.63, tentative, without room-3",
+    ]
+    patterns = {
+        page.evaluate(
+            "([c]) => { const s = getComputedStyle(document.querySelector('.strip .' + c));"
+            " return s.backgroundImage.split('(')[0] + s.borderTopStyle }",
+            [state],
+        )
+        for state in ("exact", "corrected", "tentative", "due")
+    }
+    assert len(patterns) == 4, "each state has a pattern or border of its own"
+
+
+def test_an_undo_strikes_cells_before_they_turn_exact(page: Any, site: Site) -> None:
+    made = Recorded()
+    made.window(0, values(0, "room-2"), "tentative", 1, ("room-2",))
+    site.publish(made)
+    page.goto(site.url + QUERY)
+    page.locator(".strip .cell.tentative").first.wait_for()
+    made.undo(0, 0)
+    site.publish(made)
+    page.locator(".strip .cell.withdrawn").first.wait_for()
+    made.window(0, values(0), epoch=1)
+    site.publish(made)
+    page.locator(".strip .cell.corrected").first.wait_for()
+    assert page.locator(".strip .cell.withdrawn").count() == 0
+
+
+def test_enter_on_a_cell_explains_it(page: Any, shown_site: Site) -> None:
+    page.goto(shown_site.url + QUERY)
+    page.locator(".strip td").first.wait_for()
+    cell(page, 1, 15).focus()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Enter")
+    panel = page.locator(".panel")
+    panel.wait_for()
+    text = panel.inner_text()
+    assert "room-1, 12:29:00 to 12:29:10" in text or re.search(r"room-1, \d\d:\d\d:\d\d to", text)
+    for expected in ("tentative without room-2", "1.9 s after it was due", "withdrawn", "exact"):
+        assert expected in text
+    assert "The tentative answer was right." in text
+    assert f"window={(BEGIN + 14 * WINDOW) // 1_000}" in page.url
+    page.keyboard.press("Escape")
+    panel.wait_for(state="hidden")
+    assert "key=" not in page.url
+    assert page.evaluate("document.activeElement.tagName") == "TD"
+
+
+def test_the_url_is_the_state(page: Any, shown_site: Site) -> None:
+    start = (BEGIN + 14 * WINDOW) // 1_000
+    page.goto(
+        f"{shown_site.url}{QUERY}&figure=temperature.count&key=room-2&window={start}&filter=room-2"
+    )
+    page.locator(".panel").wait_for()
+    assert page.locator("#figure").input_value() == "temperature.count"
+    assert page.locator(".strip tr.key").count() == 1
+
+
+def test_all_by_keyboard(page: Any, shown_site: Site) -> None:
+    page.goto(shown_site.url)
+    page.locator(".query").wait_for()
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.className").startswith("query"):
+            break
+    page.keyboard.press("Enter")
+    page.locator(".strip td").first.wait_for()
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.tagName") == "TD":
+            break
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowDown")
+    at = page.evaluate(
+        "[document.activeElement.dataset.row, document.activeElement.dataset.column]"
+    )
+    assert at == ["1", "0"]
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")
+    assert page.evaluate("document.activeElement.dataset.row") == "0"
+
+
+def test_a_change_of_state_is_spoken_once(page: Any, site: Site) -> None:
+    page.goto(site.url)
+    page.locator(".query").wait_for()
+    assert page.locator("#spoken").inner_text() == ""
+    site.set_status(**now())
+    page.wait_for_function("document.getElementById('spoken').textContent !== ''")
+    assert page.locator("#spoken").text_content() == (
+        "climate: tentative since 12:29:50, without room-3"
+    )
+
+
+def test_keys_are_text(page: Any, site: Site) -> None:
+    made = Recorded()
+    made.window(0, dict.fromkeys(EVIL, 1.0))
+    site.publish(made)
+    site.set_status(streams=[stream_status(EVIL[0])], queries=[query_status(streams=[EVIL[0]])])
+    page.goto(site.url + QUERY)
+    page.locator(".strip td").first.wait_for()
+    names = page.locator(".strip tbody th").all_inner_texts()
+    assert names[0] == "<img src=x onerror=aler…"
+    assert page.locator("main img").count() == 0
+    for row in (1, 2, 3):
+        cell(page, row, 0).click()
+        page.locator(".panel").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.goto(site.url + "#view=streams")
+    page.locator(".stream").wait_for()
+    assert page.locator("main img").count() == 0
+    page.goto(f"{site.url}#view=query&query={EVIL[0]}")
+    page.get_by_text("There is no such query").wait_for()
+
+
+def test_quarantine_by_reason(page: Any, shown_site: Site) -> None:
+    shown_site.refused["room-3"] = [
+        {
+            "reason": "late",
+            "count": 3,
+            "advice": "`disorder: 2s` would have taken it",
+            "example": {"payload": EVIL[0]},
+        }
+    ]
+    page.goto(shown_site.url + "#view=streams")
+    page.get_by_role("button", name="What is in quarantine").click()
+    page.get_by_text("late: 3").wait_for()
+    assert EVIL[0] in page.locator("pre").inner_text()
+
+
+@pytest.mark.parametrize(
+    ("expected", "given"),
+    [
+        ("No query yet", {"queries": []}),
+        ("starting", {"queries": [query_status(state="starting", sentence="starting")]}),
+        ("paused", {"queries": [query_status(state="paused", sentence="paused")]}),
+        ("Kafka does not answer", {"kafka": False, "well": False}),
+        ("query climate is LATE", {"well": False, "problems": ["query climate is LATE"]}),
+    ],
+)
+def test_designed_states(page: Any, site: Site, expected: str, given: dict[str, Any]) -> None:
+    site.set_status(**given)
+    page.goto(site.url)
+    page.get_by_text(expected).first.wait_for()
+
+
+def test_a_query_that_is_starting_changed_paused_and_deleted(page: Any, site: Site) -> None:
+    site.set_status(queries=[query_status(state="starting", sentence="starting")])
+    page.goto(site.url + QUERY)
+    page.get_by_text("Its first answer comes at most X").wait_for()
+    site.publish(story())
+    site.set_status(queries=[query_status(generation=1)])
+    page.get_by_text("this is definition 2").wait_for()
+    site.set_status(queries=[query_status(state="paused", sentence="paused")])
+    page.get_by_text("This query is paused").wait_for()
+    site.call(lambda: site.hub.end("climate"))
+    site.set_status(queries=[])
+    page.get_by_text("This query was deleted").wait_for()
+    assert page.locator(".strip td").count() > 20, "its last values stay"
+
+
+def test_the_gateway_goes_and_comes_back_and_nothing_is_missed(page: Any) -> None:
+    made = story()
+    with Site() as first:
+        first.publish(made)
+        first.set_status(**now())
+        page.goto(first.url + QUERY)
+        page.locator(".strip .cell.corrected").first.wait_for()
+    page.get_by_text("The gateway is away").wait_for()
+    assert page.locator(".strip .cell.corrected").count() > 10, "values stay"
+    with Site(port=first.port) as second:
+        complete = story()
+        complete.undo(19, 19, 2)
+        complete.window(19, values(19), epoch=2)
+        complete.window(20, values(20))
+        second.publish(complete)
+        second.set_status(**now())
+        page.get_by_text("The gateway is away").wait_for(state="hidden", timeout=WAIT_MS)
+        page.wait_for_function("document.querySelectorAll('.cell.tentative').length <= 1")
+        label = cell(page, 3, 19).get_attribute("aria-label")
+        assert label.endswith("20.88, exact, corrected")
+
+
+def test_a_token_opens_the_page(page: Any, tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text("view some-token-0123456789\n")
+    file.chmod(0o600)
+    with Site(file) as guarded:
+        page.goto(guarded.url + QUERY)
+        page.get_by_label("Token").fill("wrong-token-0123456789")
+        page.keyboard.press("Enter")
+        page.get_by_text("this token is not valid").wait_for()
+        page.get_by_label("Token").fill("some-token-0123456789")
+        page.keyboard.press("Enter")
+        page.get_by_text("climate", exact=True).first.wait_for()
+        assert page.evaluate("document.cookie") == ""
+
+
+def test_a_hidden_page_closes_its_stream(page: Any, site: Site) -> None:
+    page.goto(site.url)
+    page.locator(".query").wait_for()
+    hide = "Object.defineProperty(document, 'hidden', {get: () => %s, configurable: true});"
+    event = "document.dispatchEvent(new Event('visibilitychange'))"
+    page.evaluate(hide % "true" + event)
+    for _ in range(100):
+        page.wait_for_timeout(50)
+        if not site.hub.readers:
+            break
+    assert site.hub.readers == 0
+    page.evaluate(hide % "false" + event)
+    for _ in range(100):
+        page.wait_for_timeout(50)
+        if site.hub.readers:
+            break
+    assert site.hub.readers == 1
+
+
+def test_a_thousand_keys_take_no_long_task(page: Any, site: Site) -> None:
+    made = Recorded()
+    keys = [f"sensor-{n:04}" for n in range(1_000)]
+    for number in range(20):
+        made.window(number, dict.fromkeys(keys, float(number)))
+    site.publish(made)
+    page.goto(site.url + QUERY)
+    page.locator(".strip td").first.wait_for()
+    page.wait_for_timeout(500)
+    page.evaluate(
+        "window.long = []; new PerformanceObserver((l) => l.getEntries().forEach("
+        "(e) => long.push(e.duration))).observe({entryTypes: ['longtask']})"
+    )
+    for number in range(20, 30):
+        made.window(number, dict.fromkeys(keys, float(number)))
+        site.publish(made)
+        page.wait_for_timeout(100)
+    page.wait_for_timeout(300)
+    assert page.locator(".strip tr.key").count() == 40
+    assert "960 more keys" in page.locator("main").inner_text()
+    # The bound is 50 ms on an idle machine; tests share theirs.
+    assert max(page.evaluate("long"), default=0) < 500
+
+
+SIZES = list(itertools.product(("light", "dark"), (390, 1_280)))
+
+
+@pytest.mark.parametrize(("theme", "width"), SIZES)
+def test_no_violation_of_accessibility_and_no_sideways_scrolling(
+    chromium: Any, shown_site: Site, theme: Any, width: int
+) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    size = {"width": width, "height": 800}
+    context = chromium.new_context(viewport=size, color_scheme=theme, reduced_motion="reduce")
+    page = context.new_page()
+    start = (BEGIN + 14 * WINDOW) // 1_000
+    for view, awaited in (
+        ("", ".query"),
+        (f"{QUERY}&key=room-2&window={start}", ".panel"),
+        ("#view=streams", ".stream"),
+        ("#view=machines", "table"),
+        ("#view=query&query=none", ".empty"),
+    ):
+        page.goto(shown_site.url + view)
+        page.reload()
+        page.locator(awaited).first.wait_for()
+        found = Axe().run(page).response["violations"]
+        assert [(each["id"], each["nodes"][0]["html"][:200]) for each in found] == [], view
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
+    context.close()
