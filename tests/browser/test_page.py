@@ -175,7 +175,7 @@ def test_a_change_of_state_is_spoken_once(page: Any, site: Site) -> None:
     page.locator(".query").wait_for()
     assert page.locator("#spoken").inner_text() == ""
     site.set_status(**now())
-    page.wait_for_function("document.getElementById('spoken').textContent !== ''")
+    page.wait_for_function("() => document.getElementById('spoken').textContent !== ''")
     assert page.locator("#spoken").text_content() == (
         "climate: tentative since 12:29:50, without room-3"
     )
@@ -265,7 +265,7 @@ def test_the_gateway_goes_and_comes_back_and_nothing_is_missed(page: Any) -> Non
         second.publish(complete)
         second.set_status(**now())
         page.get_by_text("The gateway is away").wait_for(state="hidden", timeout=WAIT_MS)
-        page.wait_for_function("document.querySelectorAll('.cell.tentative').length <= 1")
+        page.wait_for_function("() => document.querySelectorAll('.cell.tentative').length <= 1")
         label = cell(page, 3, 19).get_attribute("aria-label")
         assert label.endswith("20.88, exact, corrected")
 
@@ -304,28 +304,23 @@ def test_a_hidden_page_closes_its_stream(page: Any, site: Site) -> None:
     assert site.hub.readers == 1
 
 
-def test_a_thousand_keys_take_no_long_task(page: Any, site: Site) -> None:
+def test_of_a_thousand_keys_forty_are_shown_and_their_cells_stay(page: Any, site: Site) -> None:
     made = Recorded()
     keys = [f"sensor-{n:04}" for n in range(1_000)]
-    for number in range(20):
+    for number in range(80):
         made.window(number, dict.fromkeys(keys, float(number)))
     site.publish(made)
     page.goto(site.url + QUERY)
     page.locator(".strip td").first.wait_for()
-    page.wait_for_timeout(500)
-    page.evaluate(
-        "window.long = []; new PerformanceObserver((l) => l.getEntries().forEach("
-        "(e) => long.push(e.duration))).observe({entryTypes: ['longtask']})"
-    )
-    for number in range(20, 30):
+    page.evaluate("window.kept = document.querySelector('.strip tbody tr').lastElementChild")
+    for number in range(80, 84):
         made.window(number, dict.fromkeys(keys, float(number)))
         site.publish(made)
-        page.wait_for_timeout(100)
-    page.wait_for_timeout(300)
+    cell_text = "document.querySelector('.strip tbody tr').lastElementChild.textContent"
+    page.wait_for_function(f"() => {cell_text} === '83'")
+    assert page.evaluate("kept.isConnected && kept.textContent") == "79"
     assert page.locator(".strip tr.key").count() == 40
     assert "960 more keys" in page.locator("main").inner_text()
-    # The bound is 50 ms on an idle machine; tests share theirs.
-    assert max(page.evaluate("long"), default=0) < 500
 
 
 SIZES = list(itertools.product(("light", "dark"), (390, 1_280)))

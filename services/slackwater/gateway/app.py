@@ -54,7 +54,7 @@ HEADERS: Final = {
 }
 
 
-class Refusal(Exception):
+class RefusedRequest(Exception):
     """Raised to answer a request with an error."""
 
     def __init__(self, status: int, reason: str, headers: Mapping[str, str] | None = None) -> None:
@@ -110,7 +110,7 @@ class Gateway:
             Route("/", self.file, methods=["GET"]),
             Route("/page/{path:path}", self.file, methods=["GET"]),
         ]
-        handlers: Any = {Refusal: _refused, HTTPException: _failed, Exception: _broken}
+        handlers: Any = {RefusedRequest: _refused, HTTPException: _failed, Exception: _broken}
         app = Starlette(routes=routes, exception_handlers=handlers)
         app.router.redirect_slashes = False
         return _Guard(app, has_tokens=self._access.digests is not None)
@@ -121,7 +121,7 @@ class Gateway:
         """Return a file of the page."""
         found = self._page.get(request.path_params.get("path", INDEX))
         if found is None:
-            raise Refusal(404, "there is no such file")
+            raise RefusedRequest(404, "there is no such file")
         headers = {"ETag": found.etag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
         if request.headers.get("if-none-match") == found.etag:
             return Response(status_code=304, headers=headers)
@@ -142,7 +142,7 @@ class Gateway:
         token = _token_of(await _body(request))
         right = self._access.right_of_token(token)
         if right is None:
-            raise Refusal(401, "this token is not valid")
+            raise RefusedRequest(401, "this token is not valid")
         response = _Json({"right": right, "needs_token": has_tokens})
         response.set_cookie(
             COOKIE,
@@ -175,7 +175,7 @@ class Gateway:
         for each in (await self._status(request))["queries"]:
             if each["query"] == name:
                 return _Json(each)
-        raise Refusal(404, "there is no such query")
+        raise RefusedRequest(404, "there is no such query")
 
     async def windows(self, request: Request) -> Response:
         """Return the last windows of a query."""
@@ -189,11 +189,11 @@ class Gateway:
         changes = self._changes(request)
         start, key = _window_start(request), request.query_params.get("key")
         if key is None or len(key) > KEY_CHARS_MAX:
-            raise Refusal(400, f"key: give a key of at most {KEY_CHARS_MAX} characters")
+            raise RefusedRequest(400, f"key: give a key of at most {KEY_CHARS_MAX} characters")
         bodies = map(orjson.loads, changes)
         steps = await asyncio.to_thread(lambda: history_json(bodies, start, key))
         if not steps:
-            raise Refusal(404, "no answer that is still known has this window and key")
+            raise RefusedRequest(404, "no answer that is still known has this window and key")
         query = request.path_params["query"]
         return _Json({"query": query, "window_start": start, "key": key, "steps": steps})
 
@@ -207,13 +207,13 @@ class Gateway:
         self._check(request)
         stream = request.path_params["stream"]
         if not stream.isascii() or not 0 < len(stream) <= 200 or not stream.isprintable():
-            raise Refusal(404, "there is no such stream")
+            raise RefusedRequest(404, "there is no such stream")
         try:
             groups = await asyncio.to_thread(self._quarantine, stream)
         except SlackwaterError as error:
-            raise Refusal(503, f"Kafka does not answer: {error.message}") from None
+            raise RefusedRequest(503, f"Kafka does not answer: {error.message}") from None
         if groups is None:
-            raise Refusal(404, "there is no such stream")
+            raise RefusedRequest(404, "there is no such stream")
         return _Json({"stream": stream, "reasons": groups})
 
     async def nodes(self, request: Request) -> Response:
@@ -230,13 +230,13 @@ class Gateway:
         if last_id is not None and len(last_id) > ID_CHARS_MAX:
             last_id = None  # which gives a snapshot
         if self._hub.readers >= STREAMS_MAX:
-            raise Refusal(503, "too many streams are open", {"Retry-After": "5"})
+            raise RefusedRequest(503, "too many streams are open", {"Retry-After": "5"})
         woken = asyncio.Event()
         outbox = Outbox(woken.set)
         try:
             first = self._hub.join(outbox, request.query_params.get("query"), last_id)
         except KeyError:
-            raise Refusal(404, "there is no such query") from None
+            raise RefusedRequest(404, "there is no such query") from None
         return EventStream(first, outbox, woken, lambda: self._hub.leave(outbox))
 
     # -- checks -----------------------------------------------------------------------------
@@ -249,7 +249,7 @@ class Gateway:
     def _check(self, request: Request) -> None:
         if self._right(request) is None:
             reason = "a token is required: Authorization: Bearer, or a session of the page"
-            raise Refusal(401, reason, {"WWW-Authenticate": "Bearer"})
+            raise RefusedRequest(401, reason, {"WWW-Authenticate": "Bearer"})
 
     async def _status(self, request: Request) -> Mapping[str, Any]:
         self._check(request)
@@ -260,7 +260,7 @@ class Gateway:
         self._check(request)
         feed = self._hub.feed(request.path_params["query"])
         if feed is None:
-            raise Refusal(404, "there is no such query")
+            raise RefusedRequest(404, "there is no such query")
         return feed.ring.bodies()
 
 
@@ -301,19 +301,19 @@ class _Json(JSONResponse):
 
 async def _body(request: Request) -> bytes:
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise Refusal(415, "send application/json")
+        raise RefusedRequest(415, "send application/json")
     chunks, size = [], 0
     try:
         async with asyncio.timeout(BODY_S_MAX):
             async for chunk in request.stream():
                 size += len(chunk)
                 if size > BODY_BYTES_MAX:
-                    raise Refusal(413, f"the body is larger than {BODY_BYTES_MAX} bytes")
+                    raise RefusedRequest(413, f"the body is larger than {BODY_BYTES_MAX} bytes")
                 chunks.append(chunk)
     except TimeoutError:
-        raise Refusal(408, f"the body took longer than {BODY_S_MAX:g} s") from None
+        raise RefusedRequest(408, f"the body took longer than {BODY_S_MAX:g} s") from None
     except ClientDisconnect:
-        raise Refusal(400, "the connection was closed before the body's end") from None
+        raise RefusedRequest(400, "the connection was closed before the body's end") from None
     return b"".join(chunks)
 
 
@@ -324,7 +324,7 @@ def _token_of(body: bytes) -> str:
         found = None
     token = found.get("token") if isinstance(found, dict) else None
     if not isinstance(token, str):
-        raise Refusal(400, 'send {"token": "..."}')
+        raise RefusedRequest(400, 'send {"token": "..."}')
     return token
 
 
@@ -333,7 +333,7 @@ def _number(request: Request, name: str, default: int, largest: int) -> int:
     if text is None:
         return default
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and 0 < int(text) <= largest):
-        raise Refusal(400, f"{name}: a whole number from 1 to {largest}")
+        raise RefusedRequest(400, f"{name}: a whole number from 1 to {largest}")
     return int(text)
 
 
@@ -342,7 +342,7 @@ def _window_start(request: Request) -> str:
     try:
         return format_time(parse_time(text[:64]))
     except (ValueError, OverflowError):
-        raise Refusal(400, "window_start: a time such as 2016-03-15T08:47:00Z") from None
+        raise RefusedRequest(400, "window_start: a time such as 2016-03-15T08:47:00Z") from None
 
 
 def _answer(status: int, reason: str, headers: Mapping[str, str] | None = None) -> Response:
@@ -351,7 +351,7 @@ def _answer(status: int, reason: str, headers: Mapping[str, str] | None = None) 
 
 
 async def _refused(_request: Request, refusal: Exception) -> Response:
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, RefusedRequest)
     return _answer(refusal.status, refusal.reason, refusal.headers)
 
 

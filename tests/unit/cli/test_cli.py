@@ -88,6 +88,7 @@ COMMANDS = [
     "demo",
     "send",
     "watch",
+    "gateway",
 ]
 
 

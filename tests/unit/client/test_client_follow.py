@@ -498,3 +498,20 @@ def test_a_gap_can_be_asked_for() -> None:
     assert tables.line(record) == (
         "gap       1970-01-01 00:16:40        to 1970-01-01 00:16:41: 7 readings of room-1 lost"
     )
+
+
+def test_recent_begins_some_records_before_the_end_without_a_hole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log, (made, first, second) = broker(), root()
+    write(log, first)
+    write(log, second)
+    for back in (0, 1, 2, 5, 1_000):
+        monkeypatch.setattr("slackwater.client.follow.RECENT_RECORDS", back)
+        follower = Follower(log, "climate", 1, "recent")
+        seen: list[int] = []
+        for _ in range(20):
+            seen += [i.record["seq"] for i in follower.poll(0.01) if isinstance(i, Seen)]
+        assert seen == list(range(len(made.records)))[len(made.records) - len(seen) :]
+        assert follower.cuts == []
+    assert len(seen) == len(made.records)

@@ -119,10 +119,13 @@ def test_the_users_topic_is_read_by_its_proxy_alone(deployment: Deployment) -> N
     assert [r for r in Role if "lab-readings" in may(r, "Read", deployment)] == [Role.PROXY]
 
 
-def test_what_was_set_aside_is_read_by_clients_alone(deployment: Deployment) -> None:
+def test_what_was_set_aside_is_read_by_clients_and_the_gateway(deployment: Deployment) -> None:
     for stream in deployment.streams:
         topic = deployment.names.quarantine(stream)
-        assert [r for r in Role if topic in may(r, "Read", deployment)] == [Role.CLIENT]
+        readers = [r for r in Role if topic in may(r, "Read", deployment)]
+        assert readers == [Role.CLIENT, Role.GATEWAY]
+    for operation in ("Write", "Create", "Delete", "Alter"):
+        assert not may(Role.GATEWAY, operation, deployment)
     assert kinds(may(Role.CLIENT, "Read", deployment)) == {
         "results",
         "quarantine",
