@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from tests.support.memory import MemoryBroker
 from tests.unit.client.test_client_follow import broker, root, write
-from tests.unit.exporter.test_exporter import defined, query
+from tests.unit.exporter.test_exporter import defined
+from tests.unit.machine.test_layout import query
 
 from slackwater.gateway import sources
 from slackwater.gateway.hub import Hub
