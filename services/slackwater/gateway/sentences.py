@@ -45,7 +45,8 @@ def status_json(
         "processes": [_process(row, now_us) for row in picture.rows],
     }
     nodes: dict[str, list[Any]] = {"controllers": [], "nodes": [], "fragments": []}
-    return found | (nodes if overview is None else overview.to_json())
+    # It has problems of its own, which are among ``wrong``.
+    return (nodes if overview is None else overview.to_json()) | found
 
 
 def _shown(definitions: Mapping[str, QueryDefinition]) -> dict[str, QueryDefinition]:

@@ -16,11 +16,13 @@ from tests.unit.machine.test_layout import query
 from slackwater.gateway import sources
 from slackwater.gateway.hub import Hub
 from slackwater.gateway.outbox import Outbox
+from slackwater.gateway.sentences import status_json
 from slackwater.gateway.sources import Sources
 from slackwater.model.names import Names
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.service.registry import Registry
 from slackwater.status.overview import Overview
+from slackwater.status.processes import Picture
 
 
 class NoControls:
@@ -88,3 +90,10 @@ async def test_a_registered_query_is_read_shown_and_ended(memory: MemoryBroker) 
         await until(lambda: hub.feed("climate") is None)
     finally:
         of.stop()
+
+
+def test_the_problems_are_those_of_the_verdict() -> None:
+    picture = Picture((), late={"climate": "LATE"})
+    found = status_json({}, picture, Overview(()), 0, kafka_answers=True)
+    assert not found["well"]
+    assert found["problems"] == ["query climate is LATE"]
