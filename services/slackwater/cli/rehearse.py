@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as RichProgress
 
-from slackwater.cli.common import emit
+from slackwater.cli.common import emit, warn
 from slackwater.cli.tables import short_time
 from slackwater.cli.terminals import repaints
 from slackwater.codec.results import format_time
@@ -73,6 +73,8 @@ def rehearse(options: Options, watcher: Watcher) -> RehearsalOutcome:
         seed=options.seed,
         processes=processes,
     )
+    for line in plan.barely_read():
+        warn(f"slackwater: {line}")
     given = options.data_dir
     directory = Path(tempfile.mkdtemp(prefix="slackwater-rehearse-")) if given is None else given
     failed = True

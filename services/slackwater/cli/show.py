@@ -109,7 +109,7 @@ def print_results(
         except KeyboardInterrupt:
             pass  # the normal end of following
     if stream.has_begun and not printed:
-        warn(f"slackwater: {no_row(query, kinds)}")
+        warn(f"slackwater: {no_row(query, kinds, is_part=start == 'end')}")
     if not printed and not follow and found is not None:
         note = refused_note(cluster, names, streams_of(found, queries))
         if note:
@@ -355,8 +355,16 @@ def unknown_query(name: str, queries: Iterable[str]) -> UsageError:
     return UsageError(f"there is no query {name}; registered: {known}")
 
 
-def no_row(name: str, kinds: Collection[str]) -> str:
-    """Return the message for a query that has answers, of which none was printed."""
+def no_row(name: str, kinds: Collection[str], *, is_part: bool = False) -> str:
+    """Return the message for a query that has answers, of which none was printed.
+
+    ``is_part``: only answers after the start of the command were read.
+    """
+    if is_part:
+        return (
+            f"no answer of {name} came since the start of this command: earlier ones are shown"
+            " without `--from end`"
+        )
     what = f"is of kind {', '.join(sorted(kinds))}" if kinds else "has a row"
     return (
         f"{name} has answers, and none of them {what}: its windows are empty if no reading reaches"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal, get_args
@@ -58,6 +58,10 @@ class PlannedFault:
     for_us: int = 0
 
 
+READINGS_MIN: Final = 2
+"""Below this number of readings of a file, a rehearsal says so."""
+
+
 @dataclass(frozen=True, slots=True)
 class RehearsalPlan:
     """A rehearsal ready to run.
@@ -76,6 +80,18 @@ class RehearsalPlan:
     replay_us: int
     faults: tuple[PlannedFault, ...]
     seed: int
+    in_files: Mapping[str, int] = field(default_factory=dict)
+    """Readings of each file, those behind the end of the replay among them."""
+
+    def barely_read(self) -> list[str]:
+        """Say which files have hardly a reading in the replay: no failure of theirs would show."""
+        return [
+            f"{name}: {len(sent.readings)} of {self.in_files[name]:,} readings is in the replay,"
+            f" so a failure of it shows nothing: {self.speed:g} x is slow for this file, try a"
+            " larger --speed, or --duration"
+            for name, sent in self.inputs.items()
+            if len(sent.readings) < min(READINGS_MIN, self.in_files.get(name, 0))
+        ]
 
     def expectations(self, query: QuerySpec, anchor_wall: int) -> Expectations:
         """Return the parameters that a query is checked against."""
@@ -194,8 +210,9 @@ def make_plan(
     for fault in parsed:
         check_fault(fault, paths, known, replay_us)
     return RehearsalPlan(
-        deployment, dict(paths), sent, speed, start, limit, end, replay_us, parsed, seed
-    )
+        deployment, dict(paths), sent, speed, start, limit, end, replay_us, parsed, seed,
+        in_files={name: len(stream.readings) for name, stream in read.items()},
+    )  # fmt: skip
 
 
 def _no_reading(paths: Mapping[str, Path], read: Mapping[str, StreamInput]) -> str:

@@ -351,6 +351,7 @@ def _lagging(
         for name, each in latest.items()
         if is_orderer_of(name, query.spec.child_query) and (detail := each.beat.detail)
     ]
+    reached = [us for us in reached if us]  # one that has just started knows no time yet
     for root in roots:
         if not reached or "answered_to" not in root.detail or not root.detail.get("overdue_ms"):
             continue

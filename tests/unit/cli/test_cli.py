@@ -459,6 +459,11 @@ def test_answers_without_a_row_are_explained(
     assert (code, out) == (0, "")
     assert err.startswith("slackwater: climate has answers, and none of them has a row")
 
+    options = ("--from", "end", "--bootstrap", "h:1")
+    code, out, err = run(monkeypatch, capsys, "results", "climate", *options)
+    assert (code, out) == (0, "")
+    assert "none of them has a row" not in err, "rows before the end were not looked for"
+
     options = ("--kind", "boundary", "--bootstrap", "h:1")
     code, out, err = run(monkeypatch, capsys, "results", "climate", *options)
     assert (code, len(out.splitlines()), err) == (0, 1, "")

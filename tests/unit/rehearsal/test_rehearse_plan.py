@@ -202,6 +202,18 @@ def test_a_whole_name_means_itself_only() -> None:
     assert targets("proxy/a", ["proxy/a", "proxy/a-2"]) == ["proxy/a"]
 
 
+def test_a_file_of_which_hardly_a_reading_is_replayed_is_named(
+    paths: dict[str, Path], tmp_path: Path
+) -> None:
+    """Its silence would fail no window, and the rehearsal would agree with everything."""
+    assert plan(paths).barely_read() == []
+    short = plan(paths, duration_us=350_000).barely_read()
+    assert [line.split(":")[0] for line in short] == ["room-1"]
+    assert short[0].startswith("room-1: 1 of 3 readings is in the replay, so a failure of it shows")
+    (tmp_path / "room-1.csv").write_text("t,x\n101,1\n")
+    assert plan(paths).barely_read() == [], "the file has no more"
+
+
 def refused(paths: dict[str, Path], spec: Deployment | None = None, **options: object) -> str:
     with pytest.raises(SlackwaterError) as caught:
         plan(paths, spec, **options)  # type: ignore[arg-type]

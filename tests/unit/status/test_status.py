@@ -230,6 +230,8 @@ def test_the_reason_is_the_stage_that_is_behind() -> None:
     assert "the orderers are 2.0 s behind it: they or the proxies are too slow" in why(
         short, answered_to=40 * S
     )
+    started = beat("orderer/q.0.a", live_to=0, stable_to=0)
+    assert "orderers" not in why(started, answered_to=40 * S), "it has not come anywhere yet"
 
 
 def test_status_names_the_query_that_has_not_taken_in_a_partition() -> None:
