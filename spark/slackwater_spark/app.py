@@ -23,6 +23,8 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
+from types import ModuleType
+from typing import cast
 
 from slackwater.model.errors import UsageError
 from slackwater.model.names import AGGREGATOR, OrdererName, kind_of
@@ -45,6 +47,9 @@ _LOOK_S = 0.1
 
 def main(context: ProcessContext) -> None:
     """Run until stopped; raises when the JVM has ended."""
+    # PySpark imports pandas where it is installed (`slackwater[pandas]`): time and memory of each
+    # aggregator, for something that nothing here uses.
+    sys.modules.setdefault("pandas", cast(ModuleType, None))
     options, transport, clock = context.arguments, context.transport(), SystemClock()
     data_dir = context.data_dir.resolve() / AGGREGATOR / context.name
     fragments = [OrdererName.parse(text) for text in filter(None, options.fragments.split(","))]
