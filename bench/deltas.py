@@ -12,7 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from slackwater.primitives.deltas import Fold, KeyTable, Slice
+from slackwater.primitives.deltas import Fold, Slice
+from slackwater.primitives.key_table import KeyTable
 
 KEYS: Final = 1_000
 ROUNDS: Final = 2_000

@@ -34,7 +34,7 @@ from slackwater.model.deployment import Deployment
 from slackwater.model.errors import SlackwaterError, UsageError
 from slackwater.model.names import AGGREGATOR, Names, OrdererName, RootName
 from slackwater.model.records import RootState
-from slackwater.primitives.aggregates import figures_of, others_of
+from slackwater.primitives.aggregates import figures_of, others_of, states_of
 from slackwater.runtime.logs import topics
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.transport import Log, LogError, TopicMissingError, Transport
@@ -159,7 +159,8 @@ def fragment_of(name: OrdererName, registry: Registry, names: Names) -> SparkFra
     deltas = tuple(names.deltas(name.query, part) for part in range(spec.parts))
     ordered = names.ordered(name.query, name.child)
     figures, others = figures_of(aggregates), others_of(aggregates)
-    route = Route(ordered, deltas, name.child, spec.replicas, figures, others)
+    states = tuple(state.name for state in states_of(aggregates))
+    route = Route(ordered, deltas, name.child, spec.replicas, figures, others, states)
     return SparkFragment(name, route)
 
 

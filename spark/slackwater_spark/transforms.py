@@ -29,6 +29,8 @@ deltas, required figures) are a table of literals, looked up once per record by 
 A figure that no aggregate of the query needs is not computed: its place in the record is empty, and
 readers of the delta treat it as absent. Figures that only some aggregates bring along make a record
 of a wider schema (``codec/delta_records.py``); they are in the plan only if a route has them.
+States of variable length are made by the orderer (``primitives/states.py``) and copied here, for
+each part those of its keys.
 
 The listings of Fargo's thesis compute several figures wrongly: a maximum starts from 0, sums
 skip zeros, and merges mix positive with negative parts. Here minimum and maximum start without a
@@ -68,6 +70,9 @@ _PASSED = (
     "gap",
     "fields",
 )
+_EMPTY_ARRAY = b"\0"
+_COLUMNS = "array<array<double>>"
+_STATES = f"array<struct<name:string,lengths:{_COLUMNS},ids:{_COLUMNS},weights:{_COLUMNS}>>"
 _OPTIONAL = tuple(name for name in FIGURE_NAMES if name not in ALWAYS)
 # Values of these fields in a VOID record. frontier_piece -1: no frontier.
 _VOID = {
@@ -95,7 +100,7 @@ class Route:
 
     ``delta_topics``: one for each part. ``figures`` are the basic ones that the query's aggregates
     need, ``aggregates.figures_of``, and ``others`` those that they bring along,
-    ``aggregates.others_of``.
+    ``aggregates.others_of``; ``states`` are the names of their states.
     """
 
     ordered_topic: str
@@ -104,6 +109,12 @@ class Route:
     replicas: int
     figures: tuple[str, ...] = FIGURE_NAMES
     others: tuple[Figure, ...] = ()
+    states: tuple[str, ...] = ()
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether its deltas have figures or states beside the basic figures."""
+        return bool(self.others or self.states)
 
     def __post_init__(self) -> None:
         assert self.replicas >= 1
@@ -119,8 +130,11 @@ def deltas(records: DataFrame, routes: Collection[Route]) -> DataFrame:
     for the topics of ``routes`` only. The result has ``topic``, ``partition``, ``value``.
     """
     others = tuple(dict.fromkeys(figure for route in routes for figure in route.others))
-    decoded = _decode(records, routes)
-    guarded = decoded.select("*", _ok().alias("ok"), _ints("r.offsets").alias("o"))
+    states = any(route.states for route in routes)
+    decoded = _decode(records, routes, states=states)
+    guarded = decoded.select("*", _ok(states=states).alias("ok"), _ints("r.offsets").alias("o"))
+    no_states = f"cast(array() as {_STATES})"
+    own = f"if(ok, r.states, {no_states})" if states else no_states
     figured = guarded.select(
         "partition",
         "seq",
@@ -128,11 +142,12 @@ def deltas(records: DataFrame, routes: Collection[Route]) -> DataFrame:
         *(_passed(name).alias(name) for name in _PASSED),
         sf.expr("if(ok, r.keys, cast(array() as array<string>))").alias("keys"),
         _figures(others).alias("figures"),
+        sf.expr(own).alias("states"),
     )
     value = _encoded("delta", _delta())
-    if others:
-        wide = _encoded("wide_delta", _delta(_columns_of(others)))
-        value = sf.when(sf.expr("size(to.others) > 0"), wide).otherwise(value)
+    if any(route.is_wide for route in routes):
+        wide = _encoded("wide_delta", _delta(_columns_of(others), sf.col("states")))
+        value = sf.when(sf.expr("to.is_wide"), wide).otherwise(value)
     return _parted(figured).select("topic", "partition", value.alias("value"))
 
 
@@ -145,9 +160,10 @@ def _table(routes: Collection[Route]) -> Column:
     entries: list[Column] = []
     for route in routes:
         wanted = [sf.lit(name in route.figures).alias(name) for name in _OPTIONAL]
-        if any(each.others for each in routes):
+        if any(each.is_wide for each in routes):
             others = sf.array(*(sf.lit(figure.name) for figure in route.others))
             wanted.append(others.cast("array<string>").alias("others"))
+            wanted.append(sf.lit(route.is_wide).alias("is_wide"))
         entries += [
             sf.lit(route.ordered_topic),
             sf.struct(
@@ -160,16 +176,23 @@ def _table(routes: Collection[Route]) -> Column:
     return sf.create_map(*entries)
 
 
-def _decode(records: DataFrame, routes: Collection[Route]) -> DataFrame:
-    """Decode to one row per record, with ``r`` null where the bytes are not an ordered record."""
+def _decode(records: DataFrame, routes: Collection[Route], *, states: bool) -> DataFrame:
+    """Decode to one row per record, with ``r`` null where the bytes are not an ordered record.
+
+    ``states``: some have states. The others are then read as if theirs were empty.
+    """
     header = sf.expr(f"substring(value, 1, {_HEADER_BYTES})")
     body = sf.expr(f"substring(value, {_HEADER_BYTES + 1}, {_INT_MAX})")
-    ours = header == sf.lit(_header("ordered"))
-    for older, lacking in older_versions("ordered").items():
+    schema, added = ("wide_ordered", _EMPTY_ARRAY) if states else ("ordered", b"")
+    ours = header == sf.lit(_header(schema))
+    lacking = {header: more + added for header, more in older_versions("ordered").items()}
+    if states:
+        lacking[_header("ordered")] = added
+    for older, more in lacking.items():
         # A log may still hold records of an older version.
-        body = sf.when(header == sf.lit(older), sf.concat(body, sf.lit(lacking))).otherwise(body)
+        body = sf.when(header == sf.lit(older), sf.concat(body, sf.lit(more))).otherwise(body)
         ours = ours | (header == sf.lit(older))
-    record = from_avro(body, schema_json("ordered"), {"mode": "PERMISSIVE"})
+    record = from_avro(body, schema_json(schema), {"mode": "PERMISSIVE"})
     routed = records.select(
         sf.element_at(_table(routes), sf.col("topic")).alias("to"), "partition", "offset", "value"
     )
@@ -183,13 +206,13 @@ def _decode(records: DataFrame, routes: Collection[Route]) -> DataFrame:
     )
 
 
-def _ok() -> Column:
+def _ok(*, states: bool) -> Column:
     """Whether a record is consistent, which is checked once and before it is used.
 
     The conditions are those of the codec, so no delta is made from a record that its readers would
     refuse. They are evaluated by compiled code over whole arrays, not per key.
     """
-    conditions = (
+    conditions: tuple[str, ...] = (
         "r.kind is not null",
         "r.bucket_start <= r.bucket_end",
         "r.piece >= 0 and r.piece < greatest(r.pieces, 1)",
@@ -207,7 +230,21 @@ def _ok() -> Column:
         "is_valid_utf8(array_join(r.missing, ','))",
         "is_valid_utf8(array_join(r.gap.stream, ','))",
     )
+    if states:
+        conditions += ("is_valid_utf8(array_join(r.states.name, ','))", _STATES_FIT)
     return sf.expr(f"coalesce({' and '.join(f'({c})' for c in conditions)}, false)")
+
+
+_STATES_FIT = (
+    "forall(r.states, s -> size(s.lengths) = size(r.fields)"
+    " and size(s.ids) = size(r.fields) and size(s.weights) = size(r.fields)"
+    " and forall(arrays_zip(s.lengths, s.ids, s.weights), z -> "
+    "size(z.lengths) = size(r.keys) and size(z.ids) = size(z.weights)"
+    " and aggregate(z.lengths, 0D, (a, n) -> a + n) = size(z.ids)"
+    " and forall(z.lengths, n -> n >= 0D and cast(cast(n as int) as double) = n)"
+    " and forall(z.ids, v -> not isnan(v)) and forall(z.weights, v -> not isnan(v))))"
+)
+"""The conditions of the codec on states."""
 
 
 def _ints(doubles: str) -> Column:
@@ -277,6 +314,22 @@ def _parted(figured: DataFrame) -> DataFrame:
         sf.expr(
             f"if({one}, figures, transform(figures, f -> filter(f, (x, i) -> part_of[i] = part)))"
         ).alias("figures"),
+        sf.expr(f"if({one}, states, {_states_of_part()})").alias("states"),
+    )
+
+
+def _states_of_part() -> str:
+    """Return the states of the keys of a part; ``at`` has the part of each entry of a field."""
+    at = "flatten(transform(l, (n, i) -> array_repeat(part_of[i], cast(n as int))))"
+
+    def of(column: str) -> str:
+        kept = f"filter(s.{column}[f], (x, j) -> at[j] = part)"
+        return f"transform(s.lengths, (l, f) -> transform(array({at}), at -> {kept})[0])"
+
+    lengths = "transform(s.lengths, l -> filter(l, (n, i) -> part_of[i] = part))"
+    return (
+        f"transform(states, s -> named_struct('name', s.name, 'lengths', {lengths},"
+        f" 'ids', {of('ids')}, 'weights', {of('weights')}))"
     )
 
 
@@ -297,6 +350,9 @@ def _delta(*others: Column) -> Column:
 
 def _columns_of(others: Collection[Figure]) -> Column:
     """Return the names and columns of those of these figures that a record's route has."""
+    if not others:
+        empty = f"cast(array() as array<struct<name:string,columns:{_COLUMNS}>>)"
+        return sf.expr(empty).alias("others")
     entries = (
         f"named_struct('name', '{figure.name}', "
         f"'columns', transform(figures, f -> f.{figure.name}))"

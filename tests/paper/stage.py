@@ -27,8 +27,9 @@ from slackwater.model.records import (
     SourceColumns,
     SourceRecord,
 )
-from slackwater.primitives.deltas import Aggregates, KeyTable
+from slackwater.primitives.deltas import Aggregates
 from slackwater.primitives.expressions import compile_predicate
+from slackwater.primitives.key_table import KeyTable
 from slackwater.primitives.panes import PaneShare
 from slackwater.primitives.rows import RowContents, Rows
 from slackwater.primitives.windows import Grid

@@ -31,7 +31,8 @@ from slackwater.model.records import (
     SourceRecord,
 )
 from slackwater.primitives.aggregates import AggregateColumns, columns_of
-from slackwater.primitives.deltas import Aggregates, KeyTable, Slice, fold
+from slackwater.primitives.deltas import Aggregates, Slice, fold
+from slackwater.primitives.key_table import KeyTable
 from slackwater.primitives.panes import PaneStore, window_of
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.common.line import LineName

@@ -7,7 +7,8 @@ from tests.support.window_starts import starts_ending_by
 
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.records import Position
-from slackwater.primitives.deltas import Aggregates, KeyTable, Slice, fold
+from slackwater.primitives.deltas import Aggregates, Slice, fold
+from slackwater.primitives.key_table import KeyTable
 from slackwater.primitives.panes import PaneStore, window_of
 from slackwater.primitives.windows import Grid
 

@@ -21,7 +21,7 @@ from slackwater.codec.delta_records import encode_delta
 from slackwater.codec.ordered_records import encode_ordered
 from slackwater.model.limits import RECORD_BYTES_MAX
 from slackwater.model.records import DeltaRecord, Gap, Kind, OrderedRecord, Position, SourceColumns
-from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.key_table import KeyTable
 from slackwater.protocols.common.line import LineName
 from slackwater.protocols.dpc.soutput.answers import StableWindow, TentativeWindow
 from slackwater.protocols.dpc.soutput.config import DeltaLog

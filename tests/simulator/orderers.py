@@ -12,7 +12,7 @@ from tests.simulator.process import Fragment, observe
 
 from slackwater.host.wake_signal import UNSETTLED_S_MAX
 from slackwater.model.records import SourceRecord
-from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.key_table import KeyTable
 from slackwater.protocols.dpc.sunion.core import OrdererCore
 from slackwater.protocols.dpc.sunion.operators import Operators
 from slackwater.sessions.effects import (

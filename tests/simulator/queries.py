@@ -32,9 +32,10 @@ from slackwater.model.names import (
     own_name,
 )
 from slackwater.model.records import OrderedRecord, OrdererState, RootState
-from slackwater.primitives.deltas import KeyTable, Slice
+from slackwater.primitives.deltas import Slice
 from slackwater.primitives.eventclock import DataClock, WallClock, normal_time_us
 from slackwater.primitives.figures import LOW
+from slackwater.primitives.key_table import KeyTable
 from slackwater.primitives.keyparts import CRC32
 from slackwater.primitives.rows import RowContents, Rows
 from slackwater.protocols.common.line import LineName, Schedule

@@ -35,7 +35,8 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from slackwater.model.records import DeltaRecord, Gap, Kind
-from slackwater.primitives.deltas import KeyTable, Slice
+from slackwater.primitives.deltas import Slice
+from slackwater.primitives.key_table import KeyTable
 
 ANY_REPLICA: Final = -1
 """Replica of stable pieces in a ``DeltaKey``: they are the same from every writer."""

@@ -1,8 +1,8 @@
 """Codec of delta records: the partial aggregates of one piece of a bucket.
 
-Each of the five basic figures is an array of shape (fields, keys). A record with figures beside
-these, which only some aggregates bring along, has a schema of its own: it is that of the others
-with one more field. Nothing is paid for that field by records without it.
+Each of the five basic figures is an array of shape (fields, keys). A record with figures or states
+beside these, which only some aggregates bring along, has a schema of its own: it is that of the
+others with two more fields. Nothing is paid for them by records without them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from slackwater.codec.record_fields import (
     Bytes,
     check_place,
     decode,
+    record_states,
     start_frontier,
+    state_values,
 )
 from slackwater.codec.schemas import codec
 from slackwater.model.records import DeltaRecord, Gap, type_f64
@@ -48,7 +50,9 @@ def encode_delta(record: DeltaRecord) -> bytes:
         if figure.shape != shape:
             raise ValueError(f"{name} has shape {figure.shape}, not {shape}")
     frontier = record.frontier or NO_FRONTIER
-    others = (list(record.others.items()),) if record.others else ()
+    others: tuple[Any, ...] = ()
+    if record.others or record.states:
+        others = (list(record.others.items()), state_values(record.states))
     return codec(_WIDE if others else "delta").encode(
         record.kind,
         record.child,
@@ -98,9 +102,10 @@ def _make_delta(values: list[Any], known: Mapping[int, Sequence[str]] | None) ->
         _matrix(name, columns, shape)
         for name, columns in zip(FIGURE_NAMES, values[18:_OTHERS], strict=True)
     ]
-    others = {}
+    others, states = {}, {}
     if len(values) > _OTHERS:
         others = {name: _matrix(name, columns, shape) for name, columns in values[_OTHERS]}
+        states = record_states(values[_OTHERS + 1], *shape)
     return DeltaRecord(
         KINDS[kind],
         child,
@@ -121,6 +126,7 @@ def _make_delta(values: list[Any], known: Mapping[int, Sequence[str]] | None) ->
         fields,
         *figures,
         others=others,
+        states=states,
     )
 
 

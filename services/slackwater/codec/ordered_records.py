@@ -1,6 +1,7 @@
 """Codec of ordered records: one piece of a bucket emitted by an orderer.
 
-Readings are grouped by key (``offsets``), or are rows with a time and a key index each.
+Readings are grouped by key (``offsets``), or are rows with a time and a key index each. A record
+with states has a schema of its own, as a delta with figures of its own has.
 """
 
 from __future__ import annotations
@@ -22,15 +23,21 @@ from slackwater.codec.record_fields import (
     integer_array,
     integer_key_index,
     one_of,
+    record_states,
     same,
     split_times,
     start_frontier,
+    state_values,
 )
 from slackwater.codec.schemas import codec
 from slackwater.model.records import Gap, OrderedRecord, type_f64, type_i32, type_i64
 
 _NO_TIMES: Final = np.zeros(0, np.int64)
 _NO_INDEX: Final = np.zeros(0, np.int32)
+_WIDE: Final = "wide_ordered"
+_HEADER_BYTES: Final = 10
+_STATES: Final = 23
+"""The place of the states among the fields of a wide record."""
 
 
 def encode_ordered(record: OrderedRecord) -> bytes:
@@ -46,7 +53,8 @@ def encode_ordered(record: OrderedRecord) -> bytes:
     if len(record.stimes):
         base, times, times64 = _row_times(record)
     frontier = record.frontier or NO_FRONTIER
-    return codec("ordered").encode(
+    states = (state_values(record.states),) if record.states else ()
+    return codec(_WIDE if states else "ordered").encode(
         record.kind,
         record.child,
         record.replica,
@@ -70,6 +78,7 @@ def encode_ordered(record: OrderedRecord) -> bytes:
         times64,
         record.key_index.astype(np.float32),
         record.placement,
+        *states,
     )
 
 
@@ -88,7 +97,8 @@ def _row_times(record: OrderedRecord) -> tuple[int, Any, Any]:
 
 def decode_ordered(buf: Bytes, where: object = "") -> OrderedRecord:
     """Decode an ordered record completely; raises ``MalformedRecordError``."""
-    return decode("ordered", buf, where, _make_ordered)
+    name = _WIDE if buf[:_HEADER_BYTES] == codec(_WIDE).header else "ordered"
+    return decode(name, buf, where, _make_ordered)
 
 
 def _make_ordered(values: list[Any]) -> OrderedRecord:
@@ -99,6 +109,7 @@ def _make_ordered(values: list[Any]) -> OrderedRecord:
     stimes, index = _rows(values[18:22], keys, offsets, columns)
     if not len(stimes):
         _check_offsets(offsets, len(keys), columns)
+    states = record_states(values[_STATES], len(fields), len(keys)) if values[_STATES:] else {}
     return OrderedRecord(
         KINDS[kind],
         child,
@@ -120,6 +131,7 @@ def _make_ordered(values: list[Any]) -> OrderedRecord:
         stimes,
         index,
         values[22],
+        states=states,
     )
 
 

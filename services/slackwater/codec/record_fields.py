@@ -8,7 +8,7 @@ Avro types cannot exclude (columns of different lengths, an index without a key)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from slackwater.codec.avro_types import DamageError
 from slackwater.codec.schemas import codec
 from slackwater.model.errors import MalformedRecordError
-from slackwater.model.records import Kind, Position, type_i32, type_i64
+from slackwater.model.records import Kind, Position, Ragged, type_i32, type_i64
 
 Bytes = bytes | bytearray | memoryview
 _T = TypeVar("_T")
@@ -49,6 +49,31 @@ def same(found: int, wanted: int, what: str, of: str) -> None:
     """
     if found != wanted:
         raise DamageError(f"{found} {what} for {wanted} {of}")
+
+
+def record_states(values: Sequence[Any], fields: int, keys: int) -> dict[str, Ragged]:
+    """Return the states of a record, by name, after a check of their shape."""
+    found = {}
+    for name, *columns in values:
+        for column in columns:
+            same(len(column), fields, f"columns of state {name}", "fields")
+        for lengths, ids, weights in zip(*columns, strict=True):
+            same(len(lengths), keys, f"lengths of state {name}", "keys")
+            # A NaN fails each comparison.
+            if not ((lengths >= 0).all() and (lengths == np.floor(lengths)).all()):
+                raise DamageError(f"a length of state {name} that is not a number of entries")
+            same(len(ids), len(weights), f"ids of state {name}", "weights")
+            if lengths.sum() != len(ids):
+                raise DamageError(f"{len(ids)} entries of state {name}, its lengths differ")
+            if np.isnan(ids).any() or np.isnan(weights).any():
+                raise DamageError(f"an entry of state {name} that is not a number")
+        found[name] = Ragged(*columns)
+    return found
+
+
+def state_values(states: Mapping[str, Ragged]) -> list[tuple[Any, ...]]:
+    """Return the states of a record as they are encoded."""
+    return [(name, of.lengths, of.ids, of.weights) for name, of in states.items()]
 
 
 def split_times(stimes: type_i64, base: int, last: int) -> tuple[Any, Any]:

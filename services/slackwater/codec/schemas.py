@@ -12,6 +12,7 @@ from slackwater.codec.paths import schemas_dir
 SCHEMAS: Final = (
     "source",
     "ordered",
+    "wide_ordered",
     "delta",
     "wide_delta",
     "orderer_state",
@@ -22,6 +23,7 @@ SCHEMAS: Final = (
 _KEY_FIELDS: Final = {
     "source": ("keys", "fields"),
     "ordered": ("keys",),
+    "wide_ordered": ("keys",),
     "delta": ("keys",),
     "wide_delta": ("keys",),
 }

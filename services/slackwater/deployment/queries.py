@@ -103,7 +103,7 @@ class QueryChecker:
             where=shape.where,
             select=selected,
             window=window,
-            aggregate=shape.aggregate or (),
+            aggregate=shape.aggregates,
             bound_us=shape.bound,
             margin_us=margin,
             failure_policy=shape.policy.failure,
@@ -164,7 +164,7 @@ class QueryChecker:
             return shape.aggregate is None, None
         if not shape.aggregate:
             self._findings.error((*place, "aggregate"), "is required with a window")
-        elif len(set(shape.aggregate)) < len(shape.aggregate):
+        elif len(set(shape.aggregates)) < len(shape.aggregates):
             self._findings.error((*place, "aggregate"), "lists an aggregate twice")
         window = window_of(shape.window, (*place, "window"), self._findings)
         return window is not None, window

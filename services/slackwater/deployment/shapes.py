@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -27,7 +28,7 @@ from slackwater.model.durations import parse_duration_us
 from slackwater.model.limits import KEY_CHARS_MAX
 from slackwater.model.mqtt import IN_FLIGHT_DEFAULT, SESSION_DEFAULT_US, MqttFormat, MqttVersion
 from slackwater.model.names import why_no_prefix
-from slackwater.primitives.aggregates import AGGREGATES
+from slackwater.primitives.aggregates import AGGREGATES, PARAMETERISED
 from slackwater.primitives.expression_text import KEY
 
 AUTO: Final = "auto"
@@ -143,14 +144,19 @@ def _prefix(text: Any) -> Any:
 
 def _aggregate(text: Any) -> Any:
     if isinstance(text, str) and text in AGGREGATES:
-        return text
-    *others, last = map(repr, AGGREGATES)
+        return (text,)
+    if isinstance(text, Mapping) and len(text) == 1:
+        ((name, parameter),) = text.items()
+        if name in PARAMETERISED:
+            return PARAMETERISED[name].names(parameter)
+    with_parameter = (each.written for each in PARAMETERISED.values())
+    *others, last = [*map(repr, AGGREGATES), *with_parameter]
     shown = "null" if text is None else repr(text)
     raise ValueError(f"must be {', '.join(others)} or {last}, not {shown}")
 
 
 Prefix = Annotated[str, BeforeValidator(_prefix)]
-Aggregate = Annotated[str, BeforeValidator(_aggregate)]
+Aggregate = Annotated[tuple[str, ...], BeforeValidator(_aggregate)]
 Duration = Annotated[int, BeforeValidator(_duration)]
 PositiveDuration = Annotated[int, BeforeValidator(lambda text: _positive(_duration(text)))]
 Every = Annotated[int | Literal["auto"], BeforeValidator(_every)]
@@ -355,8 +361,14 @@ class QueryShape(Shape):
     replicas: Annotated[int, Field(ge=1, le=26)] = 2
     children: Annotated[int, Field(ge=1, le=1024)] = 1
     parts: Annotated[int, Field(ge=1, le=1024)] = 1
+
     copies: Annotated[int, Field(ge=1, le=2)] = 1
     results: ResultsShape = ResultsShape()
+
+    @property
+    def aggregates(self) -> tuple[str, ...]:
+        """The names of all aggregates, in order."""
+        return tuple(name for names in self.aggregate or () for name in names)
 
 
 class FileShape(Shape):

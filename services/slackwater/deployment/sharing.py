@@ -9,10 +9,10 @@ Fargo's children. The children treat a root of another query like a root of anot
 
 Queries share if everything is equal that determines the content, the time or the place of a delta:
 the sources, ``where``, ``select``, ``join``, the first deadline, margin and policies, the numbers
-of replicas, children and parts, and the figures that only some aggregates bring along. Windows may
-differ, since the edges of all are cut points; windows that would add cut points within a bucket of
-the usual width do not share. Queries without a window do not share, because their roots read the
-readings themselves.
+of replicas, children and parts, and the figures and states that only some aggregates bring along.
+Windows may differ, since the edges of all are cut points; windows that would add cut points within
+a bucket of the usual width do not share. Queries without a window do not share, because their roots
+read the readings themselves.
 
 Queries that are new together share among themselves (``share``). A query that is applied while
 others run may *join* the children of one of them (``share_applied``), since these go on as they
@@ -31,7 +31,7 @@ from typing import Final
 
 from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec
 from slackwater.model.names import base_of, generation_of
-from slackwater.primitives.aggregates import figures_of, others_of
+from slackwater.primitives.aggregates import figures_of, others_of, states_of
 from slackwater.primitives.windows import Grid, window_edges
 
 EDGES_MAX: Final = 3
@@ -228,6 +228,7 @@ def _key(deployment: Deployment, query: QuerySpec, window: WindowSpec) -> Hashab
         (query.failure_policy, query.stabilization_policy),
         (query.replicas, query.children, query.parts),
         others_of(query.aggregate),
+        states_of(query.aggregate),
     )
 
 

@@ -12,10 +12,10 @@ from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import UsageError
 from slackwater.model.names import Names, OrdererName, ResultKind, base_of, generation_of
 from slackwater.model.text_codes import text_fields
-from slackwater.primitives.aggregates import others_of
+from slackwater.primitives.aggregates import others_of, states_of
 from slackwater.primitives.calendars import Calendar
-from slackwater.primitives.deltas import KeyTable
 from slackwater.primitives.expressions import compile_predicate, compile_projection
+from slackwater.primitives.key_table import KeyTable
 from slackwater.protocols.common.line import Policy, Schedule
 from slackwater.protocols.dpc.sunion.config import OrdererConfig
 from slackwater.protocols.dpc.sunion.join import SJoin
@@ -81,6 +81,7 @@ def bucket_contents_key(
         spec.join,
         spec.window is None,
         others_of(spec.aggregate),
+        states_of(spec.aggregate),
     )
 
 
@@ -188,6 +189,7 @@ def operators_of(
         join=sjoin(deployment, spec, names),
         piece_bytes_max=piece_bytes_max(),
         others=len(others_of(spec.aggregate)),
+        states=states_of(spec.aggregate),
         rows=spec.window is None,
         shared=shared,
     )

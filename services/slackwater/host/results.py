@@ -24,7 +24,7 @@ from slackwater.codec.results import (
 )
 from slackwater.model.names import ResultKind
 from slackwater.primitives.aggregates import AggregateColumns
-from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.key_table import KeyTable
 from slackwater.primitives.panes import PaneShare
 from slackwater.primitives.rows import Rows
 from slackwater.protocols.dpc.soutput.answers import (
@@ -90,7 +90,7 @@ class ResultsWriter:
             figures = ReadingColumns(content.stimes, content.values)
         else:
             keys, columns = content.sorted(table)
-            figures = AggregateColumns.of(columns, self.aggregate)
+            figures = AggregateColumns.of(columns, self.aggregate, content.cells(table))
         return ResultRows(
             head=self.head,
             window=window,

@@ -15,7 +15,7 @@ from slackwater.host.known import RegistryView
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import UsageError
 from slackwater.model.names import RESULT_KINDS, ROOT, RootName
-from slackwater.primitives.aggregates import others_of
+from slackwater.primitives.aggregates import others_of, states_of
 from slackwater.primitives.deltas import Aggregates
 from slackwater.primitives.rows import RowContents
 from slackwater.protocols.common.line import Policy, Schedule
@@ -98,8 +98,9 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
 
 
 def contents_of_windows(spec: QuerySpec) -> dict[str, Any]:
-    """Settings of a root with windows: contents are the figures that its aggregates need."""
-    return {"contents": partial(Aggregates, others=others_of(spec.aggregate))}
+    """Settings of a root with windows: contents are what its aggregates need."""
+    others, states = others_of(spec.aggregate), states_of(spec.aggregate)
+    return {"contents": partial(Aggregates, others=others, states=states)}
 
 
 def _of_rows(deployment: Deployment, definition: QueryDefinition, part: int) -> dict[str, Any]:

@@ -276,7 +276,8 @@ def _windows(
     windows = judged_windows(query.window)
     # (window, key) -> one list of (streams, value) per field
     cells: dict[tuple[int, str], list[list[tuple[tuple[str, ...], float | None]]]] = {}
-    for index, values in kept:
+    # In order of time, then as the rows are: by source as in ``from``, within it as in its file.
+    for index, values in sorted(kept, key=lambda one: rows[one[0]][0]):
         stime, streams, key, _ = rows[index]
         for start in windows_of(stime, windows):
             lists = cells.get((start, key))

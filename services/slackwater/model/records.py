@@ -165,6 +165,25 @@ class ResultBatch:
         return self.last_id - self.first_id + 1
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Ragged:
+    """A state of variable length in a record (``slackwater.primitives.states``).
+
+    ``lengths``, per field of shape (keys,), are the numbers of entries of each key.
+
+    ``ids`` and ``weights``, per field, are those of the first key, then of the second, ...
+    """
+
+    lengths: tuple[type_f64, ...]
+    ids: tuple[type_f64, ...]
+    weights: tuple[type_f64, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Approximate size in memory."""
+        return sum(a.nbytes for each in (self.lengths, self.ids, self.weights) for a in each)
+
+
 @dataclass(frozen=True, slots=True)
 class OrderedRecord:
     """One record of ``sw.ordered.<query>.<child>``.
@@ -177,7 +196,8 @@ class OrderedRecord:
     source record, and ``offsets`` is [0]; pieces are then cut between rows.
     ``frontier`` (START only) is the position from which the writer continues, ``placement`` (START
     only) its placement number, -1 if controllers have not placed it. ``seq`` is the record's offset
-    if the reader counts by offsets; it is not on the wire (trace-21).
+    if the reader counts by offsets; it is not on the wire (trace-21). ``states`` are those of the
+    aggregates of its readers, by name.
     """
 
     kind: Kind
@@ -201,6 +221,7 @@ class OrderedRecord:
     key_index: type_i32 = field(default_factory=lambda: np.zeros(0, np.int32))
     placement: int = -1
     seq: int = -1
+    states: Mapping[str, Ragged] = field(default_factory=dict, kw_only=True)
 
     @property
     def readings(self) -> int:
@@ -211,7 +232,8 @@ class OrderedRecord:
     def nbytes(self) -> int:
         """Approximate size in memory, without the text of the keys, which is shared."""
         rows = self.stimes.nbytes + self.key_index.nbytes + self.offsets.nbytes
-        return 8 * len(self.keys) + rows + sum(column.nbytes for column in self.values)
+        states = sum(state.nbytes for state in self.states.values())
+        return 8 * len(self.keys) + rows + sum(column.nbytes for column in self.values) + states
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +244,7 @@ class DeltaRecord:
     is Spark's ``xxhash64`` of the key list: a reader need not decode a known list again. The five
     figures are float64 of shape (fields, keys): number of values (without NaN), their sum, the sum
     of squared deviations from the slice's own mean, smallest and largest (NaN where count is 0).
-    ``others`` has those that an aggregate brings along, by name.
+    ``others`` has those that an aggregate brings along, and ``states`` theirs, by name.
     """
 
     kind: Kind
@@ -248,11 +270,13 @@ class DeltaRecord:
     min: type_f64 = field(default_factory=lambda: np.zeros((0, 0)))
     max: type_f64 = field(default_factory=lambda: np.zeros((0, 0)))
     others: Mapping[str, type_f64] = field(default_factory=dict, kw_only=True)
+    states: Mapping[str, Ragged] = field(default_factory=dict, kw_only=True)
 
     @property
     def nbytes(self) -> int:
         """Approximate size in memory, without the text of the keys, which is shared."""
-        return 8 * len(self.keys) + (5 + len(self.others)) * self.count.nbytes
+        states = sum(state.nbytes for state in self.states.values())
+        return 8 * len(self.keys) + (5 + len(self.others)) * self.count.nbytes + states
 
 
 BucketRecord = OrderedRecord | DeltaRecord

@@ -12,7 +12,8 @@ A root keeps the entries that it still needs, folded into panes (``panes.py``). 
 the values and their fold.
 
 A ``Slice`` has six figures per key and field: count, sum, m2, min, max and low, and after them
-those that the query's aggregates bring along (``slackwater.primitives.figures``).
+those that the query's aggregates bring along (``slackwater.primitives.figures``). Their states
+have a variable length and are merged beside them (``slackwater.primitives.states``).
 
 Keys are interned once in a ``KeyTable``, and a slice refers to them by number, so a fold is numpy
 arithmetic over columns without a loop over keys. It works element by element, without numpy's
@@ -23,18 +24,14 @@ returns depends on the SIMD lane.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from sys import getsizeof
 from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from slackwater.model.errors import SlackwaterError
 from slackwater.model.records import BucketRecord, DeltaRecord
-from slackwater.primitives.caches import evict
 from slackwater.primitives.figures import (
     COUNT,
     FIGURES,
@@ -47,194 +44,12 @@ from slackwater.primitives.figures import (
     merge_into,
     nothing,
 )
+from slackwater.primitives.key_table import KeyTable
+from slackwater.primitives.states import Cells, State, StateEntries, StateFold
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 _T = TypeVar("_T", bound=np.generic)
-
-
-class KeyTableFull(SlackwaterError):
-    """Raised when the key table exceeds its bound, as with keys that never repeat."""
-
-
-@dataclass(slots=True)
-class _KeyList:
-    """A list of keys, their numbers, and the approximate memory of both."""
-
-    keys: Sequence[str]
-    numbers: I64
-    nbytes: int
-
-
-class KeyTable:
-    """Numbers the keys of one root or one orderer, from 0 on, in order of first occurrence.
-
-    The numbers are valid within this table only; another copy may read keys in another order. Keys
-    are never removed, so ``keys_max`` and ``keys_bytes_max`` bound the memory (about 100 bytes per
-    key plus its text). ``lists_max`` and ``lists_bytes_max`` bound each of the two caches of key
-    lists. The cache by hash evicts the least recently used list, and keeps one list of any length;
-    the cache by identity is cleared when it is full.
-    """
-
-    def __init__(
-        self,
-        keys_max: int = 5_000_000,
-        lists_max: int = 1_024,
-        *,
-        keys_bytes_max: int = 1 << 30,
-        lists_bytes_max: int = 128 << 20,
-    ) -> None:
-        assert keys_max > 0
-        assert lists_max > 0
-        self._keys_max = keys_max
-        self._keys_bytes_max = keys_bytes_max
-        self._keys_bytes = 0
-        self._lists_max = lists_max
-        self._lists_bytes_max = lists_bytes_max
-        self._lists_bytes = self._shared_bytes = 0
-        self._names: list[str] = []
-        self._number: dict[str, int] = {}
-        self._lists: OrderedDict[tuple[int, int], _KeyList] = OrderedDict()
-        self._sorted: list[int] = []
-        self._in_order: list[str] = []
-        self._rank: I64 = np.zeros(0, np.int64)
-        self._order_of: tuple[I64, I64 | None, list[str]] | None = None
-        self._folded: list[I64] = []
-        self._shared: dict[int, tuple[Sequence[str], I64]] = {}
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def indices(self, keys: Sequence[str], keys_hash: int = 0) -> I64:
-        """Return the numbers of ``keys``, which must be distinct; new keys are interned.
-
-        For an equal list with its ``keys_hash`` the same array object is returned, by which a fold
-        recognises an unchanged list. A hash of 0 means that it is unknown. Lists with one hash are
-        compared: Spark's hash has no secret, so keys could be chosen to collide. For a decoder that
-        returns the same object for equal lists the comparison costs nothing.
-
-        Raises:
-            KeyTableFull: the table would exceed its bounds.
-            ValueError: a key occurs twice.
-        """
-        at = (keys_hash, len(keys))
-        known = self._lists.get(at) if keys_hash else None
-        if known is None:
-            index = self._intern(keys)
-        elif known.keys is keys or tuple(known.keys) == tuple(keys):
-            self._lists.move_to_end(at)
-            known.keys = keys
-            return known.numbers
-        else:
-            return self._intern(keys)
-        if keys_hash:
-            size = index.nbytes + _text_bytes(keys)
-            self._lists[at] = _KeyList(keys, index, size)
-            self._lists_bytes += size
-            self._lists_bytes = evict(
-                self._lists,
-                self._lists_bytes,
-                lambda _, remembered: remembered.nbytes,
-                entries_max=self._lists_max,
-                bytes_max=self._lists_bytes_max,
-            )
-        return index
-
-    def names(self, index: I64) -> list[str]:
-        """Return the keys of these numbers."""
-        names = self._names
-        return [names[i] for i in index.tolist()]
-
-    def in_key_order(self, index: I64) -> tuple[I64 | None, list[str]]:
-        """Return the permutation that sorts ``index`` by key (None: sorted), and the sorted keys.
-
-        The order is that of the UTF-8 bytes, which equals Python's order of strings. The last
-        result is cached, because the keys seldom change from one window to the next.
-        """
-        if self._order_of is None or self._order_of[0] is not index:
-            self._order_of = (index, *self._put_in_order(index))
-        _, order, names = self._order_of
-        return order, names
-
-    def shared(self, index: I64) -> I64:
-        """Return an equal array that an earlier call returned, or else ``index``.
-
-        Folds of the same keys then have the same ``index`` object, by which later folds recognise
-        an unchanged list. The last eight arrays are kept.
-        """
-        for known in self._folded:
-            if np.array_equal(known, index):
-                return known
-        index.setflags(write=False)
-        self._folded = [index, *self._folded[:7]]
-        return index
-
-    def ranks(self) -> tuple[I64, list[str]]:
-        """Return the rank of each number in key order, and all keys in key order."""
-        self._sort()
-        return self._rank, self._in_order
-
-    def numbers(self, keys: Sequence[str]) -> I64:
-        """Return ``indices`` of a key list, cached by identity: codecs reuse the list object."""
-        known = self._shared.get(id(keys))
-        if known is not None and known[0] is keys:
-            return known[1]
-        numbers = self.indices(keys)
-        size = numbers.nbytes + _text_bytes(keys)  # this may be the last reference to these strings
-        full = self._shared_bytes + size > self._lists_bytes_max
-        if full or len(self._shared) >= self._lists_max:
-            self._shared.clear()
-            self._shared_bytes = 0
-        self._shared[id(keys)] = (keys, numbers)
-        self._shared_bytes += size
-        return numbers
-
-    @property
-    def remembered_bytes(self) -> int:
-        """Approximate size of both caches of key lists (guarantee-5)."""
-        return self._lists_bytes + self._shared_bytes
-
-    @property
-    def known(self) -> Sequence[str]:
-        """All keys, indexed by number."""
-        return self._names
-
-    def _sort(self) -> None:
-        if len(self._sorted) < len(self._names):
-            # Nearly sorted already, which is fast with Python's sort.
-            self._sorted.extend(range(len(self._sorted), len(self._names)))
-            self._sorted.sort(key=self._names.__getitem__)
-            self._rank = np.empty(len(self._sorted), np.int64)
-            self._rank[self._sorted] = np.arange(len(self._sorted))
-            self._in_order = [self._names[i] for i in self._sorted]
-
-    def _put_in_order(self, index: I64) -> tuple[I64 | None, list[str]]:
-        self._sort()
-        ranks = self._rank[index]
-        if bool((ranks[1:] > ranks[:-1]).all()):
-            return None, self.names(index)
-        order = np.argsort(ranks)
-        return order, self.names(index[order])
-
-    def _intern(self, keys: Sequence[str]) -> I64:
-        number, names = self._number, self._names
-        index = np.fromiter((number.get(key, -1) for key in keys), np.int64, len(keys))
-        if index.size and int(index.min()) < 0:
-            fresh = [key for key in keys if key not in number]
-            self._keys_bytes += _text_bytes(fresh)
-            if len(names) + len(fresh) > self._keys_max or self._keys_bytes > self._keys_bytes_max:
-                raise KeyTableFull(
-                    f"more than {self._keys_max} different keys, or {self._keys_bytes_max} bytes "
-                    "of keys, in one part of a query: use more parts, or a key with fewer values"
-                )
-            for key in fresh:
-                if number.setdefault(key, len(names)) == len(names):
-                    names.append(key)
-            index = np.fromiter((number[key] for key in keys), np.int64, len(keys))
-        if len(set(index.tolist())) != len(index):
-            raise ValueError("a key list contains a key twice")
-        index.setflags(write=False)
-        return index
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -245,11 +60,12 @@ class Slice:
     ``figures``, shape (6 or more, fields, n), has count, sum, m2, min, max and low, then those that
     aggregates bring along. Both arrays are read-only. A key whose values are all missing has a row
     with min and max NaN, and the rest 0. Sum and low are NaN where a sum of several slices was
-    beyond the range of doubles.
+    beyond the range of doubles. ``states`` has the entries of each of the query's states.
     """
 
     index: I64
     figures: F64
+    states: tuple[StateEntries, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.figures.shape[0] >= FIGURES
@@ -269,11 +85,13 @@ class Slice:
         table: KeyTable,
         fields: tuple[str, ...],
         others: Sequence[Figure] = (),
+        states: Sequence[State] = (),
     ) -> Slice:
         """Return the slice of a record; interns its keys.
 
         ``fields`` are the query's, in order. Raises ``ValueError`` if the record has others.
-        ``others`` are the query's figures beside the six; one that the record lacks has no value.
+        ``others`` are the query's figures beside the six; one that the record lacks has no value,
+        and one of ``states`` no entries.
         """
         if not len(record.keys):
             return cls.empty(len(fields), FIGURES + len(others))
@@ -283,19 +101,23 @@ class Slice:
         for figure in others:
             column = record.others.get(figure.name)
             columns.append(np.full_like(record.sum, figure.nothing) if column is None else column)
-        return cls.build(table.indices(record.keys, record.keys_hash), columns)
+        index = table.indices(record.keys, record.keys_hash)
+        entries = [StateEntries.of(state, record.states.get(state.name), index) for state in states]
+        return cls.build(index, columns, entries)
 
     @classmethod
-    def build(cls, index: I64, columns: Sequence[F64]) -> Slice:
+    def build(
+        cls, index: I64, columns: Sequence[F64], states: Sequence[StateEntries] = ()
+    ) -> Slice:
         """Build a slice from count, sum, m2, min, max and others, each of shape (fields, n)."""
         figures = np.stack([*columns[:LOW], np.zeros_like(columns[SUM]), *columns[LOW:]])
         figures += 0.0  # removes negative zeros: see the module's docstring
-        return cls(index, _frozen(figures))
+        return cls(index, _frozen(figures), tuple(states))
 
     @property
     def nbytes(self) -> int:
         """Approximate size in memory."""
-        return self.figures.nbytes
+        return self.figures.nbytes + sum(entries.nbytes for entries in self.states)
 
     @property
     def count(self) -> F64:
@@ -339,11 +161,20 @@ class Slice:
         order, names = table.in_key_order(self.index)
         return names, self.figures if order is None else self.figures[:, :, order]
 
+    def cells(self, table: KeyTable) -> list[Cells]:
+        """Return the states in the order of ``sorted``."""
+        if not self.states:
+            return []
+        order, _ = table.in_key_order(self.index)
+        index = self.index if order is None else self.index[order]
+        return [entries.by_row(index, self.figures.shape[1]) for entries in self.states]
+
     def to_bytes(self, table: KeyTable) -> bytes:
         """Encode the slice; equal values give equal bytes, whatever the keys' numbers are."""
         names, figures = self.sorted(table)
         head = "\0".join(names).encode() + b"\0%d,%d\0" % figures.shape[1:]
-        return head + np.where(np.isnan(figures), np.nan, figures).tobytes()
+        states = b"".join(cells.to_bytes() for cells in self.cells(table))
+        return head + np.where(np.isnan(figures), np.nan, figures).tobytes() + states
 
 
 class Fold:
@@ -356,12 +187,19 @@ class Fold:
     """
 
     __slots__ = (
-        "_dense", "_figures", "_index", "_last", "_others", "_owned", "_seen", "_shape", "_table",
-        "fields",
+        "_dense", "_figures", "_index", "_last", "_others", "_owned", "_seen", "_shape", "_states",
+        "_table", "fields",
     )  # fmt: skip
 
-    def __init__(self, table: KeyTable, fields: int, others: Sequence[Figure] = ()) -> None:
+    def __init__(
+        self,
+        table: KeyTable,
+        fields: int,
+        others: Sequence[Figure] = (),
+        states: Sequence[State] = (),
+    ) -> None:
         self.fields = fields
+        self._states = tuple(map(StateFold, states))
         self._others = others
         self._shape = (FIGURES + len(others), fields)
         self._table = table
@@ -378,6 +216,9 @@ class Fold:
             return
         assert value.figures.shape[:2] == self._shape, "slices of different queries"
         self._last = None
+        if self._states:
+            for state, entries in zip(self._states, value.states, strict=True):
+                state.add(entries)
         if self._dense is not None:
             self._scatter(value.index, value.figures)
         elif self._figures is None:
@@ -399,11 +240,14 @@ class Fold:
     def _publish(self) -> Slice:
         if self._dense is not None:
             index = self._table.shared(np.flatnonzero(self._seen))
-            return Slice(index, _frozen(self._dense.take(index, axis=2)))
+            return Slice(index, _frozen(self._dense.take(index, axis=2)), self._entries())
         if self._figures is None:
             return Slice.empty(self.fields, self._shape[0])
         self._owned = False
-        return Slice(self._index, _frozen(self._figures))
+        return Slice(self._index, _frozen(self._figures), self._entries())
+
+    def _entries(self) -> tuple[StateEntries, ...]:
+        return tuple(state.result() for state in self._states)
 
     def _spread(self) -> None:
         assert self._figures is not None
@@ -432,10 +276,14 @@ class Fold:
 
 
 def fold(
-    slices: Iterable[Slice], table: KeyTable, fields: int, others: Sequence[Figure] = ()
+    slices: Iterable[Slice],
+    table: KeyTable,
+    fields: int,
+    others: Sequence[Figure] = (),
+    states: Sequence[State] = (),
 ) -> Slice:
     """Return the left fold of the slices in their order."""
-    accumulator = Fold(table, fields, others)
+    accumulator = Fold(table, fields, others, states)
     for value in slices:
         accumulator.add(value)
     return accumulator.result()
@@ -445,15 +293,21 @@ class Aggregates:
     """The contents of a query with a window: one slice per delta.
 
     The children's shares are folded left, as panes are, so all copies add in the same order
-    (rule-21, trace-28). ``others`` are the figures that the query's aggregates bring along.
+    (rule-21, trace-28). ``others`` are the figures that the query's aggregates bring along,
+    and ``states`` their states.
     """
 
     def __init__(
-        self, table: KeyTable, fields: tuple[str, ...], others: Sequence[Figure] = ()
+        self,
+        table: KeyTable,
+        fields: tuple[str, ...],
+        others: Sequence[Figure] = (),
+        states: Sequence[State] = (),
     ) -> None:
         self._table = table
         self._fields = fields
         self._others = others
+        self._states = states
 
     @property
     def empty(self) -> Slice:
@@ -463,19 +317,15 @@ class Aggregates:
     def of(self, record: BucketRecord) -> Slice:
         """Return the slice of a delta."""
         assert isinstance(record, DeltaRecord), "a window is computed from deltas"
-        return Slice.of(record, self._table, self._fields, self._others)
+        return Slice.of(record, self._table, self._fields, self._others, self._states)
 
     def folding(self) -> Fold:
         """Return an empty fold."""
-        return Fold(self._table, len(self._fields), self._others)
+        return Fold(self._table, len(self._fields), self._others, self._states)
 
     def merge(self, shares: Iterable[Slice]) -> Slice:
         """Return the left fold of the children's shares."""
-        return fold(shares, self._table, len(self._fields), self._others)
-
-
-def _text_bytes(keys: Iterable[str]) -> int:
-    return sum(map(getsizeof, keys))
+        return fold(shares, self._table, len(self._fields), self._others, self._states)
 
 
 def _frozen(array: npt.NDArray[_T]) -> npt.NDArray[_T]:

@@ -16,6 +16,8 @@ from fractions import Fraction
 class WindowReadings:
     """The readings of one field in one window for one key, without the missing ones; not empty.
 
+    They are in the order of their times; those of one time by stream, then as they came.
+
     ``total`` is their exact sum, rounded once, and infinite if it is beyond the range of doubles.
     ``variance`` is that of the sample: NaN of one reading, and where the sum is not finite.
     """
@@ -92,3 +94,19 @@ SQUARED = Rounding(
 ROOTED = Rounding(
     lambda eps, count, spread: eps, largest=lambda count, scale: 4.0 * count * scale * scale
 )
+
+QUANTILE_END = 2**30
+"""Magnitude from which on a quantile is not known."""
+
+
+def quantile(readings: WindowReadings, numerator: int, denominator: int) -> float:
+    """Return the smallest value that has this share of the values at or below it."""
+    share = Fraction(numerator, denominator)
+    value = sorted(readings.values)[math.ceil(readings.count * share) - 1]
+    return value if abs(value) < QUANTILE_END else math.inf
+
+
+# Within 1 %, and 1e-9 around 0.
+BINNED = Rounding(lambda eps, count, spread: 1e-9 + eps, relative=0.01)
+# Five standard errors of HyperLogLog with 4,096 registers, and two for small numbers.
+ESTIMATED = Rounding(lambda eps, count, spread: 2.0, relative=5 * 1.04 / 64)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from slackwater.model.records import BucketRecord, OrderedRecord
-from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.key_table import KeyTable
 from slackwater.primitives.keyparts import XXHASH64, KeyHash, parts_of
 
 F64 = npt.NDArray[np.float64]

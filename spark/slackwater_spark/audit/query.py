@@ -31,25 +31,44 @@ def input_rows(
     names = deployment.input_fields(spec)
     join = spec.join
     if join is None:
-        return _readings(records, taken, names).where(f"stime >= {start_time_us}")
+        logs = _places(deployment, deployment.streams_of(spec))
+        return _readings(records, taken, names, logs).where(f"stime >= {start_time_us}")
     sides = []
     place = 0
     for side, stream in (("left", join.left), ("right", join.right)):
         mine = sf.col("topic").rlike(f"^{source_topics(stream, deployment)}$")
         fields = deployment.fields_of(stream)
-        readings = _readings(records.where(mine), taken, fields, place)
+        logs = _places(deployment, (stream,))
+        readings = _readings(records.where(mine), taken, fields, logs, place)
         place += len(fields)
-        readings = readings.where(f"stime >= {start_time_us}")
-        sides.append(readings.withColumnRenamed("stime", f"stime_{side}").drop("floor"))
+        readings = readings.where(f"stime >= {start_time_us}").drop("floor")
+        for name in ("stime", "order_"):
+            readings = readings.withColumnRenamed(name, f"{name}_{side}")
+        sides.append(readings)
     near = sf.expr(f"abs(stime_left - stime_right) <= {join.within_us}L")
     pairs = sides[0].join(sides[1], KEY_COLUMN).where(near)
-    return pairs.withColumn("stime", sf.expr("greatest(stime_left, stime_right)"))
+    pairs = pairs.withColumn("stime", sf.expr("greatest(stime_left, stime_right)"))
+    sides_ = (f"struct(order_{side}.log, order_{side}.at) as {side}" for side in ("left", "right"))
+    return pairs.withColumn("order_", sf.expr(f"struct(stime, {', '.join(sides_)})"))
+
+
+def _places(deployment: Deployment, streams: Sequence[str]) -> Column:
+    """Return the place of a record's log among those of the streams: by stream, then partition."""
+    place = sf.lit(len(streams))
+    for i, stream in enumerate(streams):
+        mine = sf.col("topic").rlike(f"^{source_topics(stream, deployment)}$")
+        place = sf.when(mine, i).otherwise(place)
+    partition = sf.expr(r"coalesce(cast(regexp_extract(topic, '[.](\\d+)$', 1) as int), 0)")
+    return sf.struct(place.alias("stream"), partition.alias("partition"))
 
 
 def _readings(
-    records: DataFrame, taken: DataFrame, fields: Sequence[str], place: int = 0
+    records: DataFrame, taken: DataFrame, fields: Sequence[str], log: Column, place: int = 0
 ) -> DataFrame:
-    """Return a row per accepted reading: ``stime``, ``key_``, and the fields from c<place> on."""
+    """Return a row per accepted reading: ``stime``, ``key_``, and the fields from c<place> on.
+
+    ``order_`` has the order in which the orderer puts readings: by time, ``log`` and id.
+    """
     joined = records.join(sf.broadcast(taken), ["topic", "offset"])
     names = [f"c{i}" for i in range(place, place + len(fields))]
     # A field that the record lacks is NULL, like a NaN.
@@ -64,6 +83,8 @@ def _readings(
         sf.expr("r.base_time").alias("base"),
         sf.expr("r.keys").alias("keys"),
         sf.expr("r.key_index").alias("key_index"),
+        log.alias("log"),
+        "offset",
         *columns,
         sf.expr(f"posexplode({times})").alias("i", "after"),
     )
@@ -72,6 +93,9 @@ def _readings(
         sf.expr("keys[cast(key_index[i] as int)]").alias(KEY_COLUMN),
         *(sf.expr(f"nanvl({name}[i], null)").alias(name) for name in names),
         "floor",
+        sf.expr(
+            "struct(base + cast(after as bigint) as stime, log, struct(offset, i) as at) as order_"
+        ),
     ).where("stime >= floor")
 
 
@@ -139,10 +163,11 @@ def _selected(readings: DataFrame, names: Sequence[str], spec: QuerySpec) -> Dat
         return readings
     numbers = [number for _, number in compile_projection(spec.select, names).fields]
     # Input columns have the same names as the output columns made here.
-    readings = readings.select("stime", KEY_COLUMN, *(f"c{i}" for i in range(len(names))))
+    columns = [f"c{i}" for i in range(len(names))]
+    readings = readings.select("stime", "order_", KEY_COLUMN, *columns)
     readings, values = with_columns(readings, names, numbers)
     outputs = (value.cast("double").alias(f"c{i}") for i, value in enumerate(values))
-    return readings.select("stime", KEY_COLUMN, *outputs)
+    return readings.select("stime", "order_", KEY_COLUMN, *outputs)
 
 
 def figures_column(name: str, aggregate: Sequence[str]) -> Column:

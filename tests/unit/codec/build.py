@@ -24,6 +24,7 @@ from slackwater.model.records import (
     OrderedRecord,
     OrdererState,
     Position,
+    Ragged,
     RegistryRecord,
     RootState,
     SourceColumns,
@@ -34,8 +35,8 @@ from slackwater.model.records import (
 )
 from slackwater.primitives.figures import FIGURE_NAMES
 
-KINDS = {name: "delta" if name == "wide_delta" else name for name in codec.SCHEMAS}
-"""Schema -> kind of record; a delta has two schemas."""
+KINDS = {name: name.removeprefix("wide_") for name in codec.SCHEMAS}
+"""Schema -> kind of record; a delta and an ordered record have two schemas."""
 ENCODE: dict[str, Callable[[Any], bytes]] = {
     name: getattr(codec, f"encode_{kind}") for name, kind in KINDS.items()
 }
@@ -120,10 +121,26 @@ def _place(draw: DrawFn) -> dict[str, Any]:
     }
 
 
+def _states(draw: DrawFn, place: dict[str, Any]) -> dict[str, Ragged]:
+    """Return one state or more for these fields and keys."""
+    fields, keys = len(place["fields"]), len(place["keys"])
+    found = {}
+    for name in draw(st.lists(texts, min_size=1, max_size=2, unique=True)):
+        runs = [
+            draw(st.lists(st.integers(0, 3), min_size=keys, max_size=keys)) for _ in range(fields)
+        ]
+        entries = [np.nan_to_num(column(draw, sum(run))) for run in runs]
+        lengths = tuple(np.array(run, np.float64) for run in runs)
+        found[name] = Ragged(lengths, tuple(entries), tuple(-each for each in entries))
+    return found
+
+
 @st.composite
-def ordered_records(draw: DrawFn) -> OrderedRecord:
+def ordered_records(draw: DrawFn, *, is_wide: bool = False) -> OrderedRecord:
     place = _place(draw)
     keys = len(place["keys"])
+    if is_wide:
+        place["states"] = _states(draw, place)
     if keys and draw(st.booleans()):
         return OrderedRecord(**place, **_rows(draw, keys, place["fields"]))
     runs = draw(st.lists(st.integers(0, 4), min_size=keys, max_size=keys))
@@ -159,6 +176,7 @@ def delta_records(draw: DrawFn, *, is_wide: bool = False) -> DeltaRecord:
         keys_hash=draw(longs),
         **figures(FIGURE_NAMES),
         others=figures(others),
+        states=_states(draw, place) if is_wide else {},
     )
 
 
@@ -175,6 +193,7 @@ RECORDS: dict[str, SearchStrategy[Any]] = {
     "ordered": ordered_records(),
     "delta": delta_records(),
     "wide_delta": delta_records(is_wide=True),
+    "wide_ordered": ordered_records(is_wide=True),
     "orderer_state": st.builds(
         OrdererState,
         texts,

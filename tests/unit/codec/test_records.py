@@ -321,7 +321,7 @@ def test_known_keys_are_the_callers_own_unless_they_differ() -> None:
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_bytes_of_another_schema_and_bytes_too_many(name: str) -> None:
     other = SCHEMAS[SCHEMAS.index(name) - 1]
-    other = "source" if name == "wide_delta" else other  # the codec of deltas reads both
+    other = "source" if name.startswith("wide_") else other  # the codec of deltas reads both
     with pytest.raises(
         MalformedRecordError, match=f"not a record of schema .*{fingerprint(other)[:4].hex()}"
     ):

@@ -44,7 +44,7 @@ from slackwater.protocols.dpc.soutput.answers import (
 )
 
 START = 1_458_031_648_545_000
-ALL = tuple(AGGREGATES)
+ALL = tuple(name for name, each in AGGREGATES.items() if each.state is None)
 
 
 def figures_of(readings: list[list[list[float]]]) -> AggregateColumns:

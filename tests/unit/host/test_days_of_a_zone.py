@@ -9,7 +9,7 @@ from slackwater.codec.results import ResultHead, encode_boundary
 from slackwater.judge.batch import BatchSource, compute_from, end_boundary, windows_source
 from slackwater.model.deployment import QuerySpec, WindowSpec
 from slackwater.primitives.calendars import Calendar
-from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.key_table import KeyTable
 from slackwater.primitives.panes import PaneStore, empty_windows
 from slackwater.primitives.rows import RowContents
 from slackwater.primitives.windows import Grid

@@ -29,7 +29,7 @@ from slackwater.judge.check import compare
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.errors import DeploymentError
 from slackwater.model.records import DeltaRecord, Kind, Position, RootState, SourceColumns
-from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.key_table import KeyTable
 from slackwater.primitives.panes import PaneShare, PaneStore, window_of
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.soutput.answers import Answered, StableWindow, Transaction

@@ -14,7 +14,8 @@ from tests.unit.sessions.test_root_session import STABLE, Host, boundary
 from slackwater.codec.results import ResultHead
 from slackwater.host.results import ResultsWriter
 from slackwater.model.records import Gap, Kind, Position, RootState
-from slackwater.primitives.deltas import KeyTable, Slice
+from slackwater.primitives.deltas import Slice
+from slackwater.primitives.key_table import KeyTable
 from slackwater.primitives.panes import PaneShare
 from slackwater.primitives.rows import Rows
 from slackwater.protocols.dpc.soutput.answers import (

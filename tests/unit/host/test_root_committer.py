@@ -17,7 +17,7 @@ from slackwater.host.transactions import Transactions
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.names import Names
 from slackwater.model.records import Gap
-from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.key_table import KeyTable
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.soutput.answers import Answered, AnswerPlanner, Ready, Transaction
 from slackwater.protocols.dpc.soutput.config import Commit

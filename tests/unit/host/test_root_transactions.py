@@ -30,7 +30,7 @@ from slackwater.host.transactions import (
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.names import Names
 from slackwater.model.records import Position, RootState
-from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.key_table import KeyTable
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.soutput.answers import Answered, AnswerPlanner, Ready, Transaction
 from slackwater.protocols.dpc.soutput.config import Commit

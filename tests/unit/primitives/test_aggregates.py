@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.primitives.aggregates import AggregateColumns, columns_of
-from slackwater.primitives.deltas import KeyTable, Slice, fold
+from slackwater.primitives.deltas import Slice, fold
+from slackwater.primitives.key_table import KeyTable
 
 close = st.integers(0, 3).map(lambda units: 0.1 + units * 2**-56)
 numbers = st.floats(-1e300, 1e300) | close | st.sampled_from([5e-324, -5e-324, 1e-310, 1e9 + 0.1])

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.support.deltamap import ANY_REPLICA, BucketDelta, DeltaKey, DeltaMap, Rank, delta_of
 
 from slackwater.model.records import DeltaRecord, Gap, Kind
-from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.key_table import KeyTable
 
 FIELDS = ("f",)
 

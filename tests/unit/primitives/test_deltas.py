@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.model.records import DeltaRecord, Kind
-from slackwater.primitives.deltas import Fold, KeyTable, KeyTableFull, Slice, fold
+from slackwater.primitives.deltas import Fold, Slice, fold
+from slackwater.primitives.key_table import KeyTable, KeyTableFull
 
 Readings = dict[str, list[float]]
 """The readings of one bucket by key; NaN is a missing value."""

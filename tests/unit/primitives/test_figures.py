@@ -11,7 +11,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.primitives.deltas import KeyTable, Slice, fold
+from slackwater.primitives.deltas import Slice, fold
+from slackwater.primitives.key_table import KeyTable
 
 DAY = 4 * 86_400
 """Buckets of a day."""

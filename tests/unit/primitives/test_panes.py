@@ -15,7 +15,8 @@ from tests.support.window_starts import starts_ending_by
 
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.records import Gap, Position
-from slackwater.primitives.deltas import Aggregates, KeyTable, Slice, fold
+from slackwater.primitives.deltas import Aggregates, Slice, fold
+from slackwater.primitives.key_table import KeyTable
 from slackwater.primitives.panes import (
     LivePanes,
     Notes,

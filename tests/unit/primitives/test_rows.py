@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.records import Gap, Kind, OrderedRecord, Position, SourceColumns
-from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.key_table import KeyTable
 from slackwater.primitives.keyparts import KEY_HASHES, KeyHash, part_of
 from slackwater.primitives.panes import Notes, PaneStore, window_of
 from slackwater.primitives.rows import RowContents, Rows

@@ -69,11 +69,11 @@ def test_the_audit_computes_it(spark: SparkSession) -> None:
     }
 
 
-@pytest.mark.parametrize("name", [*AGGREGATES, "product"])
+@pytest.mark.parametrize("name", [*AGGREGATES, "product", "p50", "p975", "top2"])
 def test_the_audit_and_the_batch_computation_agree(spark: SparkSession, name: str) -> None:
     values = np.random.default_rng(1).normal(20.0, 5.0, 40).tolist()
-    text = ", ".join(f"({value!r}D)" for value in values)
-    rows = spark.sql(f"select * from values {text} as t(c0)")
+    text = ", ".join(f"({value!r}D, {at})" for at, value in enumerate(values))
+    rows = spark.sql(f"select * from values (null, -1), {text} as t(c0, order_)")
     (row,) = rows.agg(figures_column("c0", (name,)).alias("f")).collect()
     exact = exact_aggregates([((), value) for value in values], 0.0, (name,))
     assert row.f[name] == pytest.approx(exact.numbers[name], rel=1e-12)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from slackwater.judge.batch import BatchSource, rows_from
 from slackwater.model.deployment import JoinSpec, QuerySpec
 from slackwater.model.records import SourceColumns
-from slackwater.primitives.deltas import KeyTable
 from slackwater.primitives.expressions import compile_predicate, compile_projection
+from slackwater.primitives.key_table import KeyTable
 from slackwater.protocols.dpc.sunion.join import JoinTooLargeError, SJoin, Table
 from slackwater.protocols.dpc.sunion.operators import Operators
 

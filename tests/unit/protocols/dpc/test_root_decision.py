@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.paper.stage import MS, Orderer, Root, Settings, Source, labels
 
-from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.key_table import KeyTable
 from slackwater.protocols.common.line import Policy
 from slackwater.protocols.dpc.soutput.answers import TentativeWindow
 from slackwater.protocols.dpc.soutput.decision import Decision

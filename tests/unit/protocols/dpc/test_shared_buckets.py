@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.model.records import SourceColumns
-from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.key_table import KeyTable
 from slackwater.protocols.dpc.sunion.operators import BucketPiece, Operators
 from slackwater.protocols.dpc.sunion.shared_buckets import ENTRIES_MAX, SharedBuckets
 

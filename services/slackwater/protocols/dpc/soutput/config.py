@@ -10,7 +10,8 @@ from slackwater.model.deployment import BOUND_TOLERANCE_US
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.names import ONLY, UNPREFIXED, Names, RootName
 from slackwater.model.records import LogPosition, LogState, Position, RootState
-from slackwater.primitives.deltas import Aggregates, KeyTable
+from slackwater.primitives.deltas import Aggregates
+from slackwater.primitives.key_table import KeyTable
 from slackwater.primitives.panes import Contents, PaneShare
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.common.inputs import ProbeEnds

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slackwater.model.records import BucketRecord, Hole, LogState, RootState
-from slackwater.primitives.deltas import KeyTable
+from slackwater.primitives.key_table import KeyTable
 from slackwater.primitives.panes import PaneShare
 from slackwater.protocols.common.inputs import Inputs, ProbeEnds
 from slackwater.protocols.common.line import LineName

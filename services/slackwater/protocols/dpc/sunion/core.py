@@ -340,6 +340,7 @@ class OrdererCore:
                 values=piece.values,
                 stimes=piece.stimes,
                 key_index=piece.key_index,
+                states=piece.states,
             )
             for i, piece in enumerate(pieces)
         ]

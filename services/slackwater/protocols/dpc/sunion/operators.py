@@ -14,16 +14,17 @@ by key is numpy's radix sort of the keys' ranks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from slackwater.model.records import SourceColumns, type_f64, type_i32, type_i64
-from slackwater.primitives.deltas import KeyTable
+from slackwater.model.records import Ragged, SourceColumns, type_f64, type_i32, type_i64
 from slackwater.primitives.figures import BASIC
+from slackwater.primitives.key_table import KeyTable
+from slackwater.primitives.states import ENTRY_BYTES, LENGTH_BYTES, State, bytes_of, lifted
 from slackwater.protocols.dpc.sunion.join import SJoin, Table
 from slackwater.protocols.dpc.sunion.shared_buckets import SharedBuckets
 
@@ -45,7 +46,7 @@ class BucketPiece:
 
     Readings by key: ``keys`` are in key order, and ``values[f][offsets[i]:offsets[i + 1]]`` are
     those of key i in field f. Rows: each has a time in ``stimes`` and the index of its key in
-    ``key_index``, and ``offsets`` is [0].
+    ``key_index``, and ``offsets`` is [0]. ``states`` are those of its keys, by name.
     """
 
     keys: Sequence[str]
@@ -54,6 +55,7 @@ class BucketPiece:
     values: tuple[type_f64, ...]
     stimes: type_i64 = field(default_factory=lambda: np.zeros(0, np.int64))
     key_index: type_i32 = field(default_factory=lambda: np.zeros(0, np.int32))
+    states: Mapping[str, Ragged] = field(default_factory=dict)
 
 
 class Operators:
@@ -69,6 +71,7 @@ class Operators:
         piece_bytes_max: the largest size of a piece.
         delta_bytes_max: the largest size of the delta that the aggregator makes of a piece.
         others: the number of figures in the delta beside the basic ones.
+        states: the states that a record has beside its readings.
         rows: pack the readings as rows in their order, not grouped by key.
         shared: cache of the buckets of other orderers with the same operators; None: no cache.
     """
@@ -84,6 +87,7 @@ class Operators:
         piece_bytes_max: int = 8 << 20,
         delta_bytes_max: int = 12 << 20,
         others: int = 0,
+        states: Sequence[State] = (),
         rows: bool = False,
         shared: SharedBuckets[list[BucketPiece]] | None = None,
     ) -> None:
@@ -96,6 +100,8 @@ class Operators:
         self._piece_bytes_max = piece_bytes_max
         self._delta_bytes_max = delta_bytes_max
         self._figures_bytes = FIGURE_BYTES * (len(BASIC) + others)
+        self._states = tuple(states)
+        self._reading_bytes = 8 + ENTRY_BYTES * len(self._states)
         self._pack = self._in_rows if rows else self._by_key
 
     @property
@@ -200,7 +206,7 @@ class Operators:
         return stimes, index, columns
 
     def _by_key(
-        self, _stimes: type_i64, index: np.ndarray, columns: dict[str, type_f64]
+        self, stimes: type_i64, index: np.ndarray, columns: dict[str, type_f64]
     ) -> list[BucketPiece]:
         ranks, by_rank = self._keys.ranks()
         small = np.uint16 if len(by_rank) <= 1 << 16 else np.int64  # numpy's radix sort
@@ -216,11 +222,16 @@ class Operators:
         for begin, end in pairwise(self._cuts(offsets, len(fields), names)):
             low = int(np.searchsorted(offsets, begin, "right")) - 1
             high = int(np.searchsorted(offsets, end))
+            of_keys = (np.clip(offsets[low : high + 1], begin, end) - begin).astype(np.float64)
+            of_fields = tuple(column[begin:end] for column in values)
             piece = BucketPiece(
                 names if high - low == len(names) else names[low:high],
-                (np.clip(offsets[low : high + 1], begin, end) - begin).astype(np.float64),
+                of_keys,
                 fields,
-                tuple(column[begin:end] for column in values),
+                of_fields,
+                states=lifted(self._states, of_keys, of_fields, stimes[order[begin:end]])
+                if self._states
+                else {},
             )
             pieces.append(piece)
         return pieces
@@ -247,13 +258,16 @@ class Operators:
         """The indices among the readings at which pieces begin, and the number of readings.
 
         A piece ends before the key that would make it, or its delta, too large. The delta is the
-        larger of the two if each key has one reading: a field has five figures or more. A
+        larger of the two if each key has one reading: a field has five figures or more. Both have
+        the states, whose size in the delta is bounded for each key. A
         key that is too large for a piece by itself is cut too, wherever a piece is full; the root
         merges the aggregates of its pieces, as it merges those of buckets.
         """
         counts = np.diff(offsets)
-        sizes = counts * (8 * fields) + KEY_BYTES
-        figured = np.full(len(counts), self._figures_bytes * fields + KEY_BYTES)
+        of_reading = self._reading_bytes * fields
+        key_bytes = KEY_BYTES + LENGTH_BYTES * len(self._states) * fields
+        sizes = counts * of_reading + key_bytes
+        figured = self._figures_bytes * fields + KEY_BYTES + fields * bytes_of(self._states, counts)
         room = min(
             self._piece_bytes_max - int(sizes.sum()), self._delta_bytes_max - int(figured.sum())
         )
@@ -262,7 +276,7 @@ class Operators:
             return [0, int(offsets[-1])]
         longer = _longer(names)
         sizes, figured = sizes + longer, figured + longer
-        rows_max = max(1, self._piece_bytes_max // (8 * fields))
+        rows_max = max(1, self._piece_bytes_max // of_reading)
         cuts = [0]
         held = made = 0
         begins = offsets.tolist()
@@ -277,7 +291,7 @@ class Operators:
             if size > self._piece_bytes_max:
                 within = range(begins[i] + rows_max, begins[i + 1], rows_max)
                 cuts.extend(within)
-                held -= len(within) * rows_max * 8 * fields
+                held -= len(within) * rows_max * of_reading
         return [*cuts, begins[-1]]
 
 
