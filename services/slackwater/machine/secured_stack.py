@@ -42,8 +42,12 @@ OUTSIDE: Final = "outside"
 PRODUCER: Final = "producer"
 """User and name of the program that writes readings to the input topics of streams."""
 INSIDE: Final[Mapping[str, Sequence[str]]] = {
-    # The node starts processes of all these roles, and commands in its container read results.
-    "node": (Role.ADMIN, Role.PROXY, Role.HOST, Role.AGGREGATOR, Role.CLIENT),
+    # The node starts processes of all these roles, and commands in its container read results or
+    # serve the page.
+    "node": (
+        *(Role.ADMIN, Role.PROXY, Role.HOST, Role.AGGREGATOR),
+        *(Role.CLIENT, Role.GATEWAY),
+    ),
     "admin": (Role.ADMIN,),
     # The workers of a Spark cluster read and write for the aggregators.
     "worker": (Role.AGGREGATOR,),

@@ -42,8 +42,8 @@ def input_rows(
         readings = _readings(records.where(mine), taken, fields, logs, place)
         place += len(fields)
         readings = readings.where(f"stime >= {start_time_us}").drop("floor")
-        for name in ("stime", "order_"):
-            readings = readings.withColumnRenamed(name, f"{name}_{side}")
+        for name, of_side in (("stime", f"stime_{side}"), ("order_", f"order_{side}")):
+            readings = readings.withColumnRenamed(name, of_side)
         sides.append(readings)
     near = sf.expr(f"abs(stime_left - stime_right) <= {join.within_us}L")
     pairs = sides[0].join(sides[1], KEY_COLUMN).where(near)

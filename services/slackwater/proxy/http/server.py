@@ -39,8 +39,8 @@ BACKLOG: Final = 256
 class BoundedListener(socket.socket):
     """Accepts a bounded number of connections, including those in a TLS handshake."""
 
-    def __init__(self, listener: socket.socket, connections_max: int = CONNECTIONS_MAX) -> None:
-        """Replace ``listener``."""
+    def __init__(self, listener: socket.socket, connections_max: int | None = None) -> None:
+        """Replace ``listener``; ``connections_max``: ``CONNECTIONS_MAX`` if None."""
         super().__init__(fileno=listener.detach())
         self._connections_max = connections_max
         self._open: list[socket.socket] = []
@@ -49,7 +49,8 @@ class BoundedListener(socket.socket):
         """Accept a connection; close it if there are too many."""
         connection, address = super().accept()
         self._open = [each for each in self._open if each.fileno() >= 0]
-        if len(self._open) >= self._connections_max:
+        most = CONNECTIONS_MAX if self._connections_max is None else self._connections_max
+        if len(self._open) >= most:
             connection.close()
             raise ConnectionAbortedError  # which the event loop treats as the sender's
         self._open.append(connection)
@@ -175,9 +176,7 @@ def serve(
     return HttpServer(listen, streams, folder, now_us, on_end)
 
 
-def bound(
-    host: str, port: int, advice: str, connections_max: int = CONNECTIONS_MAX
-) -> BoundedListener:
+def bound(host: str, port: int, advice: str, connections_max: int | None = None) -> BoundedListener:
     """Return a listener; ``advice`` ends the message if the address cannot be listened on."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

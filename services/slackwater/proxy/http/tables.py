@@ -116,11 +116,19 @@ class _Rows:
 
 
 def _shown(value: Any) -> Any:
+    if isinstance(value, pa.DictionaryScalar) and value.is_valid:
+        value = value.value
+    kind = value.type
+    if pa.types.is_timestamp(kind) and kind.unit == "ns" and value.is_valid:
+        # Arrow makes a value of pandas of it where pandas is installed.
+        if value.value % 1_000:
+            return value.value
+        value = value.cast(pa.timestamp("us", kind.tz))
     try:
         return value.as_py()
     except (ArithmeticError, LookupError, ValueError):
-        # A timestamp that datetime cannot represent: its range, nanoseconds or time zone.
-        return _shown(value.value) if isinstance(value, pa.DictionaryScalar) else value.value
+        # A timestamp that datetime cannot represent: its range or time zone.
+        return value.value
 
 
 def read_arrow(spec: StreamSpec, body: bytes) -> BodyContent:
