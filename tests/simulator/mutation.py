@@ -100,6 +100,9 @@ def found_plans() -> dict[str, Any]:
 @contextmanager
 def applied(mutant: Mutant) -> Iterator[None]:
     """Apply the fault within the block."""
+    # A module that is first imported with the fault would keep it for later mutants.
+    if mutant.scenario:
+        importlib.import_module(mutant.scenario.partition(":")[0])
     undo: list[Callable[[], None]] = []
     try:
         for edit in mutant.edits:
