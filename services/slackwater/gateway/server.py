@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -19,7 +18,7 @@ from slackwater.gateway.files import read_page
 from slackwater.gateway.hub import Hub
 from slackwater.gateway.streaming import ABORT
 from slackwater.model.errors import EnvironmentProblem
-from slackwater.proxy.http.server import BACKLOG, IDLE_S_MAX, BoundedProtocol, bound
+from slackwater.proxy.http.server import BoundedProtocol, bound, server_config
 from slackwater.runtime.service.clock import SystemClock
 
 _log = logging.getLogger(__name__)
@@ -144,24 +143,10 @@ def _server(gateway: Gateway, listen: Listen) -> uvicorn.Server:
     tls: dict[str, Any] = {}
     if listen.certificate is not None and listen.key is not None:
         tls = {"ssl_certfile": str(listen.certificate), "ssl_keyfile": str(listen.key)}
-    config = uvicorn.Config(
-        gateway.app(),
-        http=GatewayProtocol,
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        backlog=BACKLOG,
-        timeout_keep_alive=IDLE_S_MAX,
-        timeout_graceful_shutdown=STOP_S_MAX,
-        h11_max_incomplete_event_size=HEADER_BYTES_MAX,
-        **tls,
+    config = server_config(
+        *(gateway.app(), GatewayProtocol, tls),
+        header_bytes_max=HEADER_BYTES_MAX,
+        stop_s_max=STOP_S_MAX,
+        fault="the certificate or its key cannot be used",
     )
-    try:
-        config.load()
-    except (OSError, ssl.SSLError) as error:
-        raise EnvironmentProblem(f"the certificate or its key cannot be used: {error}") from error
     return _Server(config)

@@ -115,26 +115,12 @@ class HttpServer:
                 f"other machines reach {listen.host}:{listen.port}, and {', '.join(open_)} has no "
                 "token_file: any process on them could post readings"
             )
-        config = uvicorn.Config(
-            Receiver(streams, now_us).app(),
-            http=BoundedProtocol,
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            backlog=BACKLOG,
-            timeout_keep_alive=IDLE_S_MAX,
-            timeout_graceful_shutdown=STOP_S_MAX,
-            h11_max_incomplete_event_size=HEADER_BYTES_MAX,
-            **_tls(listen, folder),
+        config = server_config(
+            *(Receiver(streams, now_us).app(), BoundedProtocol, _tls(listen, folder)),
+            header_bytes_max=HEADER_BYTES_MAX,
+            stop_s_max=STOP_S_MAX,
+            fault="http.tls",
         )
-        try:
-            config.load()
-        except (OSError, ssl.SSLError) as error:
-            raise EnvironmentProblem(f"http.tls: {error}") from error
         self._socket = bound(
             *(listen.host, listen.port), "change http.listen in the deployment file"
         )
@@ -174,6 +160,39 @@ def serve(
         file = None if spec.http is None else spec.http.token_file
         streams[name] = Posted(spec, queue, None if file is None else read_tokens(folder / file))
     return HttpServer(listen, streams, folder, now_us, on_end)
+
+
+def server_config(
+    app: Any,
+    protocol: type[asyncio.Protocol],
+    tls: Mapping[str, Any],
+    *,
+    header_bytes_max: int,
+    stop_s_max: int,
+    fault: str,
+) -> uvicorn.Config:
+    """Return the loaded settings of a server; ``fault`` begins the error of a bad certificate."""
+    config = uvicorn.Config(
+        app,
+        http=protocol,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=IDLE_S_MAX,
+        timeout_graceful_shutdown=stop_s_max,
+        h11_max_incomplete_event_size=header_bytes_max,
+        **tls,
+    )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise EnvironmentProblem(f"{fault}: {error}") from error
+    return config
 
 
 def bound(host: str, port: int, advice: str, connections_max: int | None = None) -> BoundedListener:
