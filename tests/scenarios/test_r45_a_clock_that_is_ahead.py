@@ -1,8 +1,8 @@
 """trace-45: a device's clock is two hours ahead: nobody else is late, nothing stable lies ahead.
 
 The proxy compares each reading with its own clock. One that is ahead by more than ``ahead`` goes to
-quarantine with its device's key; one that is ahead by less is kept for its window, and counts as
-one of now for the watermark.
+quarantine with its device's key; one that is ahead by less is kept for its window. For the
+watermark it counts as if it had been on its way as long as the readings of the others.
 """
 
 from __future__ import annotations
@@ -21,10 +21,18 @@ DEVICES = ("a", "b")
 
 
 class Fed:
-    """A stream whose boundary comes from its readings; a reading of each device every second."""
+    """A stream whose boundary comes from its readings; a reading of each device every second.
 
-    def __init__(self, folder: Path, *, ahead_s: float = 60) -> None:
-        spec = replace(SPEC, expect_every_us=10 * S, disorder_us=S, ahead_us=round(ahead_s * S))
+    ``way_s``: how long readings of devices with right clocks are on their way.
+    """
+
+    def __init__(
+        self, folder: Path, *, ahead_s: float = 60, disorder_us: int = S, way_s: float = 0.5
+    ) -> None:
+        spec = replace(
+            SPEC, expect_every_us=10 * S, disorder_us=disorder_us, ahead_us=round(ahead_s * S)
+        )
+        self.way_s = way_s
         self.world = World(folder, spec=spec)
         self.proxy: SensorInput = self.world.sensors()
         self.sent: list[float] = []
@@ -33,7 +41,7 @@ class Fed:
         """Let time pass; ``fast``: devices whose clocks are ahead (s), which send as well."""
         for _ in range(seconds):
             now_s = self.world.now_us / S
-            stamps = [(key, now_s - 0.5) for key in DEVICES]
+            stamps = [(key, now_s - self.way_s) for key in DEVICES]
             stamps += [(key, now_s + by) for key, by in (fast or {}).items()]
             self._send(stamps)
             self.world.run(self.proxy, 1)
@@ -85,6 +93,27 @@ def test_readings_that_are_ahead_by_less_are_kept_and_move_nothing(
     assert fed.logged == fed.sent
     assert sum(at > fed.world.now_us / S for at in fed.logged) == 10
     fed.world.check()
+
+
+@pytest.mark.parametrize("by_s", [1, 5, 50])
+def test_a_device_that_is_ahead_makes_nothing_late_that_is_on_its_way(
+    tmp_path: Path, by_s: int
+) -> None:
+    """Readings of all others take 1.5 s, and none is older than another before it."""
+    fed = Fed(tmp_path, disorder_us=0, way_s=1.5)
+    fed.passes(40, {"fast-clock": by_s})
+    assert fed.world.counts() == {}
+    assert fed.logged == fed.sent
+    # The stream is no older than the ways of its readings, and no turn that is not at its end.
+    assert fed.world.boundary_s() >= fed.world.now_us / S - 1.5 - 1
+    fed.world.check()
+
+
+def test_a_stream_of_devices_that_are_all_ahead_does_not_stand_still(tmp_path: Path) -> None:
+    fed = Fed(tmp_path, disorder_us=0, way_s=-20)
+    fed.passes(10)
+    assert fed.logged == fed.sent
+    assert fed.world.boundary_s() >= fed.world.now_us / S - 1
 
 
 def test_with_ahead_of_0_no_reading_may_be_ahead(tmp_path: Path) -> None:

@@ -595,30 +595,47 @@ MUTANTS = (
         "a reading that is far ahead moves the watermark", "trace-45",
         (Edit(f"{_source}.core:SourceCore.offer",
               "usable &= arrived.stimes <= clock_us + self._ahead_us", "pass"),
-         Edit(f"{_source}.core:SourceCore._late", "is_ahead.any()", "False")),
+         Edit(f"{_source}.core:SourceCore._largest_before_by_clock",
+              "not is_ahead.any()", "True")),
         scenario="tests.simulator.mutants:a_clock_two_hours_ahead",
     ),
     Mutant(
         "a reading that is slightly ahead moves the watermark", "trace-45",
-        (Edit(f"{_source}.core:SourceCore._late", "is_ahead.any()", "False"),),
+        (Edit(f"{_source}.core:SourceCore._largest_before_by_clock",
+              "not is_ahead.any()", "True"),),
         scenario="tests.simulator.mutants:a_clock_slightly_ahead",
     ),
     Mutant(
         "a future reading moves the watermark", "trace-45",
         (Edit(f"{_source}.core:SourceCore.offer",
               "usable &= arrived.stimes <= clock_us + self._ahead_us", "pass"),
-         Edit(f"{_source}.core:SourceCore._late", "is_ahead.any()", "False")),
+         Edit(f"{_source}.core:SourceCore._largest_before_by_clock",
+              "not is_ahead.any()", "True")),
         scenario="tests.scenarios.test_r45_a_clock_that_is_ahead"
         ":test_whatever_a_device_stamps_nothing_is_stable_before_its_end",
         arguments=(2 * 3_600,),
     ),
     Mutant(
         "a reading that is ahead counts as now among its neighbours", "trace-45",
-        (Edit(f"{_source}.core:SourceCore._late", "is_ahead, self._offered_us",
-              "is_ahead, self._now_us"),),
+        (Edit(f"{_source}.core:SourceCore._largest_before_by_clock",
+              "offered_us = self._offered_us", "offered_us = now_us"),),
+        scenario="tests.simulator.mutants:neighbours_of_one_that_is_ahead",
+    ),
+    Mutant(
+        "a reading that is ahead counts as one of now", "trace-45",
+        (Edit(f"{_source}.lag:Lags.us", "return max(self._largest_us, self._before_us)",
+              "return 0"),),
         scenario="tests.scenarios.test_r45_a_clock_that_is_ahead"
-        ":test_whatever_a_device_stamps_nothing_is_stable_before_its_end",
-        arguments=(30,),
+        ":test_a_device_that_is_ahead_makes_nothing_late_that_is_on_its_way",
+        arguments=(5,),
+    ),
+    Mutant(
+        "a reading that is ahead counts for nothing", "trace-45",
+        (Edit(f"{_source}.core:SourceCore._largest_before_by_clock",
+              "max(self.largest, now_us if is_right else now_us - self._lags.us)",
+              "max(self.largest, now_us if is_right else self.largest)"),),
+        scenario="tests.scenarios.test_r45_a_clock_that_is_ahead"
+        ":test_a_stream_of_devices_that_are_all_ahead_does_not_stand_still",
     ),
     Mutant(
         "a restarted proxy counts times that are ahead", "trace-45",
@@ -1283,6 +1300,13 @@ def a_clock_slightly_ahead(restart: bool = False) -> None:
 
     with TemporaryDirectory() as folder:
         scenario(Path(folder), restart)
+
+
+def neighbours_of_one_that_is_ahead() -> None:
+    """Readings that are read with one that is ahead have arrived before now."""
+    from tests.unit.protocols.dpc.test_source_core import TestAhead
+
+    TestAhead().test_readings_that_are_read_together_arrived_before_now(50_000)
 
 
 def a_backlog_of_a_stream_that_learns() -> None:

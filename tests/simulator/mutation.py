@@ -75,8 +75,9 @@ def call(scenario: Callable[..., object], *arguments: object) -> None:
     """Run a test outside of pytest, perhaps a coroutine, with ``monkeypatch`` and ``tmp_path``."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         fixtures = {"monkeypatch": patch, "tmp_path": Path(folder)}
-        wanted = inspect.signature(scenario).parameters.keys() & fixtures.keys()
-        running = scenario(*arguments, **{name: fixtures[name] for name in wanted})
+        names = inspect.signature(scenario).parameters
+        given = dict(zip((n for n in names if n not in fixtures), arguments, strict=False))
+        running = scenario(**given, **{n: fixtures[n] for n in names if n in fixtures})
         if inspect.iscoroutine(running):
             asyncio.run(_without_log(running))
 

@@ -221,6 +221,43 @@ class TestAhead:
         assert again.largest == core.largest == 100
         assert again.offer(arrived([94, 92], 2), now_us=101)[0].indices.tolist() == [1]
 
+    @pytest.mark.parametrize("lead_us", [50_000, 5_000_000])
+    def test_readings_that_are_read_together_arrived_before_now(self, lead_us: int) -> None:
+        core = SourceCore(rules(clock=False, ahead=60_000_000, disorder=0))
+        now = 1_000_000_000
+        assert core.offer(arrived([now]), now) == ()
+        later = now + 500_000
+        assert core.offer(arrived([later + lead_us, later - 300_000], 1), later) == ()
+
+    @given(
+        way=st.integers(0, 50),
+        spread=st.integers(0, DISORDER),
+        turns=st.lists(
+            st.tuples(
+                st.lists(st.tuples(st.integers(0, DISORDER), st.none() | st.integers(1, 60))),
+                st.integers(1, 9),
+            ),
+            max_size=40,
+        ),
+    )
+    def test_who_is_ahead_makes_nobody_late_whose_way_is_as_long_as_before(
+        self, way: int, spread: int, turns: list[tuple[list[tuple[int, int | None]], int]]
+    ) -> None:
+        """Readings take at most ``disorder`` longer than the one with the longest way so far."""
+        second = 1_000_000
+        core = SourceCore(rules(clock=False, ahead=70 * second, disorder=DISORDER * second))
+        now = 1_000 * second
+        core.offer(arrived([now - (way + spread) * second]), now)
+        for offered, later in turns:
+            now += later * second
+            stimes = [
+                now - (way + shorter) * second if lead is None else now + lead * second
+                for shorter, lead in offered
+            ]
+            assert core.offer(arrived(stimes, core.position), now) == ()
+            core.flush(1)
+            assert core.watermark <= now - DISORDER * second
+
     @given(st.lists(st.tuples(st.lists(st.integers(-40, 40), max_size=6), st.integers(0, 9))))
     @pytest.mark.parametrize("late", ["input", "promise"])
     def test_the_watermark_never_passes_the_clock(

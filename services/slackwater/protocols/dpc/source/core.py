@@ -16,9 +16,10 @@ A reading below the watermark is late. The stream's ``LateRule`` decides which r
 
 Where readings are compared with a clock (``now_us``), no watermark passes it, so no window is
 stable before its end, whatever a device stamps. A reading ahead of the clock by more than
-``ahead_us`` is refused. One that is ahead by less is logged, and counts as one of now: for the
-largest time, and so for the watermark and for which readings are late. The same holds for a
-boundary in the input.
+``ahead_us`` is refused. One that is ahead by less is logged. For the largest time, and so for the
+watermark and for which readings are late, it counts as if it had been on its way as long as the
+readings of devices that are not ahead (``lag.py``). A boundary in the input that is ahead counts
+as one of now.
 
 A watermark from the clock covers only input that was read to an end observed after it (trace-10);
 the caller passes ``clock_us`` in that case. Boundaries of a stream with ``expect_every`` never come
@@ -49,12 +50,15 @@ from slackwater.model.records import (
 from slackwater.primitives.lateness import Gaps, Learning
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.source.arrived import Arrived, cut, join
+from slackwater.protocols.dpc.source.lag import Lags
 from slackwater.protocols.dpc.source.scan import Resume
 
 Reason = Literal["malformed", "crash", "late", "before_start", "ahead", "superseded", "duplicate"]
 LateRule = Literal["input", "promise"]
 READINGS_DEFAULT_MAX: Final = 10_000
 BYTES_DEFAULT_MAX: Final = 256 * 1024
+CLOCK_ERROR_US_MAX: Final = 100_000
+"""By how much clocks that are synchronized differ: a reading ahead by so much counts as of now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,7 @@ class SourceCore:
         """The latest time of the clock that readings are compared with; NEVER without one."""
         self._offered_us = NEVER
         """The clock when readings were last offered."""
+        self._lags = Lags(rules.ahead_us or 0)
         self.gaps = Gaps(rules.learning) if rules.learning is not None else None
         self.position = resume.position
         self.input_epoch = resume.input_epoch
@@ -222,18 +227,34 @@ class SourceCore:
     def _late(self, stimes: type_i64, usable: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         late = stimes < max(self.watermark, self.input_watermark)
         counting = np.where(usable, stimes, NEVER)
-        is_ahead = counting > self._now_us
-        if self._now_us > NEVER and is_ahead.any():
-            # Now is later than the arrival of its neighbours. Among them it counts as one of the
-            # time before which all earlier readings were offered.
-            before = self._largest_before(np.where(is_ahead, self._offered_us, counting))
-            self.largest = max(self.largest, self._now_us)
-        else:
-            before = self._largest_before(counting)
+        before = (
+            self._largest_before(counting)
+            if self._now_us == NEVER
+            else self._largest_before_by_clock(counting)
+        )
         if self.rules.late == "input":
             late |= stimes < before - self.rules.disorder_us
         late &= usable
         return late
+
+    def _largest_before_by_clock(self, stimes: type_i64) -> type_i64:
+        """Per reading, the largest time before it that counts; updates ``largest``."""
+        now_us, lag_us = self._now_us, self._lags.us
+        is_wrong = stimes > now_us + CLOCK_ERROR_US_MAX
+        self._lags.see(stimes, ~is_wrong, now_us)
+        is_ahead = stimes > now_us
+        if not is_ahead.any():
+            return self._largest_before(stimes)
+        # Now is later than the arrival of its neighbours. Among them it counts as one of the
+        # time before which all earlier readings were offered.
+        offered_us = self._offered_us
+        counting = np.where(is_ahead, offered_us, stimes)
+        if offered_us > NEVER:
+            counting = np.where(is_wrong, offered_us - lag_us, counting)
+        before = self._largest_before(counting)
+        is_right = (is_ahead & ~is_wrong).any()
+        self.largest = max(self.largest, now_us if is_right else now_us - self._lags.us)
+        return before
 
     def _largest_before(self, stimes: type_i64) -> type_i64:
         """Per reading, the largest time before it in the input; updates ``largest``."""
