@@ -15,6 +15,7 @@ import re
 import shlex
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -36,7 +37,7 @@ from tests.integration.pages import (
 from tests.integration.rehearsing import REHEARSED_S_MAX, ROOMS, Ran
 from tests.support.files import paths
 from tests.support.halt_witness import Witness
-from tests.support.waiting import WAIT_S_MAX
+from tests.support.waiting import WAIT_S_MAX, eventually
 
 from slackwater.client.follow import KINDS
 from slackwater.deployment.parse import load_deployment
@@ -192,7 +193,7 @@ def uses(
     shell: Shell, produce: str, reading: list[list[str]], names: set[str], looks: list[str]
 ) -> None:
     """Run steps 4 to 6, what the README looks at, and other commands on the running deployment."""
-    watch, follow, status = looks
+    watch, follow, status, gateway = looks
     for command, watermark_made in (
         (status, {"climate ", "lab ", " UTC", "proxies, "}),
         ("slackwater quarantine lab", {" in quarantine"}),
@@ -231,10 +232,23 @@ def uses(
             board.wait_for(partial(has_shown, text), WAIT_S_MAX)
         dumb.wait_for(partial(has_shown, " exact"), WAIT_S_MAX)
         lab.wait_for(lambda lines: any(" m7 " in line for line in lines), WAIT_S_MAX)
+        page = stack.enter_context(shell.started(*shlex.split(gateway)))
+        shown = page.wait_for(partial(has_shown, "http://"), WAIT_S_MAX)
+        eventually(
+            lambda: {each["query"] for each in overview_of(shown)["queries"]} >= names,
+            "the live page has all queries",
+        )
         assert produced.process.poll() is None, produced.shown
     drafted = shell.run("slackwater init lab-readings").stdout
     for line in ("topic: {name: lab-readings, format: json}", "field: mote}", "unit: us}"):
         assert line in drafted
+
+
+def overview_of(lines: list[str]) -> dict[str, Any]:
+    """Return what the live page shows first, from the address that the command printed."""
+    (address,) = {found for line in lines for found in re.findall(r"http://[\d.:]+", line)}
+    with urllib.request.urlopen(f"{address}/api/v1/overview", timeout=WAIT_S_MAX) as answer:
+        return dict(orjson.loads(answer.read()))
 
 
 def assert_sent_one_by_one(bootstrap: str, topic: str) -> None:

@@ -22,7 +22,7 @@ def run_gateway(
     controls: AbstractContextManager[ControlsSeen],
     say: Callable[[str], None],
 ) -> None:
-    """Serve until stopped; ``say`` prints a line.
+    """Serve until stopped; ``say`` prints a line when the page can be opened.
 
     Raises:
         EnvironmentProblem: the address cannot be listened on, or others reach it without tokens.
@@ -32,7 +32,9 @@ def run_gateway(
         loop, stopping = asyncio.get_running_loop(), asyncio.Event()
         for signum in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(signum, stopping.set)
-        say(f"the page is at {listen.url}")
-        await serve(listen, access, Sources(cluster, names, controls), stopping)
+        await serve(
+            *(listen, access, Sources(cluster, names, controls), stopping),
+            lambda: say(f"the page is at {listen.url}"),
+        )
 
     asyncio.run(run())

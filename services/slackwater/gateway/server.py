@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -99,8 +100,14 @@ def check_listening(listen: Listen, access: Access) -> None:
         )
 
 
-async def serve(listen: Listen, access: Access, sources: Feeding, stopping: asyncio.Event) -> None:
-    """Serve until stopped.
+async def serve(
+    listen: Listen,
+    access: Access,
+    sources: Feeding,
+    stopping: asyncio.Event,
+    listening: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve until stopped; ``listening`` is called when connections are answered.
 
     Raises:
         EnvironmentProblem: the address cannot be listened on, or a file of TLS cannot be used.
@@ -113,7 +120,7 @@ async def serve(listen: Listen, access: Access, sources: Feeding, stopping: asyn
         SystemClock().now_us,
         is_secure=listen.certificate is not None,
     )
-    server = _server(gateway, listen)
+    server = _server(gateway, listen, listening)
     with bound(
         *(listen.host, listen.port), "name another one with --listen", CONNECTIONS_MAX
     ) as listener:
@@ -131,7 +138,16 @@ async def serve(listen: Listen, access: Access, sources: Feeding, stopping: asyn
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to its process."""
+    """A server that leaves signals to its process, and says when it answers."""
+
+    def __init__(self, config: uvicorn.Config, listening: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._listening = listening
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._listening()
 
     def capture_signals(self) -> Any:
         from contextlib import nullcontext
@@ -139,7 +155,7 @@ class _Server(uvicorn.Server):
         return nullcontext()
 
 
-def _server(gateway: Gateway, listen: Listen) -> uvicorn.Server:
+def _server(gateway: Gateway, listen: Listen, listening: Callable[[], None]) -> uvicorn.Server:
     tls: dict[str, Any] = {}
     if listen.certificate is not None and listen.key is not None:
         tls = {"ssl_certfile": str(listen.certificate), "ssl_keyfile": str(listen.key)}
@@ -149,4 +165,4 @@ def _server(gateway: Gateway, listen: Listen) -> uvicorn.Server:
         stop_s_max=STOP_S_MAX,
         fault="the certificate or its key cannot be used",
     )
-    return _Server(config)
+    return _Server(config, listening)

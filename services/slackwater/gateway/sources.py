@@ -41,6 +41,8 @@ AGAIN_S: Final = 1.0
 POLL_S: Final = 5.0
 """A poll returns as soon as there is a record; this is how late it notices the end of a query."""
 ASK_S_MAX: Final = 1.0
+REGISTRY_S_MAX: Final = 5.0
+"""How long the first status waits for the queries."""
 QUERIES_MAX: Final = 200
 """Bound on the queries that are followed, each of which is a thread and a Kafka client."""
 
@@ -74,6 +76,8 @@ class Sources:
         self._stopping, self._wanted = threading.Event(), threading.Event()
         self._followed: dict[str, threading.Event] = {}
         self._definitions: Mapping[str, QueryDefinition] = {}
+        self._asked = threading.Event()
+        """The registry has been read once, or cannot be read now."""
         self._clock: EventClock | None = None
         self._asking = threading.Lock()
         self._tell: Callable[[Callable[[], None]], None] = lambda _: None
@@ -131,10 +135,12 @@ class Sources:
                         self._take(found, hub)
             except SlackwaterError as error:
                 _log.info("cannot read the queries, will retry: %s", error)
+            self._asked.set()
             self._stopping.wait(AGAIN_S)
 
     def _take(self, found: Mapping[str, QueryDefinition], hub: Hub) -> None:
         self._definitions = found
+        self._asked.set()
         live = {base_of(name) for name, each in found.items() if each.state != "deleted"}
         for query in self._followed.keys() - live:
             self._followed.pop(query).set()
@@ -178,6 +184,7 @@ class Sources:
         with self._controls as controls:
             while not self._stopping.is_set():
                 self._wanted.wait()
+                self._asked.wait(REGISTRY_S_MAX)  # otherwise the first status may have no queries
                 if not hub.readers:
                     self._wanted.clear()
                 try:

@@ -92,6 +92,17 @@ async def test_a_registered_query_is_read_shown_and_ended(memory: MemoryBroker) 
         of.stop()
 
 
+async def test_the_first_status_has_the_queries(memory: MemoryBroker) -> None:
+    Registry(memory).publish_queries(defined(query("climate", "s")))
+    hub, of = Hub(), Sources(Cluster("memory:1"), Names(), contextlib.nullcontext(NoControls()))
+    of.start(hub, asyncio.get_running_loop())
+    try:
+        status = await hub.fresh_status(of.look_once)
+        assert [each["query"] for each in status["queries"]] == ["climate"]
+    finally:
+        of.stop()
+
+
 def test_the_problems_are_those_of_the_verdict() -> None:
     picture = Picture((), late={"climate": "LATE"})
     found = status_json({}, picture, Overview(()), 0, kafka_answers=True)
