@@ -40,6 +40,7 @@ from slackwater.runtime.service.datadir import Life, is_running, read_run
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 from slackwater.status.copies import on_one_node
+from slackwater.status.last_readings import is_source_log, of_cluster
 from slackwater.status.overview import Overview
 from slackwater.status.processes import ObservedHeartbeat, Picture, look_at
 from slackwater.status.queries import streams_of
@@ -180,6 +181,7 @@ class _Looking:
         self._cluster = cluster
         self._transport = KafkaTransport(cluster, names)
         self._listener = HeartbeatListener(self._transport)
+        self._last_readings = of_cluster(cluster, self._transport)
         self._queries: dict[str, QueryDefinition] = {}
         self._clock: EventClock | None = None
 
@@ -208,7 +210,8 @@ class _Looking:
             }
             now_us = SystemClock().now_us()
             event_us = None if self._clock is None else self._clock.event(now_us)
-            yield look_at(latest, self._queries, self._lives(), now_us, event_us)
+            seen = look_at(latest, self._queries, self._lives(), now_us, event_us)
+            yield self._last_readings.complete(seen)
             self._listener.wait_for(lambda view: False, WATCH_S)
             self._queries = self._registered()
 
@@ -343,10 +346,7 @@ def kept_for(cluster: Cluster, names: Names, query: str) -> str:
 
 def _is_input(topic: str, source: str, names: Names) -> bool:
     """Whether a topic is a source log of a stream, or the exact results of a query."""
-    log, partition = names.source(source), topic.rpartition(".")[2]
-    return topic in {log, names.results(source, "stable")} or (
-        topic == f"{log}.{partition}" and partition.isdigit()
-    )
+    return topic == names.results(source, "stable") or is_source_log(topic, source, names)
 
 
 def unknown_query(name: str, queries: Iterable[str]) -> UsageError:

@@ -31,6 +31,7 @@ from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.heartbeats import PATIENT_GATHER_MS, HeartbeatListener
 from slackwater.runtime.service.registry import QueryDefinition, Registry, streams_of
 from slackwater.status.copies import on_one_node
+from slackwater.status.last_readings import of_cluster
 from slackwater.status.overview import Overview
 from slackwater.status.processes import ObservedHeartbeat, look_at
 from slackwater.status.refused import entries_of, grouped
@@ -73,6 +74,7 @@ class Sources:
         self._cluster, self._names, self._controls = cluster, names, controls
         self._transport = KafkaTransport(cluster, names)
         self._listener = HeartbeatListener(self._transport, gather_ms=PATIENT_GATHER_MS)
+        self._last_readings = of_cluster(cluster, self._transport)
         self._stopping, self._wanted = threading.Event(), threading.Event()
         self._followed: dict[str, threading.Event] = {}
         self._definitions: Mapping[str, QueryDefinition] = {}
@@ -208,6 +210,8 @@ class Sources:
                 self._clock = Registry(self._transport).clock()
         event_us = None if self._clock is None else self._clock.event(now_us)
         picture = look_at(beats, running, None, now_us, event_us)
+        if answers:
+            picture = self._last_readings.complete(picture)
         overview = controls.look()
         if overview is not None:
             rows = on_one_node(picture.queries, overview)

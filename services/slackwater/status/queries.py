@@ -119,6 +119,10 @@ class StreamRow:
     partitions_behind: Mapping[int, int] = field(default_factory=dict)
     """If it is missing: the partitions of its topic that are behind the others, at most ten for
     each proxy, with the times (us) up to which they are complete."""
+    is_stopped: bool = False
+    """Whether no proxy of it sends heartbeats."""
+    had_none: bool = True
+    """Without a last reading: whether there was none, or it is only not known."""
 
     @property
     def needs_attention(self) -> bool:
@@ -128,7 +132,7 @@ class StreamRow:
     def text(self, event_us: int | None) -> str:
         """Return all but the name."""
         if self.last_reading is None:
-            last = "no reading yet"
+            last = "no reading yet" if self.had_none else "the time of its last reading is unknown"
         else:
             last = f"last reading {moment(self.last_reading, event_us)}"
             if event_us is not None:
@@ -138,7 +142,8 @@ class StreamRow:
             plural, since = "s" * (len(behind) != 1), moment(min(behind.values()), event_us)
             numbers = ", ".join(map(str, behind))
             parts.append(f"only partition{plural} {numbers} behind, complete to {since}")
-        parts += [] if self.runs else ["its proxy is not running"]
+        if not self.runs:
+            parts.append("its proxy is stopped" if self.is_stopped else "its proxy is not ready")
         if self.quarantined:
             reasons = ", ".join(f"{n} {reason}" for reason, n in self.quarantined.items())
             parts.append(f"in quarantine: {reasons} (slackwater quarantine {self.name})")
@@ -299,6 +304,8 @@ def _stream_row(
         is_missing=is_missing,
         remarks=tuple(dict.fromkeys(remarks)),
         partitions_behind=partitions_behind(proxies) if is_missing else {},
+        is_stopped=not proxies,
+        had_none=any(beat.ready for beat in proxies),
     )
 
 
