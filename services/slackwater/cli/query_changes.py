@@ -29,6 +29,7 @@ from slackwater.controller.links import LinkError
 from slackwater.deployment.fragments import seen_of
 from slackwater.deployment.parse import check_deployment
 from slackwater.deployment.sharing import is_same, share_applied
+from slackwater.machine.starting import StartLines
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, UsageError
 from slackwater.model.names import (
@@ -124,7 +125,8 @@ async def _apply(
                             await _change(client, recorded, deployment, name, start, how)
                         )
                         continue
-                    emit(f"query {name} runs already")
+                    is_paused = _is_paused(recorded.queries[latest])
+                    emit(f"query {name} {_paused(name) if is_paused else 'runs already'}")
                     continue
                 if latest is not None or latest_generation(name, recorded.queries) is not None:
                     accepted.append(await _change(client, recorded, deployment, name, start))
@@ -320,6 +322,10 @@ def print_recorded_query(reach: Reach, name: str) -> None:
     emit(json.dumps(values, indent=2))
 
 
+def _paused(name: str) -> str:
+    return f"is paused: `slackwater query resume {name}` continues it"
+
+
 def _is_paused(entry: QueryEntry) -> bool:
     return entry.wanted == Wanted.PAUSED.value
 
@@ -430,6 +436,8 @@ def wait_ready(cluster: Cluster, topics: Names, names: Sequence[str]) -> None:
     listener = HeartbeatListener(KafkaTransport(cluster, topics)).start()
     found: dict[str, QueryDefinition] = {}
     ready: set[str] = set()
+    clock = SystemClock()
+    lines = StartLines(clock.now_us() / 1e6)
 
     def missing() -> list[str]:
         now_registered = registered(cluster, topics)
@@ -448,6 +456,8 @@ def wait_ready(cluster: Cluster, topics: Names, names: Sequence[str]) -> None:
         for _ in range(int(READY_S_MAX / _LOOK_S)):
             if not (lacking := missing()):
                 break
+            for line in lines.waiting(some_of(lacking), clock.now_us() / 1e6):
+                emit(line)
             listener.wait_for(lambda _view: False, _LOOK_S)
         else:
             raise CheckFailed(

@@ -85,7 +85,10 @@ def why_no_change(
             f" answers, or cancel that change with `slackwater query delete {earlier[0]}`"
         )
     if {*earlier}.intersection(paused):
-        yield f"query {query} is paused: resume it before it is changed"
+        yield (
+            f"query {query} is paused: resume it before it is changed"
+            f" (`slackwater query resume {base_of(query)}`)"
+        )
     present = running.queries[earlier[0]] if earlier else ended[continued[0]]
     if present is not None:
         yield from why_not_continued(changed, present)

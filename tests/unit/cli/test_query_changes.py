@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -91,6 +92,22 @@ def test_a_deleted_query_is_applied_as_its_next_generation() -> None:
     request_each(controller, DeleteQuery, "q")  # type: ignore[arg-type]
     assert controller.apply(CHANGED) == ["q.g1"]
     assert controller.object.state.live_queries() == ("q.g1",)
+
+
+def test_a_paused_query_is_said_to_be_paused_and_how_it_continues(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    controller = nodes()
+    controller.apply(Q, ALONE)
+    request_each(controller, PauseQuery, "q")  # type: ignore[arg-type]
+    capsys.readouterr()
+    assert controller.apply(Q, ALONE) == []
+    assert sorted(capsys.readouterr().out.splitlines()) == [
+        "query alone runs already",
+        "query q is paused: `slackwater query resume q` continues it",
+    ]
+    with pytest.raises(UsageError, match=re.escape("(`slackwater query resume q`)")):
+        controller.apply(CHANGED)
 
 
 def test_queries_are_listed_from_the_record(capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,7 +88,7 @@ def test_only_the_name_differs_between_equal_generations() -> None:
         (
             recorded(applied("one", ONE), PauseQuery("one")),
             change(FIRST, CHANGED),
-            "query one is paused: resume it before it is changed",
+            "query one is paused: resume it before it is changed (`slackwater query resume one`)",
         ),
         (
             recorded(applied("one", ONE), change(FIRST, CHANGED)),
