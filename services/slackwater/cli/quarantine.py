@@ -24,7 +24,7 @@ from slackwater.runtime.logs.transport import LogError
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.datadir import read_run
 from slackwater.status.queries import moment
-from slackwater.status.refused import RefusedGroup, advice, entries_of, grouped
+from slackwater.status.refused import OTHERS, RefusedGroup, advice, entries_of, grouped
 
 FIRST_MIN: Final = 3
 """Refused readings from which a stream without a usable one is reported."""
@@ -46,7 +46,8 @@ def lines(stream: str, groups: list[RefusedGroup], spec: StreamSpec | None) -> l
         keys = ", ".join(list(group.keys)[:KEYS_SHOWN])
         more = " and others" if len(group.keys) > KEYS_SHOWN else ""
         of_keys = f", of {keys}{more}" if keys else ""
-        shown.append(f"{group.reason:<12} {group.count:>7,}  {span} UTC{of_keys}")
+        of_fault = f"; {group.fault}" if group.fault == OTHERS else ""
+        shown.append(f"{group.reason:<12} {group.count:>7,}  {span} UTC{of_keys}{of_fault}")
         text = advice(group, spec)
         shown += [f"  -> {text}"] if text else []
         payload = str(group.example.get("payload", ""))

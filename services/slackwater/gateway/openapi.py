@@ -110,6 +110,7 @@ _STEP: Final = _object(
 )
 _REASON: Final = _object(
     reason=_TEXT,
+    fault=_TEXT,
     count=_COUNT,
     first_at=_or_null(_TIME),
     last_at=_or_null(_TIME),
@@ -140,7 +141,7 @@ _GETS: Final[Mapping[str, tuple[str, Mapping[str, str], Schema]]] = {
     ),
     "/streams": ("All streams", {}, _object(at=_TIME, streams=_list(_STREAM))),
     "/streams/{stream}/quarantine": (
-        "What a stream has in quarantine, by reason, with an example of each",
+        "What a stream has in quarantine, by reason and fault, with an example of each",
         {},
         _object(stream=_TEXT, reasons=_list(_REASON)),
     ),

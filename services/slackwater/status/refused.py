@@ -1,13 +1,19 @@
-"""What is in quarantine: entries by reason, and the nearest repair.
+"""What is in quarantine: entries by reason and fault, and the nearest repair.
 
-The entries of ``sw.quarantine.<stream>`` are grouped by reason. An entry may be written twice by a
-proxy that restarts, so distinct positions are counted (trace-23). The advice is a guess from the
-last example of each group: a time in 1970 has another unit than the declared one, a time that is
-whole half hours from the clock is a local time, and a late reading needs a larger ``disorder``.
+The entries of ``sw.quarantine.<stream>`` are grouped by reason, and those of a reason by what is
+wrong with them: the text of the entry without its numbers and quoted parts, or what its time looks
+like. So readings with different faults have a repair each. Faults are bounded, since texts can hold
+what a device sends; entries with further ones are in a group of their reason.
+
+An entry may be written twice by a proxy that restarts, so distinct positions are counted
+(trace-23). The advice is a guess from the last example of each group: a time in 1970 has another
+unit than the declared one, a time that is whole half hours from the clock is a local time, and a
+late reading needs a larger ``disorder``.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -25,6 +31,10 @@ ENTRIES_MAX: Final = 100_000
 """Entries that are read, the last ones."""
 KEYS_MAX: Final = 1_000
 """Keys that are counted for each reason; the first ones."""
+FAULTS_MAX: Final = 20
+"""Faults that have a group of their own, in all reasons; the first ones."""
+OTHERS: Final = "other faults"
+"""The fault of the readings of a reason whose faults have no group of their own."""
 ASK_S_MAX: Final = 5.0
 HALF_HOUR_US: Final = 1_800_000_000
 LOCAL_US_MAX: Final = 28 * HALF_HOUR_US + 120_000_000
@@ -41,12 +51,19 @@ ADVICE: Final = {
     "crash": "its parser ended: keep the message, and report it",
 }
 
+FAULT_CHARS_MAX: Final = 200
+_NUMBER: Final = re.compile(r"(?<![\w.])\d+(?:\.\d+)?\b")
+"""A number that is no part of a name: ``field pm25`` is not ``field pm10``."""
+_QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
+
 
 @dataclass(slots=True)
 class RefusedGroup:
-    """The entries with one reason. Times are us of wall time."""
+    """The entries with one reason and fault. Times are us of wall time."""
 
     reason: str
+    fault: str = ""
+    """Empty where the reason says it all."""
     count: int = 0
     first_at: int | None = None
     last_at: int | None = None
@@ -73,6 +90,7 @@ class RefusedGroup:
         """Return the JSON of ``--json``."""
         return {
             "reason": self.reason,
+            "fault": self.fault,
             "count": self.count,
             "first_at": _iso(self.first_at),
             "last_at": _iso(self.last_at),
@@ -87,11 +105,11 @@ def _iso(us: int | None) -> str | None:
 
 
 def grouped(values: Iterable[bytes | None]) -> list[RefusedGroup]:
-    """Group the values of a quarantine topic by reason, the most frequent first.
+    """Group the values of a quarantine topic, the most frequent first.
 
     Values that are no entries are ignored: everyone who may write to the topic may write them.
     """
-    groups: dict[str, RefusedGroup] = {}
+    groups: dict[tuple[str, str], RefusedGroup] = {}
     seen: set[tuple[str, str]] = set()
     for value in values:
         try:
@@ -103,28 +121,48 @@ def grouped(values: Iterable[bytes | None]) -> list[RefusedGroup]:
         reason, position = str(entry.get("reason")), str(entry.get("position"))
         if (reason, position) not in seen:
             seen.add((reason, position))
-            groups.setdefault(reason, RefusedGroup(reason)).add(entry)
-    return sorted(groups.values(), key=lambda group: -group.count)
+            fault = _fault(entry)
+            if (reason, fault) not in groups and len(groups) >= FAULTS_MAX:
+                fault = OTHERS
+            groups.setdefault((reason, fault), RefusedGroup(reason, fault)).add(entry)
+    return sorted(groups.values(), key=lambda group: (group.fault == OTHERS, -group.count))
+
+
+def _fault(entry: Mapping[str, Any]) -> str:
+    """Return what is wrong with an entry: the same for all that one repair would have made good."""
+    reason = entry.get("reason")
+    if reason == "malformed":
+        text = _NUMBER.sub("N", _QUOTED.sub("'...'", str(entry.get("detail") or "")))
+        return text[:FAULT_CHARS_MAX]
+    stime, at = _time(entry.get("stime")), _time(entry.get("quarantined_at"))
+    if stime is None or at is None:
+        return ""
+    if other_unit(stime, at, None):
+        return "another unit of time"
+    return _like_local(stime, at)
+
+
+def _like_local(stime: int, at: int) -> str:
+    """Return ``2 h behind the clock`` of a time that may be a local one; else nothing."""
+    behind = at - stime
+    hours = round(behind / HALF_HOUR_US)
+    is_near = abs(behind - hours * HALF_HOUR_US) <= LOCAL_ERROR_US
+    if not hours or not is_near or abs(behind) > LOCAL_US_MAX:
+        return ""
+    return f"{abs(hours) / 2:g} h {'behind' if hours > 0 else 'ahead of'} the clock"
 
 
 def advice(group: RefusedGroup, spec: StreamSpec | None) -> str:
     """Return what would have made the last entry a reading; empty if nothing can be guessed."""
     stime, at = _time(group.example.get("stime")), _time(group.example.get("quarantined_at"))
     if group.reason == "malformed":
-        return f"cannot be read: {group.example.get('detail') or 'the message'}"
+        return _advice_on_text(group, spec)
     if stime is not None and at is not None:
         unit = other_unit(stime, at, None if spec is None else spec.time.unit)
         if unit:
             return f"{moment(stime, None).partition('-')[0]}: {unit}"
-        behind = at - stime
-        hours = round(behind / HALF_HOUR_US)
-        error_us = abs(behind - hours * HALF_HOUR_US)
-        if hours and abs(behind) <= LOCAL_US_MAX and error_us <= LOCAL_ERROR_US:
-            side = "behind" if hours > 0 else "ahead of"
-            return (
-                f"{abs(hours) / 2:g} h {side} the clock: are these local times?"
-                " declare `time: {..., zone: Area/City}`"
-            )
+        if offset := _like_local(stime, at):
+            return f"{offset}: are these local times? declare `time: {{..., zone: Area/City}}`"
     if group.reason == "ahead":
         return f"the clock of the device is ahead: {group.example.get('detail') or 'correct it'}"
     if group.reason == "late" and 0 < group.behind_us_max <= DISORDER_US_MAX:
@@ -136,6 +174,25 @@ def advice(group: RefusedGroup, spec: StreamSpec | None) -> str:
     if group.reason == "late":
         return "older than readings before it: a stream takes readings in the order of their times"
     return ADVICE.get(group.reason, "")
+
+
+def _advice_on_text(group: RefusedGroup, spec: StreamSpec | None) -> str:
+    """Return why readings are malformed, and the nearest repair of that."""
+    detail = str(group.example.get("detail") or "the message")
+    what = f"cannot be read: {detail}"
+    name = detail.partition(":")[0]
+    if group.fault == OTHERS:
+        return f"{what}, and others: `--json` has the latest example"
+    if name == "time" and spec is not None and not detail.startswith("time:"):
+        form, unit = spec.time.format, spec.time.unit
+        declared = f"unit: {unit}" if form is None else f"format: {form}"
+        return f"{what}; is it absent, or not as declared (`{declared}`)?"
+    if name.startswith("field "):
+        field = name.removeprefix("field ")
+        return f"{what}; if a text stands for no value of {field}, declare `missing: [TEXT]`"
+    if name == "not JSON":
+        return f"{what}; is another `format` right?"
+    return what
 
 
 def entries_of(transport: Transport, topic: str) -> Iterable[bytes | None]:

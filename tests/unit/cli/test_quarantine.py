@@ -13,7 +13,7 @@ from slackwater.model.deployment import StreamSpec, TimeSpec, TimeUnit
 from slackwater.model.records import Heartbeat
 from slackwater.protocols.dpc.source.core import Reason
 from slackwater.proxy.quarantine import QuarantineEntry, to_json
-from slackwater.status.refused import advice, grouped
+from slackwater.status.refused import FAULTS_MAX, OTHERS, advice, grouped
 
 S = 1_000_000
 NOW = 1_795_696_000 * S
@@ -83,6 +83,71 @@ def test_entries_are_counted_once_and_foreign_records_not_at_all() -> None:
     assert out[0]["keys"] == {"m7": 1, "m8": 1}
     assert out[1]["advice"] == "cannot be read: time"
     assert out[1]["example"]["position"] == "0:3"
+
+
+def malformed(details: list[str]) -> list[bytes]:
+    return [
+        entry("malformed", None, position=f"0:{i}", detail=detail)
+        for i, detail in enumerate(details)
+    ]
+
+
+def test_readings_with_different_faults_have_groups_and_repairs_of_their_own() -> None:
+    """One line with the text of the last reading was said of all of them."""
+    details = ["field pm25", *["not JSON"] * 3, *["time"] * 2, "field pm10", "not JSON"]
+    groups = grouped(malformed(details))
+    found = {group.fault: group.count for group in groups}
+    assert found == {"not JSON": 4, "time": 2, "field pm25": 1, "field pm10": 1}
+    shown = lines("lab", groups, declared("ms"))
+    assert shown[0] == "lab: 8 readings in quarantine"
+    assert [line for line in shown if line.startswith("  -> ")] == [
+        "  -> cannot be read: not JSON; is another `format` right?",
+        "  -> cannot be read: time; is it absent, or not as declared (`unit: ms`)?",
+        *(
+            f"  -> cannot be read: field {name}; if a text stands for no value of {name}, declare"
+            " `missing: [TEXT]`"
+            for name in ("pm25", "pm10")
+        ),
+    ]
+    assert sum(line.startswith("  e.g. ") for line in shown) == 4
+
+
+def test_texts_that_differ_in_numbers_and_quoted_parts_are_one_fault() -> None:
+    details = ["row has 3 cells, not 2", "row has 14 cells, not 2", "member 'a' twice",
+               'member "b" twice', "0.5 s", "1.25 s"]  # fmt: skip
+    groups = grouped(malformed(details))
+    assert {group.fault for group in groups} == {
+        "row has N cells, not N",
+        "member '...' twice",
+        "N s",
+    }
+    assert [group.count for group in groups] == [2, 2, 2]
+
+
+def test_faults_are_bounded_and_the_rest_is_counted_for_each_reason() -> None:
+    many = malformed([f"field {chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(200)])
+    groups = grouped([*many, entry("late", NOW - S, position="0:999")])
+    assert len(groups) == FAULTS_MAX + 2
+    assert sum(group.count for group in groups) == 201
+    assert [(group.reason, group.fault, group.count) for group in groups[-2:]] == [
+        ("malformed", OTHERS, 200 - FAULTS_MAX),
+        ("late", OTHERS, 1),
+    ]
+    shown = lines("lab", groups, None)
+    assert any(line.startswith("malformed ") and line.endswith("; other faults") for line in shown)
+    assert any("and others: `--json` has the latest example" in line for line in shown)
+
+
+def test_late_readings_are_told_apart_by_what_their_times_look_like() -> None:
+    """A local time hid that others need a larger disorder, and was hidden by them."""
+    at = {"0:1": NOW - 2 * HOUR, "0:2": NOW - 3 * S, "0:3": NOW // 1_000, "0:4": NOW - S}
+    values = [entry("late", stime, position=position) for position, stime in at.items()]
+    small, *others = grouped(values)
+    assert (small.fault, small.count) == ("", 2)
+    assert "`disorder: 3s` would have taken it" in advice(small, None)
+    assert [group.fault for group in others] == ["2 h behind the clock", "another unit of time"]
+    assert "are these local times?" in advice(others[0], None)
+    assert "is the unit" in advice(others[1], None)
 
 
 def beat(name: str, **detail: int) -> dict[str, Heartbeat]:
