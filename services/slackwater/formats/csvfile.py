@@ -30,7 +30,6 @@ import pyarrow.csv as pcsv
 
 from slackwater.formats.columns import TIME, keys_of, numbers, time_fault, times, trimmed
 from slackwater.formats.csvtext import (
-    BOM,
     LINE_BYTES_MAX,
     LONG_LINE,
     CsvRow,
@@ -40,6 +39,7 @@ from slackwater.formats.csvtext import (
     rows_as_bytes,
 )
 from slackwater.formats.dead_letters import DeadLetters
+from slackwater.formats.encodings import BOM
 from slackwater.formats.isolated import CRASH, tried
 from slackwater.formats.joined import ambiguous, joined_keys, joined_texts
 from slackwater.formats.parquettext import is_parquet

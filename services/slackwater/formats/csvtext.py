@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final, cast
 
+from slackwater.formats.encodings import BOM, wide_encoding
 from slackwater.formats.parquettext import is_parquet, open_parquet
 from slackwater.model.errors import DeploymentError
 
@@ -30,8 +31,6 @@ LONG_LINE: Final = f"line longer than {LINE_BYTES_MAX} bytes"
 OPEN_QUOTE: Final = "quote that is not closed"
 
 _READ_BYTES: Final = 65_536
-BOM: Final = b"\xef\xbb\xbf"
-_WIDE_BOMS: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 class CsvSource:
@@ -81,11 +80,11 @@ class CsvSource:
         return self.path.open("rb")
 
     def _checked(self, stream: IO[bytes], block_bytes: int) -> Iterator[bytes]:
-        """Yield the blocks without a byte order mark; refuse UTF-16."""
+        """Yield the blocks without a byte order mark; refuse UTF-16 and UTF-32."""
         read = _filled(stream, block_bytes)
         first = next(read, b"")
-        if first.startswith(_WIDE_BOMS) or b"\0" in first[:2]:
-            raise self.error("is UTF-16 text: convert it, `iconv -f UTF-16 -t UTF-8`")
+        if wide := wide_encoding(first[:4]) or "UTF-16" * (b"\0" in first[:2]):
+            raise self.error(f"is {wide} text: convert it, `iconv -f {wide} -t UTF-8`")
         yield first.removeprefix(BOM)
         yield from read
 

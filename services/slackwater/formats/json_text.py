@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from slackwater.formats.columns import NUMBER_CHARS_MAX
+from slackwater.formats.encodings import encoding_fault
 from slackwater.formats.repeated import RepeatedMember, object_of
 
 MESSAGE_BYTES_MAX: Final = 1024 * 1024
@@ -93,13 +94,13 @@ def load_value(message: bytes, depth_max: int = NESTING_DEPTH_MAX) -> Any:
     """
     if len(message) > MESSAGE_BYTES_MAX:
         raise Unreadable(f"longer than {MESSAGE_BYTES_MAX} bytes")
-    message = without_header(message)
+    given, message = message, without_header(message)
     if _is_deeper(message, depth_max):
         raise Unreadable(f"nested deeper than {NESTING_DEPTH_MAX}")
     try:
         text = message.decode()
     except UnicodeDecodeError:
-        raise Unreadable("not UTF-8") from None
+        raise Unreadable(encoding_fault(message, given) or "not UTF-8") from None
     for written in (text, with_usual_constants(text)):
         try:
             return json.loads(
@@ -111,7 +112,7 @@ def load_value(message: bytes, depth_max: int = NESTING_DEPTH_MAX) -> Any:
             )
         except ValueError:
             pass
-    raise Unreadable("not JSON")
+    raise Unreadable(encoding_fault(message, given) or "not JSON")
 
 
 def without_header(message: bytes) -> bytes:

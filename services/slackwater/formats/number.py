@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.formats.columns import numbers, trimmed
+from slackwater.formats.encodings import encoding_fault
 from slackwater.formats.json_text import MESSAGE_BYTES_MAX
 from slackwater.formats.messages import Bad, Parsed
 from slackwater.model.deployment import StreamSpec
@@ -56,7 +57,10 @@ class NumberReader:
             np.zeros(len(at), np.int32),
             [self.spec.key.value or ""],
             (values[at],),
-            tuple(Bad(i, self._detail, None) for i in np.flatnonzero(bad).tolist()),
+            tuple(
+                Bad(i, encoding_fault(messages[i]) or self._detail, None)
+                for i in np.flatnonzero(bad).tolist()
+            ),
             not_finite=not_finite,
         )
 

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any, Final
 
 from slackwater.cli.drafting.samples import ReadingSample, json_sample
+from slackwater.formats.encodings import encoding_fault
 from slackwater.model.errors import EnvironmentProblem, UsageError
 from slackwater.model.names import Names
 from slackwater.runtime.logs.cluster import Cluster
@@ -52,14 +53,16 @@ def sample_of(records: Sequence[RawRecord], name: str, topic: str) -> ReadingSam
     unreadable = 0
     for record in records:
         try:
-            values.append(json.loads(_without_header(record.value)))
+            # Not as bytes, of which json takes other encodings than the proxy does.
+            values.append(json.loads(_without_header(record.value).decode()))
             used.append(record)
         except ValueError:
             unreadable += 1
     if not values:
         framed = records[0].value.startswith((b"\0", b"\xc3\x01"))
         hint = "they look like Avro, whose stream is declared by hand (format: avro)"
-        reason = hint if framed else "JSON and bare numbers can be guessed"
+        encoding = encoding_fault(records[0].value)
+        reason = encoding or (hint if framed else "JSON and bare numbers can be guessed")
         raise UsageError(f"topic {topic}: its messages are no JSON: {reason}")
     found = json_sample(name, f"topic {topic}", values, unreadable)
     named = all(record.key for record in used) and _are_texts([record.key for record in used])
