@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from slackwater.cli.drafting.topics import sample_of
 from slackwater.deployment.parse import load_deployment, parse_deployment
 from slackwater.formats.csvfile import CsvFile
 from slackwater.formats.readingsfile import open_readings
+from slackwater.judge.readers.files import read_stream
 from slackwater.model.deployment import Deployment, StreamSpec
 from slackwater.model.errors import DeploymentError, SlackwaterError, UsageError
 from slackwater.rehearsal.plan import RehearsalPlan, make_plan
@@ -330,6 +333,52 @@ def test_day_and_month_are_told_by_the_order_of_the_readings() -> None:
     assert days.time.spec.format == "%d/%m/%Y %H:%M"
     assert months.time.spec.format == "%m/%d/%Y %H:%M"
     assert days.time.other == "%m/%d/%Y %H:%M"
+
+
+@pytest.mark.parametrize(
+    ("written", "format_"),
+    [
+        ("25.10.2026 01:55:00,000", "%d.%m.%Y %H:%M:%S,%f"),
+        ("2026-10-25 01:55:00,123", "iso"),
+        ("2026/10/25 01:55:00,123", "%Y/%m/%d %H:%M:%S,%f"),
+        ("25/10/2026 01:55", "%d/%m/%Y %H:%M"),
+        ("10/25/2026 1:55 PM", "%m/%d/%Y %I:%M %p"),
+        ("25/10/2026 1:55 PM", "%d/%m/%Y %I:%M %p"),
+        ("25.10.2026 01.55.00,5", "%d.%m.%Y %H.%M.%S,%f"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["quoted", "semicolon", "json"])
+def test_the_proxy_and_the_judge_read_the_times_that_are_guessed(
+    written: str, format_: str, kind: str, tmp_path: Path
+) -> None:
+    row = {"quoted": f'"{written}","21.5"', "semicolon": f"{written};21,5"}.get(kind)
+    text = {"quoted": f"t,v\n{row}\n{row}\n", "semicolon": f"t;v\n{row}\n{row}\n"}.get(kind)
+    one = json.dumps({"t": written, "v": 21.5})
+    path = tmp_path / ("x.ndjson" if kind == "json" else "x.csv")
+    path.write_text(f"{one}\n{one}\n" if text is None else text)
+    spec = only(drafted(path, tmp_path))
+    assert spec.time.format == (None if format_ == "iso" else format_)
+
+    parsed = [piece.arrived.stimes.tolist() for piece in open_readings(spec, path).pieces()]
+    judged = [reading.stime for reading in read_stream(spec, path).readings]
+    clock = re.findall(r"\d+", written.replace(written[:10], ""))
+    hour = int(clock[0]) + 12 * written.endswith("PM")
+    fraction = f"{clock[3]:0<6}" if len(clock) > 3 else "0"
+    at = datetime(2026, 10, 25, hour, int(clock[1]), tzinfo=UTC)
+    us = round(at.timestamp()) * 1_000_000 + int(fraction)
+    assert [*parsed[0]] == judged == [us, us]
+
+
+def test_one_number_above_twelve_decides_which_is_the_month() -> None:
+    same = "05/06/2026 00:00,1\n"
+    last = {"%d/%m/%Y %H:%M": "13/06/2026 00:00,1\n", "%m/%d/%Y %H:%M": "05/13/2026 00:00,1\n"}
+    for format_, row in last.items():
+        draft = of_csv(f"t,v\n{same * 19}{row}")
+        assert (draft.time.spec.format, draft.time.other) == (format_, None)
+    undecided = of_csv(f"t,v\n{same * 20}")
+    assert {undecided.time.spec.format, undecided.time.other} == set(last)
+    text = deployment_text([MeasuredStream(undecided)], "slackwater init x.csv")
+    assert 'or is it "%m/%d/%Y %H:%M"? No reading tells day and month apart' in text
 
 
 def test_a_counter_in_the_range_of_seconds_is_no_time_beside_one() -> None:

@@ -129,7 +129,7 @@ def _time(draft: DraftedStream) -> str:
     if guess.is_local:
         why += "; no offset, read as UTC: add zone: Area/City if it is local"
     if guess.other is not None:
-        why += f'; or is it "{guess.other}"?'
+        why += f'; or is it "{guess.other}"? No reading tells day and month apart'
     return _with(f"    time: {{{named}, {form}{zone}}}", why)
 
 

@@ -26,14 +26,14 @@ _DATES: Final = (
     "%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%d %b %Y", "%b %d %Y", "%d-%b-%Y", "%Y%m%d",
 )  # fmt: skip
 _OF_DAY: Final = (
-    "%H:%M:%S", "%H:%M:%S.%f", "%H:%M", "%I:%M:%S %p", "%I:%M %p", "%H.%M.%S", "%H.%M", "%H%M%S",
-    "%H%M",
+    "%H:%M:%S", "%H:%M:%S.%f", "%H:%M:%S,%f", "%H:%M", "%I:%M:%S %p", "%I:%M %p", "%H.%M.%S",
+    "%H.%M.%S,%f", "%H.%M", "%H%M%S", "%H%M",
 )  # fmt: skip
 _ENDS: Final = ("", "Z", "z", " UTC", " GMT")
 _TEXT: Final = re.compile(
     r"(?P<date>\d{8}|\d{1,4}[./-]\d{1,2}[./-]\d{2,4}|\d{1,2}[ -][A-Za-z]{3}[ -]\d{4}"
     r"|[A-Za-z]{3} \d{1,2} \d{4})(?P<between>T|, | - | |)"
-    r"(?P<time>\d{1,2}[:.]?\d\d(?:[:.]?\d\d)?(?:\.\d{1,6})?(?: [AaPp][Mm])?)(?P<end>.*)"
+    r"(?P<time>\d{1,2}[:.]?\d\d(?:[:.]?\d\d)?(?:[.,]\d{1,6})?(?: [AaPp][Mm])?)(?P<end>.*)"
 )
 _HINT: Final = re.compile(
     r"(?i)(?:^|[^a-z])(?:ts|t|dt|at|date|time|datum|zeit|fecha|hora|when)(?:$|[^a-z])|time|date|zeit"
@@ -111,6 +111,9 @@ def _formatted(name: str, texts: Sequence[str], formats: Sequence[str]) -> Guess
     ]
     if not fits:
         return None
+    # A number above 12 is no month: the text that has it decides for all others.
+    left = {format_: _unparsed(texts, TimeSpec((name,), format=format_)) for format_ in fits}
+    fits = [format_ for format_ in fits if left[format_] == min(left.values())]
     best = min(fits, key=lambda format_: (_days(texts, format_), fits.index(format_)))
     spec = _with_zone(name, TimeSpec((name,), format=best))
     us = time_of(texts[0], spec) or 0
@@ -170,12 +173,9 @@ def _formats(example: str) -> list[str]:
         return []
     dates = [each for each in _DATES if _parses(parts["date"], each)]
     times = [each for each in _OF_DAY if _parses(parts["time"], each)]
-    return [
-        f"{date}{parts['between']}{time}{end}"
-        for date in dates
-        for time in times
-        if not (date.startswith("%d/") and "%p" in time)  # hours of AM and PM: the month is first
-    ]
+    found = [f"{date}{parts['between']}{time}{end}" for date in dates for time in times]
+    # Beside hours of AM and PM the month comes first, unless a number above 12 tells otherwise.
+    return sorted(found, key=lambda format_: format_.startswith("%d/") and "%p" in format_)
 
 
 def _parses(text: str, format_: str) -> bool:
@@ -194,8 +194,12 @@ def _all_parse(texts: Sequence[str], spec: TimeSpec) -> bool:
     """Whether nine of ten texts are times, the first one among them."""
     if time_of(texts[0], spec) is None:
         return False
-    parsed = sum(1 for text in texts if time_of(text, spec) is not None)
-    return 10 * parsed >= 9 * len(texts)
+    return 10 * _unparsed(texts, spec) <= len(texts)
+
+
+def _unparsed(texts: Sequence[str], spec: TimeSpec) -> int:
+    """Return how many texts are no times."""
+    return sum(1 for text in texts if time_of(text, spec) is None)
 
 
 def _in_years(text: str, format_: str) -> bool:
