@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,11 @@ LINES_MAX: Final = 12
 """Lines of an excerpt; the first lines of a crash report name the fault and its thread."""
 _TERMINAL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
 """Control sequences of a terminal (ECMA-48), as libraries write them; a log is read as text."""
+_LEVEL: Final = re.compile(r"^\S+(?: \S+)? (DEBUG|INFO|WARN|WARNING|ERROR|FATAL|CRITICAL) ")
+"""The level of a line, behind its time in one or two words."""
+_ERRORS: Final = ("ERROR", "FATAL", "CRITICAL")
+_WARNINGS: Final = ("WARN", "WARNING")
+_TRACEBACK: Final = "Traceback (most recent call last)"
 
 
 def last_lines(log: Path, since_bytes: int = 0) -> list[str]:
@@ -40,15 +46,41 @@ def failure_excerpt(log: Path, since_bytes: int = 0) -> str:
 
 
 def last_error(log: Path, since_bytes: int = 0) -> str | None:
-    """Return the message of the last error line, without time, level and names; None if none."""
+    """Return why a process ended, without time, level and names; None if its log does not tell.
+
+    It is the last error or the last line of a traceback, whichever came later; else a line without
+    a level at the very end, such as a message of the interpreter; else the last warning.
+    """
     lines = last_lines(log, since_bytes)
-    marks = (" ERROR ", " CRITICAL ", "Fatal Python error")
-    reported = [line for line in lines if any(mark in line for mark in marks)] or lines
-    if not reported:
-        return None
-    if reported[-1].startswith("Fatal Python error"):
-        return reported[-1]
-    return reported[-1].partition(": ")[2] or reported[-1]
+    if (error := _last_fault(lines)) is not None:
+        return error
+    if lines and _LEVEL.search(lines[-1]) is None:
+        return lines[-1]
+    warnings = [line for line in lines if _is_of(line, _WARNINGS)]
+    return _message(warnings[-1]) if warnings else None
+
+
+def _last_fault(lines: Sequence[str]) -> str | None:
+    found, in_traceback = None, False
+    for line in lines:
+        if line.startswith("Fatal Python error"):
+            found, in_traceback = line, False
+        elif _is_of(line, _ERRORS):
+            found, in_traceback = _message(line), False
+        elif line.startswith(_TRACEBACK):
+            in_traceback = True
+        elif in_traceback and not line.startswith(" "):
+            found, in_traceback = line, False
+    return found
+
+
+def _is_of(line: str, levels: Collection[str]) -> bool:
+    level = _LEVEL.search(line)
+    return level is not None and level[1] in levels
+
+
+def _message(line: str) -> str:
+    return line.partition(": ")[2] or line
 
 
 def last_message(log: Path, name: str) -> str:

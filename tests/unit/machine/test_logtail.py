@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from slackwater.machine.logtail import (
     LINE_CHARS_MAX,
     LINES_MAX,
@@ -57,10 +59,46 @@ def test_an_error_of_an_earlier_life_is_not_this_ones(tmp_path: Path) -> None:
     born = log.stat().st_size
     assert last_error(log, born) is None
     with log.open("a") as file:
-        file.write("it went well\n")
-    assert last_error(log, born) == "it went well"
-    log.write_text("cut\n")
+        file.write("t INFO x y: it went well\n")
+    assert last_error(log, born) is None
+    log.write_text("t ERROR x y: cut\n")
     assert last_error(log, born) == "cut", "the log was rotated meanwhile"
+
+
+INFO = "2026-03-15T08:47:28.545Z INFO proxy/s slackwater.proxy: 200 readings\n"
+WARNING = "2026-03-15T08:47:29.545Z WARNING proxy/s slackwater.proxy: Kafka is slow\n"
+ERROR = "2026-03-15T08:47:30.545Z ERROR proxy/s slackwater.proxy: the disk is full\n"
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "proxy/app.py", line 44, in main
+    run()
+ValueError: no such field: x
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (INFO, None),
+        (WARNING + INFO, "Kafka is slow"),
+        (WARNING + ERROR + WARNING + INFO, "the disk is full"),
+        (ERROR + TRACEBACK + INFO, "ValueError: no such field: x"),
+        (TRACEBACK + ERROR + INFO, "the disk is full"),
+        (TRACEBACK.replace("Traceback", "t ERROR x y: it failed\nTraceback") + INFO,
+         "ValueError: no such field: x"),
+        (INFO + "slackwater: no space left\n", "slackwater: no space left"),
+        ("26/03/15 08:47:28 INFO SparkContext: Running Spark\n", None),
+        ("26/03/15 08:47:28 WARN Utils: no loopback\n" + INFO, "no loopback"),
+        ("26/03/15 08:47:28 ERROR Executor: out of memory\n" + INFO, "out of memory"),
+        ("[2026-03-15 08:47:28,545] INFO [broker] closed: all (kafka.Server)\n", None),
+    ],
+)  # fmt: skip
+def test_an_end_is_explained_by_what_went_wrong_and_never_by_the_last_line_of_a_good_life(
+    tmp_path: Path, text: str, error: str | None
+) -> None:
+    log = tmp_path / "proxy-s.log"
+    log.write_text(text)
+    assert last_error(log) == error
 
 
 def test_nothing_is_larger_than_its_bound(tmp_path: Path) -> None:
