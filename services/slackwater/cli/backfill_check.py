@@ -14,14 +14,13 @@ from typing import Any, Final
 import orjson
 
 from slackwater.cli.common import emit
+from slackwater.cli.meanwhile import told_meanwhile
 from slackwater.judge.check import Checker
 from slackwater.judge.history import history_checker, read_files
-from slackwater.machine.starting import StartLines, repeatedly
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import CheckFailed, EnvironmentProblem
 from slackwater.model.names import RESULT_KINDS
 from slackwater.runtime.logs.transport import LogError, Transport, read_to_end
-from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.registry import QueryDefinition
 
 SHOWN_MAX: Final = 5
@@ -42,16 +41,9 @@ def check_history(
         CheckFailed: they differ; the first differences are named.
         EnvironmentProblem: the results cannot be read.
     """
-    clock = SystemClock()
-    lines = StartLines(clock.now_us() / 1e6)
-
-    def show() -> None:
-        for line in lines.waiting("the batch computation to compare with", clock.now_us() / 1e6):
-            emit(f"...{line}")
-
     emit("... checking: a batch computation over the same files")
     try:
-        with repeatedly(show):
+        with told_meanwhile("the batch computation to compare with"):
             checker, findings = _checked(transport, deployment, definition, files, counts)
     except LogError as error:
         raise EnvironmentProblem(f"the results cannot be read: {error}") from error

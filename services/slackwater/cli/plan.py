@@ -17,10 +17,7 @@ from slackwater.model.errors import CheckFailed
 
 def print_plan(deployment: Path, load: PlannedLoad, data_dir: Path, format_: str) -> None:
     """Print the plan; ``CheckFailed`` if it does not fit this machine."""
-    checked = load_deployment(deployment)
-    machine = Machine.this(data_dir)
-    found = plan(checked, load)
-    lacks = advice(found, checked, load, machine)
+    found, lacks, machine = needs(load_deployment(deployment), load, data_dir)
     if format_ == "json":
         emit(json.dumps(as_json(found, lacks, machine)))
     else:
@@ -30,23 +27,39 @@ def print_plan(deployment: Path, load: PlannedLoad, data_dir: Path, format_: str
         raise CheckFailed("this deployment does not fit this machine; see the advice above")
 
 
-def warn_of(deployment: Deployment, data_dir: Path, *, own_broker: bool) -> None:
-    """Warn about needs beyond this machine's resources under the default load.
+def needs(
+    deployment: Deployment, load: PlannedLoad, data_dir: Path, *, own_broker: bool = True
+) -> tuple[ResourcePlan, list[str], Machine]:
+    """Return the plan, what it lacks on this machine, and the machine.
 
-    Disk is excluded: results grow with the number of keys, which is unknown.
+    Topics of another broker take no disk here.
     """
-    load = PlannedLoad()
     found = plan(deployment, load, own_broker=own_broker)
-    machine = replace(Machine.this(data_dir), disk_free_bytes=math.inf)
-    for line in advice(found, deployment, load, machine):
+    machine = Machine.this(data_dir)
+    if not own_broker:
+        machine = replace(machine, disk_free_bytes=math.inf)
+    return found, advice(found, deployment, load, machine), machine
+
+
+def warn_of(deployment: Deployment, data_dir: Path, *, own_broker: bool) -> None:
+    """Warn about needs beyond this machine's resources, as ``plan`` has them by default."""
+    load = PlannedLoad()
+    _, lacks, _ = needs(deployment, load, data_dir, own_broker=own_broker)
+    for line in lacks:
         warn(f"warning: {line}")
+    if lacks:
+        warn(f"warning: this is for {_of_load(load)}; `slackwater plan` computes it for others")
+
+
+def _of_load(load: PlannedLoad) -> str:
+    return f"{load.per_s:,.0f} readings/s of each stream, {load.keys:,} keys"
 
 
 def as_text(
     found: ResourcePlan, lacks: Sequence[str], load: PlannedLoad, machine: Machine
 ) -> Iterator[str]:
     """Yield a table of the processes and their total needs."""
-    yield f"{load.per_s:,.0f} readings/s of each stream, {load.keys:,} keys"
+    yield _of_load(load)
     yield ""
     yield f"{'process':<20} {'fragments':>9} {'MB':>8} {'cores':>6}"
     for process in found.processes:

@@ -19,7 +19,7 @@ from slackwater.cli.quarantine import FirstReadings
 from slackwater.codec.results import format_time
 from slackwater.deployment.parse import check_deployment, load_deployment
 from slackwater.machine.broker_security import CLIENT_FILE, KCAT_FILE
-from slackwater.machine.starting import LOOK_S, StartLines, repeatedly
+from slackwater.machine.starting import LOOK_S, Everything, StartLines, repeatedly
 from slackwater.model.kinds import BROKER
 from slackwater.registration.registration import Registration
 from slackwater.runtime.logs.cluster import Cluster, find_cluster
@@ -136,18 +136,18 @@ class _Shown:
 
 def _watch(thread: StackThread, stopping: threading.Event, shown: _Shown) -> None:
     """Print events, each stage that is ready, and streams without a usable reading."""
-    all_ready, first = False, FirstReadings()
+    is_up, everything, first = False, Everything(), FirstReadings()
     while not stopping.wait(LOOK_S):
         shown.events()
         for line in first.look(thread.stack.listener.all()):
             emit(line)
-        if not all_ready:
-            thread.check()
-            ready = thread.ready()
-            awaited = FIRST_READINGS if thread.stack.waiting else ""
-            for line in shown.lines.look(ready, _now_s(), first=awaited):
-                emit(line)
-            all_ready = all(ready.values())
-            if all_ready:
-                running = len(thread.pids().keys() - {BROKER})
-                emit(f"up: {running} processes are ready; Ctrl-C stops them")
+        if is_up:
+            continue
+        thread.check()
+        ready, waiting = thread.ready(), thread.stack.waiting
+        for line in shown.lines.look(ready, _now_s(), first=FIRST_READINGS if waiting else ""):
+            emit(line)
+        is_up = everything.runs(ready, waiting, _now_s())
+        if is_up:
+            running = len(thread.pids().keys() - {BROKER})
+            emit(f"up: {running} processes are ready; Ctrl-C stops them")

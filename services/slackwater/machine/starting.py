@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
 from slackwater.model.kinds import KINDS, PROCESSES
@@ -21,6 +21,8 @@ LOOK_S: Final = 0.2
 SILENT_S_MAX: Final = 2.5
 """Longest time without a line; it is looked at several times a second."""
 READY: Final = "ready after"
+STEADY_S: Final = 1.0
+"""How long all must be ready before everything runs; as long as a heartbeat counts."""
 LONG_S: Final = 60.0
 """A start that has lasted longer prints what it waits for less often."""
 SILENT_LONG_S_MAX: Final = 10.0
@@ -81,6 +83,32 @@ class StartLines:
         if lines or not self.awaited:
             return lines
         return self.waiting(first or self.awaited, now_s)
+
+
+class Everything:
+    """Whether everything runs: all processes are ready, no query is awaited, and it stays so.
+
+    A process that has just become ready may fall back: its first turn is too long under load, or it
+    ends. So all must have been ready for longer than an old heartbeat counts.
+    """
+
+    def __init__(self) -> None:
+        self._since_s: float | None = None
+
+    def runs(self, ready: Mapping[str, bool], waiting: Collection[str], now_s: float) -> bool:
+        """Take what is ready now.
+
+        Args:
+            ready: by the name of the process, whether it is ready.
+            waiting: the queries that are not registered yet.
+            now_s: the time, in seconds of any clock.
+        """
+        if waiting or not ready or not all(ready.values()):
+            self._since_s = None
+            return False
+        if self._since_s is None:
+            self._since_s = now_s
+        return now_s - self._since_s >= STEADY_S
 
 
 @contextlib.contextmanager

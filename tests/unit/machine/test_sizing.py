@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.cli.plan import warn_of
+from slackwater.cli.plan import needs, warn_of
 from slackwater.deployment.parse import load_deployment
 from slackwater.machine import costs
 from slackwater.machine.plan import Machine, PlannedLoad, ResourcePlan, advice, plan
@@ -149,7 +149,16 @@ def test_up_warns_by_the_same_sum(
     monkeypatch.setattr(Machine, "this", lambda _: Machine(64, 1_000, 1e15))
     warn_of(deployment(tmp_path), tmp_path, own_broker=True)
     assert "warning: memory:" in capsys.readouterr().err
-    # Disk is checked by plan, which has the number of keys.
-    monkeypatch.setattr(Machine, "this", lambda _: replace(LARGE, disk_free_bytes=0))
+    monkeypatch.setattr(Machine, "this", lambda _: replace(LARGE, disk_free_bytes=1e9))
     warn_of(deployment(tmp_path), tmp_path, own_broker=True)
+    warned = capsys.readouterr().err
+    _, lacks, _ = needs(deployment(tmp_path), PlannedLoad(), tmp_path)
+    assert [f"warning: {line}" for line in lacks] == warned.splitlines()[:-1]
+    assert "warning: disk: topics grow to" in warned
+    assert warned.endswith(
+        "warning: this is for 100 readings/s of each stream, 100 keys; `slackwater plan` computes"
+        " it for others\n"
+    )
+    # The topics of another broker take no disk here.
+    warn_of(deployment(tmp_path), tmp_path, own_broker=False)
     assert capsys.readouterr().err == ""

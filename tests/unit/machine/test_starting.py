@@ -8,7 +8,14 @@ import threading
 import pytest
 from tests.support.waiting import WAIT_S_MAX
 
-from slackwater.machine.starting import SILENT_S_MAX, STAGES, StartLines, repeatedly
+from slackwater.machine.starting import (
+    SILENT_S_MAX,
+    STAGES,
+    STEADY_S,
+    Everything,
+    StartLines,
+    repeatedly,
+)
 from slackwater.rehearsal.plan import TARGETS
 
 NAMES = ("proxy/a", "orderer/q.0.a", "orderer/q.0.b", "aggregator/0", "root/q.0")
@@ -90,3 +97,22 @@ def test_a_history_that_has_not_been_sent_is_named() -> None:
     lines.look(ready, 1.0)
     (line,) = lines.look(ready, 9.0, first="the first readings")
     assert line.endswith(": waiting for the first readings")
+
+
+def test_everything_runs_once_all_has_been_ready_for_a_while() -> None:
+    everything = Everything()
+    ready = {"proxy/a": True, "root/q.0": True}
+    assert not everything.runs(ready, (), 10.0)
+    assert not everything.runs(ready, (), 10.0 + STEADY_S / 2)
+    assert not everything.runs(ready | {"root/q.0": False}, (), 10.9), "a root fell back"
+    assert not everything.runs(ready, (), 11.1), "it has only just returned"
+    assert everything.runs(ready, (), 11.1 + STEADY_S)
+
+
+def test_a_query_that_is_awaited_or_no_process_at_all_is_not_everything() -> None:
+    everything = Everything()
+    for waiting, ready in ((("q",), {"proxy/a": True}), ((), {})):
+        for now_s in (10.0, 20.0):
+            assert not everything.runs(ready, waiting, now_s)
+    assert not everything.runs({"proxy/a": True}, (), 30.0)
+    assert everything.runs({"proxy/a": True}, (), 30.0 + STEADY_S)
