@@ -9,21 +9,24 @@ proxy's inbox in the data directory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from slackwater.cli.common import emit
 from slackwater.deployment.parse import load_deployment
+from slackwater.formats.csvtext import CsvSource
 from slackwater.formats.readingsfile import open_readings
 from slackwater.machine.placed_proxies import running_streams
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import EnvironmentProblem, UsageError
 from slackwater.proxy.replay import PIECE_BYTES_PACED, Replay
-from slackwater.proxy.sensors import SharedStart, hand_over
+from slackwater.proxy.sensors import SharedStart, hand_over, stop_jobs
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.datadir import is_running, read_run
 
+COUNTED_BYTES_MAX: Final = 256 * 1024 * 1024
+BLOCK_BYTES: Final = 4 * 1024 * 1024
 LEAD_US: Final = 2_000_000
 """From the command to the first reading, if files are shifted together: a proxy looks into its
 inbox every half second, and must not find readings that are due already."""
@@ -71,8 +74,48 @@ def run_ingest(
         shared = SharedStart(min(found), now_us + LEAD_US) if found else None
     for stream, file in files.items():
         name = f"{now_us}-{file.name}"
-        hand_over(data_dir, stream, name, file, speed=speed, as_now=as_now, shared=shared)
-        emit(f"{file} is passed to proxy/{stream}; `slackwater status` shows its progress")
+        lines = count_lines(stream, file)
+        hand_over(
+            data_dir, stream, name, file, speed=speed, as_now=as_now, shared=shared, lines=lines
+        )
+        of = "" if lines is None else f" ({lines:,} lines)"
+        emit(
+            f"{file}{of} is passed to proxy/{stream}; `slackwater status` shows how far it is read,"
+            f" and `slackwater ingest {stream} --stop` stops it"
+        )
+
+
+def stop_ingesting(data_dir: Path, streams: Sequence[str]) -> None:
+    """Stop reading the files that were passed to these streams; what has been read stays.
+
+    Raises:
+        EnvironmentProblem: no deployment runs from the directory.
+    """
+    if not is_running(data_dir):
+        raise EnvironmentProblem(f"no deployment runs from {data_dir}: start `slackwater up`")
+    for stream in streams:
+        stopped = stop_jobs(data_dir, stream)
+        for file in stopped:
+            emit(f"{file} is read no further into {stream}; what has been read stays")
+        if not stopped:
+            emit(f"no file is being read into {stream}")
+
+
+def count_lines(stream: str, file: Path) -> int | None:
+    """Return the lines of a file, or None where they are no measure of it: an array, a long file.
+
+    An array of JSON has no lines, and to count those of a large file would take too long.
+    """
+    if file.stat().st_size > COUNTED_BYTES_MAX:
+        return None
+    lines, is_first, ends = 0, True, True
+    for block in CsvSource(stream, file).blocks(BLOCK_BYTES):
+        if is_first and block.lstrip()[:1] == b"[":
+            return None
+        is_first = False
+        lines += block.count(b"\n")
+        ends = block.endswith(b"\n")
+    return lines + (not ends)
 
 
 def check_stream(stream: str, streams: Mapping[str, StreamSpec]) -> None:

@@ -38,13 +38,24 @@ def ingest(
         bool,
         typer.Option("--as-now", help="Shift all times so that the first is the current time."),
     ] = False,
+    stop: Annotated[
+        bool,
+        typer.Option("--stop", help="Read the files of these streams no further."),
+    ] = False,
     data_dir_: DataDirOption = None,
 ) -> None:
     """Send the readings of files into streams of a running deployment.
 
+    The stream's proxy reads them: the command ends at once, and `slackwater status` shows how many
+    lines have been read. With --stop and names of streams it reads no further.
+
     Example: slackwater ingest room-1=monday-1.csv room-2=monday-2.csv.gz --as-now
     """
-    from slackwater.cli.ingest import run_ingest
+    from slackwater.cli.ingest import run_ingest, stop_ingesting
+
+    if stop:
+        stop_ingesting(data_dir(data_dir_), [each.partition("=")[0] for each in inputs])
+        return
 
     if len(inputs) == 2 and "=" not in inputs[0]:
         inputs = ["=".join(inputs)]

@@ -16,6 +16,7 @@ Boundaries follow the clock, since sensors may have no readings to send; with ``
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from collections.abc import Sequence
@@ -36,6 +37,7 @@ from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.spool import PushBackError
 from slackwater.proxy.spooled import SpooledLog
 from slackwater.runtime.security.private import make_private, write_atomically
+from slackwater.runtime.service.parts import INGEST_LINE, INGEST_LINES
 
 _log = logging.getLogger(__name__)
 RETRY_US: Final = 20_000
@@ -74,6 +76,8 @@ class IngestJob:
     then: tuple[Path, ...] = ()
     number: int = 0
     """The place of ``file`` among the files of the job."""
+    lines: int | None = None
+    """The lines of ``file``, for the progress; None where they were not counted."""
 
     @property
     def file_name(self) -> str:
@@ -85,7 +89,8 @@ class IngestJob:
         """The job with the next file."""
         if not self.then:
             return None
-        return replace(self, file=self.then[0], then=self.then[1:], number=self.number + 1)
+        number = self.number + 1
+        return replace(self, file=self.then[0], then=self.then[1:], number=number, lines=None)
 
     @property
     def pace(self) -> float | None:
@@ -108,6 +113,7 @@ def hand_over(
     as_now: bool = True,
     shared: SharedStart | None = None,
     then: Sequence[Path] = (),
+    lines: int | None = None,
 ) -> None:
     """Put a job into a stream's inbox, unless a job of this name exists."""
     inbox = inbox_of(data_dir, stream)
@@ -115,11 +121,28 @@ def hand_over(
     if any(inbox.glob(f"{name}.*")):
         return
     job: dict[str, Any] = {"file": str(file.resolve()), "speed": speed, "as_now": as_now}
+    if lines is not None:
+        job["lines"] = lines
     if shared is not None:
         job |= {"event_us": shared.event_us, "wall_us": shared.wall_us}
     if then:
         job["then"] = [str(each.resolve()) for each in then]
     write_atomically(inbox / f"{name}.json", json.dumps(job))
+
+
+def stop_jobs(data_dir: Path, stream: str) -> list[Path]:
+    """End the jobs in a stream's inbox, the running one too; return their files.
+
+    What has been read stays. The stream's proxy notices within ``LOOK_EVERY_US``.
+    """
+    stopped = []
+    for path in sorted(inbox_of(data_dir, stream).glob("*.json")):
+        with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile
+            if end_from(path) is None:
+                with contextlib.suppress(ValueError):
+                    stopped.append(job_from(path).file)
+                path.replace(path.with_suffix(".stopped"))
+    return stopped
 
 
 def hand_over_end(data_dir: Path, stream: str, name: str, end_us: int) -> None:
@@ -168,6 +191,7 @@ def job_from(path: Path) -> IngestJob:
         as_now=bool(data.get("as_now")),
         shared=shared,
         then=tuple(map(Path, then)),
+        lines=lines if isinstance(lines := data.get("lines"), int) and lines > 0 else None,
     )
 
 
@@ -260,8 +284,13 @@ class SensorInput:
     # Jobs.
 
     def _job(self, now_us: int) -> _Running | None:
-        if self._running is None and now_us >= self._look_at_us:
-            self._look_at_us = now_us + LOOK_EVERY_US
+        if now_us < self._look_at_us:
+            return self._running
+        self._look_at_us = now_us + LOOK_EVERY_US
+        if self._running is not None and not self._running.path.exists():
+            _log.info("%s is read no further: it was stopped", self._running.job.file)
+            self._running = None
+        if self._running is None:
             for path in sorted(self._inbox.glob("*.json")):
                 try:
                     if self._from_readings and (end_us := end_from(path)) is not None:
@@ -326,7 +355,8 @@ class SensorInput:
                 self._running = None
             return
         if damage is None:
-            running.path.replace(running.path.with_suffix(".done"))
+            with contextlib.suppress(FileNotFoundError):  # stopped at its very end
+                running.path.replace(running.path.with_suffix(".done"))
             _log.info("ingested %s", running.job.file)
         else:
             refuse(running.path, f"{damage}; {_taken_in(running.position)}")
@@ -340,6 +370,7 @@ class SensorInput:
             "blank": self._blank,
             "spool_bytes": self._context.spool.bytes_held,
             "ingesting": int(self._running is not None),
+            **({} if self._running is None else self._running.progress),
             **self._context.counts(),
         }
 
@@ -389,6 +420,13 @@ class _Running:
         for due in self.replay.skip(self.position):
             context.quarantine.count_all(due.entries)
             self._largest = max(self._largest, int(due.arrived.stimes.max(initial=NEVER)))
+
+    @property
+    def progress(self) -> dict[str, int]:
+        """Return the details of the heartbeat on how far the file is read."""
+        lines = self.job.lines
+        done = max(0, self.position - 1)
+        return {INGEST_LINE: done} | ({} if lines is None else {INGEST_LINES: max(done, lines)})
 
     def take(self, now_us: int, readings_max: int) -> Due | None:
         """Return the readings due now."""

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from slackwater.primitives.time_units import unit_question
 from slackwater.runtime.service.parts import (
     HAS,
+    INGEST_LINE,
+    INGEST_LINES,
     OFFERED,
     OFFSET_MS,
     PARTITION_TO,
@@ -25,6 +27,9 @@ def counters(detail: Mapping[str, int]) -> dict[str, int]:
 
 def phrases(detail: Mapping[str, int]) -> Iterator[str]:
     """Yield what is to be said of fields and clocks."""
+    if INGEST_LINE in detail:
+        of = f" of {detail[INGEST_LINES]:,}" if INGEST_LINES in detail else ""
+        yield f" reads a file: {detail[INGEST_LINE]:,}{of} lines"
     offered = detail.get(OFFERED, 0)
     have = _with(detail, HAS)
     absent = [field for field, n in have.items() if not n] if offered >= READINGS_MIN else []

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
 from slackwater.cli import ingest
+from slackwater.cli.app import app
 from slackwater.deployment.parse import load_deployment
 from slackwater.deployment.stored import to_text
 from slackwater.machine.placed_proxies import FILE
-from slackwater.model.errors import DeploymentError, UsageError
+from slackwater.model.errors import DeploymentError, EnvironmentProblem, UsageError
 from slackwater.proxy.sensors import inbox_of, job_from
 
 DEPLOYMENT = """\
@@ -130,3 +133,41 @@ def test_files_that_are_shifted_together_keep_their_distance(
     assert shared is not None
     assert shared.event_us == 100_000_000
     assert shared.wall_us > 1_700_000_000_000_000
+
+
+def test_lines_are_counted_where_they_measure_a_file(tmp_path: Path) -> None:
+    def lines(text: str, name: str = "a.csv") -> int | None:
+        path = tmp_path / name
+        path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+        return ingest.count_lines("lab", path)
+
+    assert lines("k,t,x\na,1,2\n") == 2
+    assert lines("k,t,x\na,1,2") == 2, "the last one has no end"
+    assert lines("k,t,x\na,1,2\n", "a.csv.gz") == 2
+    assert lines('{"t": 1}\n{"t": 2}\n', "a.ndjson") == 2
+    assert lines('[{"t": 1},\n{"t": 2}]\n', "a.json") is None, "elements are counted"
+
+
+def test_ingest_says_how_many_lines_there_are_and_how_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "d.yaml").write_text(DEPLOYMENT)
+    file = tmp_path / "a.csv"
+    file.write_text("k,t,x\na,1,2\n")
+    monkeypatch.setattr(ingest, "read_run", lambda _: SimpleNamespace(deployment="d.yaml"))
+    monkeypatch.setattr(ingest, "is_running", lambda _: True)
+    ingest.run_ingest(tmp_path, {"lab": file}, tmp_path / "d.yaml", None, False)
+    assert capsys.readouterr().out == (
+        f"{file} (2 lines) is passed to proxy/lab; `slackwater status` shows how far it is read,"
+        " and `slackwater ingest lab --stop` stops it\n"
+    )
+    (path,) = inbox_of(tmp_path, "lab").glob("*.json")
+    assert job_from(path).lines == 2
+    stop = ["ingest", "lab", "--stop", "--data-dir", str(tmp_path)]
+    stopped = CliRunner().invoke(app, stop)
+    assert stopped.stdout == f"{file} is read no further into lab; what has been read stays\n"
+    stopped = CliRunner().invoke(app, stop)
+    assert stopped.stdout == "no file is being read into lab\n"
+    monkeypatch.setattr(ingest, "is_running", lambda _: False)
+    with pytest.raises(EnvironmentProblem, match="no deployment runs from"):
+        ingest.stop_ingesting(tmp_path, ["lab"])

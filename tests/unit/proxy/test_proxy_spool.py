@@ -19,9 +19,17 @@ from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
 from slackwater.primitives.windows import Grid
 from slackwater.proxy.quarantine import Quarantine
-from slackwater.proxy.sensors import hand_over, hand_over_end, inbox_of, job_from
+from slackwater.proxy.sensors import (
+    SensorInput,
+    hand_over,
+    hand_over_end,
+    inbox_of,
+    job_from,
+    stop_jobs,
+)
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.spool import PushBackError, Spool, Spooled
+from slackwater.status.observed import phrases
 
 AHEAD = replace(SPEC, ahead_us=86_400 * S)
 """A stream whose files may be ahead of the clock by a day."""
@@ -214,6 +222,35 @@ def test_a_job_that_cannot_be_done_is_refused_and_the_next_one_runs(tmp_path: Pa
     world.run(proxy, 3)
     assert sorted(p.name for p in inbox.iterdir()) == ["a.refused", "b.refused", "c.done"]
     assert [value for _, _, value in world.readings()] == [5.0]
+
+
+def test_a_file_that_is_read_is_counted_and_stopped_where_it_is(tmp_path: Path) -> None:
+    world = World(tmp_path, spec=AHEAD)
+    path = world.file([f"n,{1_000 + i},{i}" for i in range(100)])
+    hand_over(tmp_path / "a", "room", "job", path, speed=1.0, as_now=False, lines=101)
+    proxy = world.sensors()
+    world.run(proxy, 30)
+    read = len(world.readings())
+    assert 20 < read < 40
+    assert phrase(proxy) == [f"reads a file: {proxy.detail()['ingest_line']} of 101 lines"]
+    assert read <= proxy.detail()["ingest_line"] <= read + 3
+    assert stop_jobs(tmp_path / "a", "room") == [path.resolve()]
+    assert stop_jobs(tmp_path / "a", "room") == []
+    world.run(proxy, 30)
+    assert len(world.readings()) <= read + 1
+    assert phrase(proxy) == []
+    world.run(world.sensors(), 30)
+    assert len(world.readings()) <= read + 1, "nor after a restart"
+    path = world.file(["n,1200,5"], "next.csv")
+    hand_over(tmp_path / "a", "room", "next", path, speed=None, as_now=False)
+    world.run(world.sensors(), 3)
+    assert world.readings()[-1][2] == 5.0
+    world.check()
+
+
+def phrase(proxy: SensorInput) -> list[str]:
+    """What `status` says of the file that is read."""
+    return [text.strip() for text in phrases(proxy.detail()) if "file" in text]
 
 
 def test_sqlite_is_as_durable_as_it_is_said_to_be(tmp_path: Path) -> None:
