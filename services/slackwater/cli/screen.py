@@ -69,7 +69,15 @@ class Board:
         self.lines: dict[int, ScreenLine] = {}
         self.counts: dict[str, int] = {"exact": 0, "tentative": 0, "undone": 0, "corrected": 0}
         self._values: dict[str, str] = {}
+        self._tentative: set[int] = set()
         self._revoked: set[int] = set()
+        self.undone: tuple[int, int] | None = None
+        """The first and the last window of the latest UNDO that were on the board; None if none.
+
+        A reader that begins in the middle gets the UNDO of earlier answers.
+        """
+        self.is_correcting = False
+        """Whether answers of the board were undone, and not all of them are exact."""
 
     def apply(self, record: Mapping[str, Any], now: int) -> ScreenLine | None:
         """Apply a record; return the window's line if it completes an answer."""
@@ -84,6 +92,8 @@ class Board:
             return self._answer(record, now)
         elif kind == "undo":
             self._undo(parse_time(record["undo_from"]), parse_time(record["undo_to"]), now)
+        elif kind == "rec_done":
+            self.is_correcting = False
         return None
 
     def _answer(self, record: Mapping[str, Any], now: int) -> ScreenLine:
@@ -94,6 +104,8 @@ class Board:
         is_stable = record["label"] == "stable"
         replaced = {at for at in self._revoked if is_stable and start <= at <= last}
         self._revoked -= replaced
+        if not is_stable:
+            self._tentative.update(range(start, last + 1, self.slide_us))
         self.counts["corrected"] += len(replaced)
         self.counts["exact" if is_stable else "tentative"] += record["windows"] - len(replaced)
         for at in {start, *(at for at in self.lines if start <= at <= last)}:
@@ -114,9 +126,12 @@ class Board:
         for start, line in self.lines.items():
             if first <= start <= last and line.state == "tentative":
                 line.state, line.undone_at = "undone", now
-        undone = range(first, last + 1, self.slide_us)
-        self._revoked.update(undone)
+        undone = {at for at in self._tentative if first <= at <= last}
+        self._tentative -= undone
+        self._revoked |= undone
         self.counts["undone"] += len(undone)
+        self.undone = (min(undone), max(undone)) if undone else None
+        self.is_correcting |= bool(undone)
 
 
 def render(
@@ -183,15 +198,16 @@ class PlainLines:
 
     def saw(self, record: dict[str, Any], seen_at: int) -> None:
         """Print a line for each completed answer, undo and end of corrections."""
+        was_correcting = self._board.is_correcting
         line = self._board.apply(record, seen_at)
         if line is not None:
             values = "  ".join(f"{key} {line.values.get(key, '·'):>6}" for key in self._keys)
             when = short_time(format_time(line.start))[-8:]
             self._print(f"{when}  {values}  {_text(line, line.state, self._board.streams)}")
-        elif record["kind"] == "undo":
-            first, last = (short_time(record[name])[-8:] for name in ("undo_from", "undo_to"))
+        elif record["kind"] == "undo" and self._board.undone is not None:
+            first, last = (short_time(format_time(at))[-8:] for at in self._board.undone)
             self._print(f"{first}  to {last} undone, exact answers follow")
-        elif record["kind"] == "rec_done":
+        elif record["kind"] == "rec_done" and was_correcting:
             self._print("          all corrected")
 
     def happened(self, text: str, at_us: int) -> None:

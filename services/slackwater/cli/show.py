@@ -17,6 +17,7 @@ from slackwater.cli import tables
 from slackwater.cli.common import emit, warn
 from slackwater.cli.control_status import NO_CONTROLS, Controls
 from slackwater.cli.quarantine import refused_note
+from slackwater.cli.shown import ShownAnswers
 from slackwater.cli.summary import PageLine, page, page_json, plain, rich_page, shortened
 from slackwater.cli.tables import PrintedQuery, visible
 from slackwater.cli.terminals import repaints
@@ -97,9 +98,12 @@ def print_results(
     with stream:
         if not stream.has_begun:
             warn(f"slackwater: {nothing_yet(query, found, SystemClock().now_us())}")
-        printed = 0
+        printed, shown = 0, ShownAnswers()
+        is_view = not kinds and format_ == "table"
         try:
             for record in stream:
+                if is_view and not shown.concerns(record):
+                    continue
                 printed += not in_tables or record["kind"] != "boundary"
                 if in_tables:
                     tables_of_windows.show(record)

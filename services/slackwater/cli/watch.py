@@ -37,6 +37,22 @@ ROWS_BESIDES: Final = 8
 """Rows of the table that are no windows."""
 
 
+class TitledLines:
+    """Prints the title before the first answer, and then a line for each answer, for a pipe."""
+
+    def __init__(self, watched: Watched, emit: Callable[[str], None]) -> None:
+        self._watched, self._print = watched, emit
+        self._lines = PlainLines(watched.board, watched.keys, emit)
+        self._is_titled = False
+
+    def saw(self, record: dict[str, Any], seen_at: int) -> None:
+        """Take a record."""
+        if not self._is_titled and self._watched.board.figure != ("", ""):
+            self._print(self._watched.title)
+            self._is_titled = True
+        self._lines.saw(record, seen_at)
+
+
 class Watched:
     """The board of a query, whose columns are the first keys that it answers. Thread-safe."""
 
@@ -57,6 +73,8 @@ class Watched:
         self.keys: list[str] = list(keys)
         self.others: set[str] = set()
         self._figure = figure
+        self._figures = 0
+        """How many an answer has, of which one is in the table."""
         self._keys_max = len(keys) or keys_max
         self._note = f"waiting for the next answer: {describe_window(window)}"
         self._lock = threading.Lock()
@@ -68,7 +86,7 @@ class Watched:
                 self._prepare(record)
             if record["kind"] == "boundary":
                 self._note = ""
-            if record["kind"] == "rec_done":
+            if record["kind"] == "rec_done" and self.board.is_correcting:
                 self._note = "every tentative answer has been replaced by the exact one"
             then(record, now_us)
 
@@ -76,6 +94,7 @@ class Watched:
         """Choose the figure, and take the key as a column if there is room."""
         if self.board.figure == ("", ""):
             self.board.figure = choose(self._figure, record["fields"])
+            self._figures = sum(map(len, record["fields"].values()))
         key = record["key"]
         if key in self.keys or key in self.others:
             return
@@ -85,13 +104,20 @@ class Watched:
         elif len(self.others) < KEYS_OTHER_MAX:
             self.others.add(key)
 
+    @property
+    def title(self) -> str:
+        """The query, and what the table has of it: ``climate: avg of temperature``."""
+        name, figure = self.board.figure
+        if not name:
+            return visible(self.board.query)
+        others = f" (1 of {self._figures} figures: --figure)" if self._figures > 1 else ""
+        more = f"; {len(self.others)} more keys (--key)" if self.others else ""
+        return visible(f"{self.board.query}: {figure} of {name}{others}{more}")
+
     def picture(self) -> RenderableType:
         """Return the table as it is now."""
         with self._lock:
-            name, figure = self.board.figure
-            more = f", {len(self.others)} more keys (--key)" if self.others else ""
-            what = f": {name} {figure}{more}" if name else ""
-            title = visible(f"{self.board.query}{what}")
+            title = self.title
             shown = [visible(key) for key in self.keys]
             return render(self.board, shown, title, self._note, None, SystemClock().now_us())
 
@@ -154,7 +180,7 @@ def run_watch(
                     for record in stream:
                         watched.apply(record, clock.now_us(), watched.board.apply)
             else:
-                lines = PlainLines(watched.board, watched.keys, emit)
+                lines = TitledLines(watched, emit)
                 for record in stream:
                     watched.apply(record, clock.now_us(), lines.saw)
         except KeyboardInterrupt:
