@@ -380,7 +380,9 @@ async def test_status_compares_with_what_should_run(
         expected = ["broker", "controller", *names]
         assert rows[rows.index("broker") :] == expected
         people = await shown_with(0, *here)
-        assert people.startswith(("all is well at ", "all runs at ")), people
+        assert people.startswith(("all is well at ", "all runs at ", "all processes run at ")), (
+            people
+        )
 
         dead = stack.supervisor.pids()["proxy"]
         os.kill(dead, signal.SIGSEGV)

@@ -32,6 +32,8 @@ QUERIES_WELL_MAX: Final = 10
 """Exact queries that have a line each."""
 PROBLEMS_MAX: Final = 3
 """Problems that have a line each."""
+BEHIND_MAX: Final = 2
+"""Queries behind their readings that the first line names, those that are furthest behind."""
 ALIKE_MAX: Final = 2
 """Processes of one kind and with the same remark that have a line each."""
 STREAMS_WELL_MAX: Final = 4
@@ -129,6 +131,10 @@ def _verdict(picture: Picture, wrong: Sequence[str], now_us: int) -> PageLine:
         return PageLine("", f"nothing runs {at}: no heartbeat of any process", "bad")
     inexact = [row for row in picture.queries if row.state != "exact"]
     missing = sorted({stream for row in inexact for stream in row.missing})
+    if behind := sorted((row for row in picture.queries if row.is_behind), key=_by_behind):
+        some = ", ".join(f"{row.name} is {row.behind}" for row in behind[:BEHIND_MAX])
+        more = f" and {len(behind) - BEHIND_MAX} more" * (len(behind) > BEHIND_MAX)
+        return PageLine("", f"all processes run {at}, but {some}{more}", "attention")
     if inexact:
         without = f", without {some_of(missing)}" if missing else ""
         text = f"all runs {at}; {len(inexact)} of {n} queries not exact now{without}"
@@ -147,6 +153,10 @@ def _verdict(picture: Picture, wrong: Sequence[str], now_us: int) -> PageLine:
     return PageLine("", text, "good")
 
 
+def _by_behind(row: QueryRow) -> int:
+    return -row.behind_us
+
+
 def _query_lines(picture: Picture, *, verbose: bool) -> Iterator[PageLine]:
     rows, event_us = picture.queries, picture.event_us
     well = [row for row in rows if _query_style(row, event_us) == "good"]
@@ -163,7 +173,8 @@ def _query_lines(picture: Picture, *, verbose: bool) -> Iterator[PageLine]:
 def _query_style(row: QueryRow, event_us: int | None) -> Style:
     if row.problem:
         return "bad"
-    is_good = row.state == "exact" and not row.was_late(event_us) and not row.remarks
+    is_good = row.state == "exact" and not row.was_late(event_us) and not row.is_behind
+    is_good = is_good and not row.remarks
     return "good" if is_good else "attention"
 
 

@@ -36,6 +36,8 @@ Heartbeats = Mapping[str, Heartbeat]
 QueryState = Literal["exact", "tentative", "correcting", "starting"]
 MINUTE_US: Final = 60_000_000
 SECOND_US: Final = 1_000_000
+BEHIND_US_MIN: Final = 10 * SECOND_US
+"""A query that is behind by less is in its normal course."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,19 @@ class QueryRow:
     """Windows that lack readings that are lost."""
     remarks: tuple[str, ...] = ()
     """Sentences on what is no failure and is not as declared: copies that are in one place."""
+    behind_us: int = 0
+    """How far (event time) the source logs of all its streams go beyond the end of the first window
+    that is not exact; 0 if they do not, or if it is not known."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the readings of a window are there for longer than its answer may take."""
+        return self.behind_us > max(self.bound_us, BEHIND_US_MIN)
+
+    @property
+    def behind(self) -> str:
+        """Return ``3 min behind its readings``; empty if it is not."""
+        return f"{lasting(self.behind_us)} behind its readings" if self.is_behind else ""
 
     def was_late(self, event_us: int | None) -> bool:
         """Whether more than one in a hundred of the last answers came after X.
@@ -84,6 +99,7 @@ class QueryRow:
         if self.p99_ms is not None:
             over = ": too late" if self.was_late(event_us) else ""
             parts.append(f"p99 {self.p99_ms} ms of {self.bound_us / 1e6:g} s{over}")
+        parts += [self.behind] if self.is_behind else []
         return "; ".join([", ".join(parts), *self.remarks])
 
     def to_json(self) -> dict[str, Any]:
@@ -97,6 +113,7 @@ class QueryRow:
             "missing": list(self.missing),
             "bound_ms": self.bound_us / 1e3,
             "p99_ms": self.p99_ms,
+            "behind_ms": self.behind_us / 1e3,
             "problem": self.problem or None,
             "windows_with_losses": self.gaps,
             "remarks": list(self.remarks),
@@ -239,7 +256,12 @@ def _query_row(
         return QueryRow(query.name, "starting", streams, spec.bound_us, problem=problem, gaps=gaps)
     exact_from = min(detail["stable_from"] for detail in progress)
     answered_to = max(detail["answered_to"] for detail in progress)
-    windows, exact_to, answered_end = _extent(query, exact_from, answered_to)
+    windows, exact_to, answered_end, next_end = _extent(query, exact_from, answered_to)
+    there = [complete_to.get(stream) for stream in streams]
+    known = [at for at in there if at is not None]
+    behind_us = 0
+    if next_end is not None and known and len(known) == len(there):
+        behind_us = max(0, min(known) - next_end)
     states = {state for beat in roots for state in beat.states.values()}
     state: QueryState = "exact"
     if "STABILIZATION" in states:
@@ -264,25 +286,30 @@ def _query_row(
         p99_ms=p99_ms,
         problem=problem,
         gaps=gaps,
+        behind_us=behind_us,
     )
 
 
 def _extent(
     query: QueryDefinition, exact_from: int, answered_to: int
-) -> tuple[int, int | None, int]:
-    """Return the number of tentative windows, and the ends of the last exact and answered ones."""
+) -> tuple[int, int | None, int, int | None]:
+    """Return the number of tentative windows, and ends of windows.
+
+    They are those of the last exact and the last answered window, and of the first that is not
+    exact.
+    """
     try:
         grid = query.grid
     except EnvironmentProblem:  # this machine has other rules of a time zone
-        return 0, None, answered_to
+        return 0, None, answered_to, None
     if not (grid.is_start(exact_from) and grid.is_start(answered_to)):
-        return 0, None, answered_to
+        return 0, None, answered_to, None
     exact_end, answered_end = (
         grid.window_end(grid.later(start, -1)) for start in (exact_from, answered_to)
     )
     windows = max(0, grid.windows_between(exact_from, answered_to))
     has_exact = exact_from > grid.first_window_holding(query.e0_us)
-    return windows, exact_end if has_exact else None, answered_end
+    return windows, exact_end if has_exact else None, answered_end, grid.window_end(exact_from)
 
 
 def _stream_row(
@@ -330,17 +357,20 @@ def moment(us: int | None, event_us: int | None) -> str:
 
 def ago(us: int) -> str:
     """Format a difference of times: ``0.1 s ago``, ``3 min ago``, ``2 s ahead``."""
-    side = "ago" if us >= 0 else "ahead"
-    size = abs(us)
-    if size < 10 * SECOND_US:
-        return f"{size / SECOND_US:.1f} s {side}"
-    if size < 2 * MINUTE_US:
-        return f"{size // SECOND_US} s {side}"
-    if size < 120 * MINUTE_US:
-        return f"{size // MINUTE_US} min {side}"
-    if size < 48 * 60 * MINUTE_US:
-        return f"{size // (60 * MINUTE_US)} h {side}"
-    return f"{size // (24 * 60 * MINUTE_US)} days {side}"
+    return f"{lasting(abs(us))} {'ago' if us >= 0 else 'ahead'}"
+
+
+def lasting(us: int) -> str:
+    """Format a duration, us: ``0.1 s``, ``3 min``, ``2 days``."""
+    if us < 10 * SECOND_US:
+        return f"{us / SECOND_US:.1f} s"
+    if us < 2 * MINUTE_US:
+        return f"{us // SECOND_US} s"
+    if us < 120 * MINUTE_US:
+        return f"{us // MINUTE_US} min"
+    if us < 48 * 60 * MINUTE_US:
+        return f"{us // (60 * MINUTE_US)} h"
+    return f"{us // (24 * 60 * MINUTE_US)} days"
 
 
 def _iso(us: int | None) -> str | None:

@@ -103,6 +103,41 @@ def test_a_query_whose_answers_came_after_the_bound_is_not_well() -> None:
     assert shown(history)[0].startswith("all is well"), "all of it is due at once"
 
 
+def test_a_query_behind_readings_that_are_there_is_in_the_first_line() -> None:
+    of = picture(
+        [definition(name, "a", "b") for name in ("climate", "other", "third", "good")],
+        root("climate", NOW - 200 * S, NOW - 200 * S),
+        root("other", NOW - 60 * S, NOW - 10 * S, "STABILIZATION"),
+        root("third", NOW - 30 * S, NOW - 30 * S),
+        root("good", NOW - 10 * S, NOW - 10 * S),
+        proxy("a", NOW),
+        proxy("b", NOW - S),
+    )
+    lines = shown(of)
+    assert lines[0] == (
+        "all processes run at 12:26:40 UTC, but climate is 3 min behind its readings,"
+        " other is 49 s behind its readings and 1 more"
+    )
+    assert lines[1].startswith("climate     exact to 12:23:20, 3 min ago, 2 streams, p99 43 ms")
+    assert lines[1].endswith(", 3 min behind its readings")
+    behind = {row["query"]: row["behind_ms"] for row in page_json(of, None, NOW)["queries"]}
+    assert behind == {"climate": 189_000, "other": 49_000, "third": 19_000, "good": 0}
+
+
+def test_a_query_whose_readings_are_not_there_is_not_behind() -> None:
+    """It waits for its streams: one is late, or its proxy is stopped."""
+    stuck = root("climate", NOW - 200 * S, NOW - 200 * S)
+    late = picture(
+        [definition("climate", "a", "b")], stuck, proxy("a", NOW), proxy("b", NOW - 200 * S)
+    )
+    stopped = picture(
+        [definition("climate", "a", "b")], stuck, proxy("a", NOW), without=("proxy/b",)
+    )
+    for of in (late, stopped):
+        assert not any("behind" in line for line in shown(of)), shown(of)
+        assert of.queries[0].behind_us == 0
+
+
 def test_what_a_tentative_answer_lacks_is_named_at_the_query_and_at_the_stream() -> None:
     of = picture(
         [definition("climate", "a", "lab"), definition("other", "a")],
@@ -278,7 +313,8 @@ def test_the_json_has_everything() -> None:
     assert out["queries"][0] == {
         "query": "query-00", "state": "exact", "streams": ["s0", "s1", "s2", "s3"],
         "exact_to": "2026-11-26T12:26:30.000000Z", "tentative_windows": 0, "missing": [],
-        "bound_ms": 2000.0, "p99_ms": 43, "problem": None, "windows_with_losses": 0,
+        "bound_ms": 2000.0, "p99_ms": 43, "behind_ms": 0.0, "problem": None,
+        "windows_with_losses": 0,
         "remarks": [],
     }  # fmt: skip
     assert out["streams"][0] == {
