@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from slackwater.cli.common import emit
-from slackwater.cli.meanwhile import told_meanwhile
+from slackwater.cli.meanwhile import report_meanwhile
 from slackwater.cli.show import nothing_yet, registered_query
 from slackwater.cli.tables import short_time
 from slackwater.codec.results import format_time
@@ -106,7 +106,7 @@ def print_audit(
         name: audit_input(transport, loaded.streams[name], path) for name, path in inputs.items()
     }
     emit("reading the logs (a Spark batch job, takes about 30 s)")
-    with interruptible(), told_meanwhile("the batch job"):
+    with interruptible(), report_meanwhile("the batch job"):
         report = run_audit(
             cluster.bootstrap, loaded, query, definition.e0_us, security=cluster.security.spark()
         )

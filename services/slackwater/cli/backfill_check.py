@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 
 from slackwater.cli.common import emit
-from slackwater.cli.meanwhile import told_meanwhile
+from slackwater.cli.meanwhile import report_meanwhile
 from slackwater.judge.check import Checker
 from slackwater.judge.history import history_checker, read_files
 from slackwater.model.deployment import Deployment
@@ -43,7 +43,7 @@ def check_history(
     """
     emit("... checking: a batch computation over the same files")
     try:
-        with told_meanwhile("the batch computation to compare with"):
+        with report_meanwhile("the batch computation to compare with"):
             checker, findings = _checked(transport, deployment, definition, files, counts)
     except LogError as error:
         raise EnvironmentProblem(f"the results cannot be read: {error}") from error

@@ -11,7 +11,7 @@ from slackwater.runtime.service.clock import SystemClock
 
 
 @contextlib.contextmanager
-def told_meanwhile(what: str, look_s: float = LOOK_S) -> Iterator[None]:
+def report_meanwhile(what: str, look_s: float = LOOK_S) -> Iterator[None]:
     """Print that the command waits for ``what``, every few seconds until the block ends."""
     clock = SystemClock()
     lines = StartLines(clock.now_us() / 1e6)

@@ -132,7 +132,7 @@ def _verdict(picture: Picture, wrong: Sequence[str], now_us: int) -> PageLine:
     inexact = [row for row in picture.queries if row.state != "exact"]
     missing = sorted({stream for row in inexact for stream in row.missing})
     if behind := sorted((row for row in picture.queries if row.is_behind), key=_by_behind):
-        some = ", ".join(f"{row.name} is {row.behind}" for row in behind[:BEHIND_MAX])
+        some = ", ".join(f"{row.name} is {row.lag_phrase}" for row in behind[:BEHIND_MAX])
         more = f" and {len(behind) - BEHIND_MAX} more" * (len(behind) > BEHIND_MAX)
         return PageLine("", f"all processes run {at}, but {some}{more}", "attention")
     if inexact:

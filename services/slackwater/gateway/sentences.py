@@ -84,10 +84,10 @@ def _query(
 
 def query_sentence(state: str, row: QueryRow | None, event_us: int | None) -> str:
     """Return ``exact to 12:26:05, 0.1 s ago``, or what else is to be said of a query."""
-    said = _state_sentence(state, row, event_us)
+    sentence = _state_sentence(state, row, event_us)
     if row is None or not row.is_behind or state in {"paused", "starting"}:
-        return said
-    return f"{said}, {row.behind}"
+        return sentence
+    return f"{sentence}, {row.lag_phrase}"
 
 
 def _state_sentence(state: str, row: QueryRow | None, event_us: int | None) -> str:

@@ -70,7 +70,7 @@ class QueryRow:
         return self.behind_us > max(self.bound_us, BEHIND_US_MIN)
 
     @property
-    def behind(self) -> str:
+    def lag_phrase(self) -> str:
         """Return ``3 min behind its readings``; empty if it is not."""
         return f"{lasting(self.behind_us)} behind its readings" if self.is_behind else ""
 
@@ -99,7 +99,7 @@ class QueryRow:
         if self.p99_ms is not None:
             over = ": too late" if self.was_late(event_us) else ""
             parts.append(f"p99 {self.p99_ms} ms of {self.bound_us / 1e6:g} s{over}")
-        parts += [self.behind] if self.is_behind else []
+        parts += [self.lag_phrase] if self.is_behind else []
         return "; ".join([", ".join(parts), *self.remarks])
 
     def to_json(self) -> dict[str, Any]:

@@ -22,6 +22,6 @@ def test_what_is_awaited_is_told_until_it_is_there(monkeypatch: pytest.MonkeyPat
             thrice.set()
 
     monkeypatch.setattr(meanwhile, "emit", emit)
-    with meanwhile.told_meanwhile("the batch job", look_s=0.001):
+    with meanwhile.report_meanwhile("the batch job", look_s=0.001):
         assert thrice.wait(WAIT_S_MAX)
     assert all(line.endswith(" s: waiting for the batch job") for line in lines)

@@ -93,6 +93,7 @@ def test_the_document_describes_the_answers(site: Site) -> None:
     site.refused["room-1"] = [
         {
             "reason": "late",
+            "fault": "",
             "count": 1,
             "first_at": None,
             "last_at": None,
