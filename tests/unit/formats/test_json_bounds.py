@@ -44,7 +44,7 @@ FATAL = {
     b"[" + GOOD + b"]": "an array: each reading is a message of its own",
     b'{"mote":"m\xff","at":5,"t":1}': "not UTF-8",
     b'{"mote":"m","at":5,"t":1,"note":"\xff"}': "not UTF-8",
-    GOOD.decode().encode("utf-16"): "not UTF-8",
+    GOOD.decode().encode("utf-16"): "is UTF-16: write UTF-8",
     b'{"mote":"m","at":5,"t":1,"note":"%s"}' % (b"x" * MESSAGE_BYTES_MAX): (
         "longer than 1048576 bytes"
     ),
