@@ -137,79 +137,11 @@ class Recorded:
         return made
 
 
-class Site:
-    """The server, in a thread. It is its own source: what a test publishes is what there is."""
+class Reader:
+    """A client of a gateway on this machine."""
 
-    def __init__(self, tokens: Path | None = None, port: int | None = None) -> None:
-        self.port = port or free_port()
-        self.status: dict[str, Any] = status()
-        self.refused: dict[str, list[dict[str, Any]]] = {"room-1": []}
-        self.hub: Hub = Hub()
-        self._access = Access() if tokens is None else read_access(tokens)
-        self._started = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
-
-    async def _run(self) -> None:
-        self._stopping = asyncio.Event()
-        await serve(Listen(port=self.port), self._access, self, self._stopping)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        assert self._started.wait(20)
-        for _ in range(200):
-            try:
-                self.get("/")
-                break
-            except OSError:
-                self._started.wait(0.05)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join(20)
-        assert not self._thread.is_alive()
-
-    # what the server asks of its source
-    def start(self, hub: Hub, loop: asyncio.AbstractEventLoop) -> None:
-        self.hub, self._loop = hub, loop
-        hub.open("climate")
-        hub.set_status(self.status)
-        self._started.set()
-
-    def set_readers(self, count: int) -> None:
-        pass
-
-    def look_once(self) -> None:
-        self._loop.call_soon(self.hub.set_status, self.status)
-
-    def quarantine(self, stream: str) -> list[dict[str, Any]] | None:
-        return self.refused.get(stream)
-
-    def stop(self) -> None:
-        pass
-
-    # what a test does
-    def publish(self, of: Recorded) -> None:
-        self.call(lambda: self.hub.publish(of.query, of.take(), {of.part: 0}))
-
-    def set_status(self, **more: object) -> None:
-        self.status = status(**more)
-        self.call(lambda: self.hub.set_status(self.status))
-
-    def call(self, call: Any) -> None:
-        done = threading.Event()
-
-        def run() -> None:
-            call()
-            done.set()
-
-        self._loop.call_soon_threadsafe(run)
-        assert done.wait(10)
+    def __init__(self, port: int) -> None:
+        self.port = port
 
     @property
     def url(self) -> str:
@@ -244,6 +176,87 @@ class Site:
         with self.request("GET", path, named) as response:
             assert response.status == 200, response.read()
             yield Events(response)
+
+
+class Site(Reader):
+    """The server, in a thread. It is its own source: what a test publishes is what there is."""
+
+    def __init__(
+        self, tokens: Path | None = None, port: int | None = None, *, is_settled: bool = True
+    ) -> None:
+        super().__init__(port or free_port())
+        self.status: dict[str, Any] = status()
+        self.refused: dict[str, list[dict[str, Any]]] = {"room-1": []}
+        self.hub: Hub = Hub()
+        self._is_settled = is_settled
+        self._access = Access() if tokens is None else read_access(tokens)
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+
+    async def _run(self) -> None:
+        self._stopping = asyncio.Event()
+        await serve(Listen(port=self.port), self._access, self, self._stopping)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._started.wait(20)
+        for _ in range(200):
+            try:
+                self.get("/")
+                break
+            except OSError:
+                self._started.wait(0.05)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+    # what the server asks of its source
+    def start(self, hub: Hub, loop: asyncio.AbstractEventLoop) -> None:
+        self.hub, self._loop = hub, loop
+        if self._is_settled:
+            hub.open("climate")
+            hub.reach("climate")
+            hub.know()
+        hub.set_status(self.status)
+        self._started.set()
+
+    def set_readers(self, count: int) -> None:
+        pass
+
+    def look_once(self) -> None:
+        self._loop.call_soon(self.hub.set_status, self.status)
+
+    def quarantine(self, stream: str) -> list[dict[str, Any]] | None:
+        return self.refused.get(stream)
+
+    def stop(self) -> None:
+        pass
+
+    # what a test does
+    def publish(self, of: Recorded) -> None:
+        self.call(lambda: self.hub.publish(of.query, of.take(), {of.part: 0}))
+
+    def set_status(self, **more: object) -> None:
+        self.status = status(**more)
+        self.call(lambda: self.hub.set_status(self.status))
+
+    def call(self, call: Any) -> None:
+        done = threading.Event()
+
+        def run() -> None:
+            call()
+            done.set()
+
+        self._loop.call_soon_threadsafe(run)
+        assert done.wait(10)
 
 
 class Events:

@@ -48,6 +48,7 @@ from slackwater.cli.node import node_app
 from slackwater.cli.query import query_app
 from slackwater.cli.source_commands import init, quarantine, send, watch
 from slackwater.cli.surroundings import what_to_do
+from slackwater.cli.web import WebCommand, WebOption
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, SlackwaterError, UsageError
 from slackwater.runtime.security.credentials import Role
 from slackwater.runtime.service.settings import settings
@@ -96,7 +97,7 @@ def common(
     """
 
 
-@app.command()
+@app.command(cls=WebCommand)
 def up(
     file: FileArgument = None,
     deployment: FileOption = None,
@@ -121,6 +122,7 @@ def up(
             " client.properties in the data directory.",
         ),
     ] = False,
+    web: WebOption = None,
 ) -> None:
     """Run a deployment on this machine until Ctrl-C.
 
@@ -146,6 +148,7 @@ def up(
         bootstrap,
         kafka_config,
         secure=secure,
+        web=web,
     )
 
 
@@ -446,12 +449,13 @@ def rehearse(
     )
 
 
-@app.command()
+@app.command(cls=WebCommand)
 def demo(
     keep: Annotated[
         Path | None,
         typer.Option("--keep", metavar="DIR", help="Keep results and report in this directory."),
     ] = None,
+    web: WebOption = None,
 ) -> None:
     """Show four rooms, one of which falls silent: tentative answers, their undo, exact answers.
 
@@ -459,7 +463,7 @@ def demo(
     """
     from slackwater.cli.demo import run_demo
 
-    if not run_demo(keep):
+    if not run_demo(keep, web):
         raise CheckFailed("the demo's results failed the check; see the findings above")
 
 

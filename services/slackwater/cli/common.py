@@ -112,8 +112,7 @@ def reach_kafka(
     """Return the cluster if Kafka answers; else raise a one-sentence error, exit code 3."""
     from slackwater.machine.broker import why_no_answer
 
-    cluster, origin = _cluster(bootstrap, kafka_config, data_dir(directory), role)
-    check_address(cluster.bootstrap, origin)
+    cluster, origin = find_kafka(bootstrap, kafka_config, directory, role)
     why = why_no_answer(cluster, ANSWER_S_MAX)
     if why is not None:
         raise EnvironmentProblem(
@@ -121,6 +120,15 @@ def reach_kafka(
             " is `slackwater up` running?"
         )
     return cluster
+
+
+def find_kafka(
+    bootstrap: str | None, kafka_config: Path | None, directory: Path | None, role: Role
+) -> tuple[Cluster, str]:
+    """Return the cluster, which may not answer, and the origin of its address."""
+    cluster, origin = _cluster(bootstrap, kafka_config, data_dir(directory), role)
+    check_address(cluster.bootstrap, origin)
+    return cluster, origin
 
 
 def check_address(bootstrap: str, origin: str) -> None:

@@ -21,6 +21,7 @@ from slackwater.cli.common import emit
 from slackwater.cli.rehearse import Options, rehearse
 from slackwater.cli.screen import Board, PlainLines, render
 from slackwater.cli.terminals import repaints
+from slackwater.cli.web import choose_web
 from slackwater.machine.paths import home
 from slackwater.model.durations import parse_duration_us
 from slackwater.model.errors import EnvironmentProblem, UsageError
@@ -56,13 +57,14 @@ STREAM: Final = (
 )
 
 
-def run_demo(keep: Path | None) -> bool:
-    """Run the demo; return whether all results agreed."""
+def run_demo(keep: Path | None, web: str | None = None) -> bool:
+    """Run the demo, with a page if ``web`` is not None; return whether all results agreed."""
     source = home() / DATA
     if not source.is_dir():
         raise EnvironmentProblem(f"the demo's data is missing: {source} is part of the repository")
     if keep is not None:
         _make_room(keep)
+    page = choose_web(web)
     folder = Path(tempfile.mkdtemp(prefix="slackwater-demo-"))
     try:
         paths = first_minutes(source, folder, MINUTES)
@@ -71,6 +73,8 @@ def run_demo(keep: Path | None) -> bool:
         console = Console()
         watcher = Screen(console) if repaints(console) else _plain()
         introduce(emit)
+        if page is not None:
+            emit(f"The page is at {page.url} until the demo ends.")
         with watcher if isinstance(watcher, Screen) else _Nothing():
             outcome = rehearse(
                 Options(
@@ -81,6 +85,7 @@ def run_demo(keep: Path | None) -> bool:
                     wait_us=parse_duration_us("40s"),
                     faults=(SILENT,),
                     report=folder / "report.json",
+                    web=page,
                 ),
                 watcher,
             )

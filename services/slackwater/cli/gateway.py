@@ -14,8 +14,8 @@ from slackwater.cli.common import (
     PrefixOption,
     data_dir,
     emit,
+    find_kafka,
     find_names,
-    reach_kafka,
 )
 from slackwater.cli.controls import (
     ControllersOption,
@@ -39,6 +39,14 @@ def gateway(
             " the address.",
         ),
     ] = None,
+    no_tokens: Annotated[
+        bool,
+        typer.Option(
+            "--no-tokens",
+            help="Serve such an address without tokens, to requests that name localhost: for a"
+            " container whose port is published on loopback only.",
+        ),
+    ] = False,
     certificate: Annotated[
         Path | None,
         typer.Option("--certificate", metavar="FILE", help="Certificate chain (PEM), for HTTPS."),
@@ -56,13 +64,14 @@ def gateway(
 ) -> None:
     """Serve a live page of queries, streams and machines, and an API with the same, until Ctrl-C.
 
-    It reads only. Without --tokens it answers this machine only.
+    It reads only, and goes on when a Kafka that is away is back. Without --tokens it answers this
+    machine only.
 
     Example: slackwater gateway
     """
     from slackwater.cli.control_status import Controls
     from slackwater.deployment.listening import parse_address
-    from slackwater.gateway.access import read_access
+    from slackwater.gateway.access import Access, read_access
     from slackwater.gateway.main import run_gateway
     from slackwater.gateway.server import Listen, check_listening
     from slackwater.runtime.security.credentials import Role
@@ -73,10 +82,13 @@ def gateway(
         raise UsageError(f"--listen: {error}") from None
     if (certificate is None) != (key is None):
         raise UsageError("--certificate and --key: give both, or none")
+    if no_tokens and tokens is not None:
+        raise UsageError("--no-tokens excludes --tokens")
     where = Listen(host, port, certificate, key)
-    access = read_access(tokens)
+    access = Access(is_open=True) if no_tokens else read_access(tokens)
     check_listening(where, access)
-    cluster = reach_kafka(bootstrap, kafka_config, data_dir_, Role.GATEWAY)
+    # The page says if Kafka does not answer, and goes on when it does.
+    cluster, _ = find_kafka(bootstrap, kafka_config, data_dir_, Role.GATEWAY)
     names = find_names(prefix, bootstrap, data_dir_)
     reach = find_controllers(controllers, secret_file, tls_dir, data_dir(data_dir_), cluster)
     run_gateway(where, access, cluster, names, Controls(reach), emit)

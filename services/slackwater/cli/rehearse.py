@@ -25,6 +25,7 @@ from slackwater.deployment.sharing import share
 from slackwater.judge.bound import SLACK_US
 from slackwater.machine.paths import java_executable
 from slackwater.machine.starting import READY
+from slackwater.machine.web import WebAddress
 from slackwater.model.errors import EnvironmentProblem, UsageError
 from slackwater.rehearsal.local import LocalStage, process_names
 from slackwater.rehearsal.plan import RehearsalPlan, make_plan
@@ -50,6 +51,7 @@ class Options:
     seed: int = 0
     report: Path | None = None
     data_dir: Path | None = None
+    web: WebAddress | None = None
 
 
 def rehearse(options: Options, watcher: Watcher) -> RehearsalOutcome:
@@ -79,7 +81,7 @@ def rehearse(options: Options, watcher: Watcher) -> RehearsalOutcome:
     directory = Path(tempfile.mkdtemp(prefix="slackwater-rehearse-")) if given is None else given
     failed = True
     try:
-        stage = LocalStage(plan, options.deployment, directory)
+        stage = LocalStage(plan, options.deployment, directory, options.web)
         run = Rehearsal(plan, stage, processes, options.out, options.wait_us, watcher)
         outcome = run.run()
         _write_report(options.report, outcome)

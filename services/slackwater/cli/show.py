@@ -37,7 +37,7 @@ from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import partition_counts, retention_ms
 from slackwater.runtime.logs.transport import LogError
 from slackwater.runtime.service.clock import SystemClock
-from slackwater.runtime.service.datadir import Life, is_running, read_run
+from slackwater.runtime.service.datadir import RunFile, is_running, read_run
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 from slackwater.status.copies import on_one_node
@@ -214,7 +214,9 @@ class _Looking:
             }
             now_us = SystemClock().now_us()
             event_us = None if self._clock is None else self._clock.event(now_us)
-            seen = look_at(latest, self._queries, self._lives(), now_us, event_us)
+            run = self._run()
+            lives, pids = (None, None) if run is None else (run.lives, run.processes)
+            seen = look_at(latest, self._queries, lives, now_us, event_us, pids)
             yield self._last_readings.complete(seen)
             self._listener.wait_for(lambda view: False, WATCH_S)
             self._queries = self._registered()
@@ -229,7 +231,7 @@ class _Looking:
         except (LogError, EnvironmentProblem):
             return self._queries
 
-    def _lives(self) -> dict[str, Life] | None:
+    def _run(self) -> RunFile | None:
         """Return the supervisor's record if this data directory is of the deployment shown."""
         try:
             run = read_run(self._directory)
@@ -238,7 +240,7 @@ class _Looking:
             return None
         if run is None or (run.bootstrap, run.names) != self._where:
             return None
-        return run.lives if is_running(self._directory) else None
+        return run if is_running(self._directory) else None
 
 
 class _Screen:

@@ -16,6 +16,7 @@ from typing import Final
 from slackwater.cli.common import check_address, emit, warn
 from slackwater.cli.plan import warn_of
 from slackwater.cli.quarantine import FirstReadings
+from slackwater.cli.web import choose_web
 from slackwater.codec.results import format_time
 from slackwater.deployment.parse import check_deployment, load_deployment
 from slackwater.machine.broker_security import CLIENT_FILE, KCAT_FILE
@@ -43,8 +44,12 @@ def run_up(
     kafka_config: Path | None = None,
     *,
     secure: bool = False,
+    web: str | None = None,
 ) -> None:
-    """Start the deployment, print events until stopped, and stop it."""
+    """Start the deployment, print events until stopped, and stop it.
+
+    ``web`` is the address of the page; None: there is none, empty: the first that is free.
+    """
     if bootstrap is not None or kafka_config is not None:
         given = find_cluster(bootstrap, kafka_config, Role.ADMIN)
         check_address(given.bootstrap, "--bootstrap" if bootstrap else str(kafka_config))
@@ -54,6 +59,7 @@ def run_up(
         warn(f"warning: {warning}")
     is_elsewhere = (bootstrap, kafka_config) != (None, None)
     warn_of(checked.deployment, data_dir, own_broker=not is_elsewhere)
+    page = choose_web(web)
     stopping, started = threading.Event(), threading.Event()
 
     def on_signal(signum: int, frame: FrameType | None) -> None:
@@ -71,6 +77,7 @@ def run_up(
         kafka_config,
         secure,
         runs_long=True,
+        web=page,
     )
     thread = StackThread(options)
     is_refused = True
@@ -82,6 +89,8 @@ def run_up(
         emit(lines.reached("Kafka", _now_s()))
         if checked.deployment.is_posted:
             emit(f"readings are posted to {checked.deployment.http.url}NAME")
+        if page is not None:
+            emit(f"the page is at {page.url}")
         if secure:
             emit(f"clients read {data_dir / CLIENT_FILE}; kcat: -F {data_dir / KCAT_FILE}")
         shown = _Shown(thread, lines)

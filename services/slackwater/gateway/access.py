@@ -36,9 +36,13 @@ _COOKIE_CHARS_MAX: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Rights by the SHA-256 digest of their token; None: there are no tokens."""
+    """Rights by the SHA-256 digest of their token; None: there are no tokens.
+
+    ``is_open``: without tokens also an address that other machines reach is served.
+    """
 
     digests: Mapping[bytes, Right] | None = None
+    is_open: bool = False
 
     def right_of(self, authorization: str | None, cookie: str | None, now_s: int) -> Right | None:
         """Return the right of a request; None if it has none.

@@ -38,6 +38,8 @@ BODY_BYTES_MAX: Final = 64 * 1024
 BODY_S_MAX: Final = 10.0
 HEADER_BYTES_MAX: Final = 32 * 1024
 STREAMS_MAX: Final = 2_000
+SETTLE_S_MAX: Final = 5.0
+"""Time for which a request waits for a gateway that has just started."""
 WINDOWS_MAX: Final = 1_000
 WINDOWS_DEFAULT: Final = 60
 KEY_CHARS_MAX: Final = 65_536
@@ -179,14 +181,14 @@ class Gateway:
 
     async def windows(self, request: Request) -> Response:
         """Return the last windows of a query."""
-        changes = self._changes(request)
+        changes = await self._changes(request)
         limit = _number(request, "limit", WINDOWS_DEFAULT, WINDOWS_MAX)
         found = await asyncio.to_thread(lambda: windows_json(map(orjson.loads, changes), limit))
         return _Json({"query": request.path_params["query"], "windows": found})
 
     async def history(self, request: Request) -> Response:
         """Return how the value of a key in a window came about."""
-        changes = self._changes(request)
+        changes = await self._changes(request)
         start, key = _window_start(request), request.query_params.get("key")
         if key is None or len(key) > KEY_CHARS_MAX:
             raise RefusedRequest(400, f"key: give a key of at most {KEY_CHARS_MAX} characters")
@@ -231,10 +233,15 @@ class Gateway:
             last_id = None  # which gives a snapshot
         if self._hub.readers >= STREAMS_MAX:
             raise RefusedRequest(503, "too many streams are open", {"Retry-After": "5"})
+        query = request.query_params.get("query")
+        # One that comes back keeps what it has; a new one at least sees that Kafka is away.
+        is_settled = query is None or await self._settled(query)
+        if not is_settled and (last_id is not None or self._hub.feed(query or "") is None):
+            raise _unsettled()
         woken = asyncio.Event()
         outbox = Outbox(woken.set)
         try:
-            first = self._hub.join(outbox, request.query_params.get("query"), last_id)
+            first = self._hub.join(outbox, query, last_id)
         except KeyError:
             raise RefusedRequest(404, "there is no such query") from None
         return EventStream(first, outbox, woken, lambda: self._hub.leave(outbox))
@@ -255,10 +262,16 @@ class Gateway:
         self._check(request)
         return await self._hub.fresh_status(self._look)
 
-    def _changes(self, request: Request) -> list[bytes]:
+    async def _settled(self, query: str) -> bool:
+        return await self._hub.settled(query, SETTLE_S_MAX)
+
+    async def _changes(self, request: Request) -> list[bytes]:
         """Return the bodies of all changes of the query that are kept."""
         self._check(request)
-        feed = self._hub.feed(request.path_params["query"])
+        query = request.path_params["query"]
+        is_settled, feed = await self._settled(query), self._hub.feed(query)
+        if feed is None and not is_settled:
+            raise _unsettled()
         if feed is None:
             raise RefusedRequest(404, "there is no such query")
         return feed.ring.bodies()
@@ -348,6 +361,10 @@ def _window_start(request: Request) -> str:
 def _answer(status: int, reason: str, headers: Mapping[str, str] | None = None) -> Response:
     # A body may not have been read to its end, so the connection cannot be used again.
     return _Json({"error": reason}, status, {"Connection": "close", **(headers or {})})
+
+
+def _unsettled() -> RefusedRequest:
+    return RefusedRequest(503, "Kafka has not told yet what there is", {"Retry-After": "1"})
 
 
 async def _refused(_request: Request, refusal: Exception) -> Response:

@@ -19,6 +19,8 @@ class Feed:
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
         self.outboxes: set[Outbox] = set()
+        self.is_current = False
+        """Whether all results that there were at its begin have been read."""
 
     def publish(self, changes: Iterable[Change], begins: Mapping[int, int]) -> None:
         """Add changes, and offer each to all readers; it is encoded once.

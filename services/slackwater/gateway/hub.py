@@ -6,13 +6,14 @@ For one event loop; what follows Kafka in other threads calls it through the loo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import orjson
 
 from slackwater.gateway.changes import Change
-from slackwater.gateway.feed import SNAPSHOT, Feed
+from slackwater.gateway.feed import Feed
 from slackwater.gateway.outbox import Outbox
 from slackwater.gateway.positions import parse_id
 from slackwater.gateway.ring import Ring
@@ -35,6 +36,8 @@ class Hub:
         self._status: bytes | None = None
         self._latest: Mapping[str, Any] | None = None
         self._renewed: asyncio.Future[Mapping[str, Any]] | None = None
+        self._knows_queries = False
+        self._changed: asyncio.Future[None] | None = None
 
     @property
     def readers(self) -> int:
@@ -46,14 +49,47 @@ class Hub:
         return self._feeds.get(query)
 
     def open(self, query: str) -> None:
-        """A query is read, from now on or again: all before is forgotten."""
+        """A query is read, from now on or again: all before is forgotten.
+
+        Streams of before end. Their readers come back, and go on where they were.
+        """
         old = self._feeds.get(query)
-        new = self._feeds[query] = Feed(Ring(query))
-        if old is not None and old.outboxes:
-            new.outboxes = old.outboxes
-            if len(old.ring):
-                for outbox in new.outboxes:
-                    outbox.offer(SNAPSHOT)
+        self._feeds[query] = Feed(Ring(query))
+        for outbox in () if old is None else old.outboxes:
+            outbox.close()
+
+    def know(self) -> None:
+        """All queries that there are have been opened."""
+        self._knows_queries = True
+        self._news()
+
+    def reach(self, query: str) -> None:
+        """A query has been read to where its results ended when it was opened."""
+        if (feed := self._feeds.get(query)) is not None and not feed.is_current:
+            feed.is_current = True
+            self._news()
+
+    async def settled(self, query: str, within_s: float) -> bool:
+        """Wait until a query's changes are known to the end, or that there is no such query.
+
+        Before, a reader that comes back would be told that its query is gone, or that its position
+        is beyond the end. False if Kafka does not tell within this time.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while not self._is_settled(query):
+                    if self._changed is None or self._changed.done():
+                        self._changed = asyncio.get_running_loop().create_future()
+                    await asyncio.shield(self._changed)
+        return self._is_settled(query)
+
+    def _is_settled(self, query: str) -> bool:
+        feed = self._feeds.get(query)
+        return self._knows_queries if feed is None else feed.is_current
+
+    def _news(self) -> None:
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)
 
     def publish(self, query: str, changes: Iterable[Change], begins: Mapping[int, int]) -> None:
         """Take changes of a query that is read."""

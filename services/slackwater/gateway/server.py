@@ -88,12 +88,12 @@ class GatewayProtocol(BoundedProtocol):
 
 
 def check_listening(listen: Listen, access: Access) -> None:
-    """Refuse an address that others reach, unless there are tokens.
+    """Refuse an address that others reach, unless there are tokens or it is open.
 
     Raises:
         EnvironmentProblem: other machines reach it, and any process on them could read all results.
     """
-    if access.digests is None and not is_loopback(listen.host):
+    if access.digests is None and not (access.is_open or is_loopback(listen.host)):
         raise EnvironmentProblem(
             f"other machines reach {listen.host}:{listen.port}, and any process on them could read"
             " all results: add --tokens FILE"

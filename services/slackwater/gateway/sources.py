@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from slackwater.client.follow import Follower
+from slackwater.deployment.fragments import seen_of
 from slackwater.gateway.changes import Changes
 from slackwater.gateway.hub import Hub
 from slackwater.gateway.sentences import status_json
@@ -39,6 +40,10 @@ from slackwater.status.refused import entries_of, grouped
 _log = logging.getLogger(__name__)
 LOOK_EVERY_S: Final = 1.0
 AGAIN_S: Final = 1.0
+KNOWN_S_MAX: Final = 5.0
+"""Time for which the first status waits for the queries, before it says that there are none."""
+BEATS_S_MAX: Final = 3.0
+"""And then for the heartbeats of their processes."""
 POLL_S: Final = 5.0
 """A poll returns as soon as there is a record; this is how late it notices the end of a query."""
 ASK_S_MAX: Final = 1.0
@@ -76,6 +81,8 @@ class Sources:
         self._listener = HeartbeatListener(self._transport, gather_ms=PATIENT_GATHER_MS)
         self._last_readings = of_cluster(cluster, self._transport)
         self._stopping, self._wanted = threading.Event(), threading.Event()
+        self._known = threading.Event()
+        """Set once it is known which queries there are."""
         self._followed: dict[str, threading.Event] = {}
         self._definitions: Mapping[str, QueryDefinition] = {}
         self._asked = threading.Event()
@@ -106,8 +113,8 @@ class Sources:
 
     def stop(self) -> None:
         """End the threads soon."""
-        self._stopping.set()
-        self._wanted.set()
+        for event in (self._stopping, self._wanted, self._known):
+            event.set()
         for ended in self._followed.values():
             ended.set()
         self._listener.stop()
@@ -132,7 +139,9 @@ class Sources:
         while not self._stopping.is_set():
             try:
                 # Reading a missing topic would wait for it, in a client that asks again and again.
-                if partition_counts(self._cluster, [self._names.registry]):
+                if not partition_counts(self._cluster, [self._names.registry]):
+                    self._know(hub)
+                else:
                     for found in Registry(self._transport).follow_queries(self._stopping):
                         self._take(found, hub)
             except SlackwaterError as error:
@@ -153,6 +162,11 @@ class Sources:
             threading.Thread(
                 target=self._follow, args=(query, ended, hub), name=f"follow {query}", daemon=True
             ).start()
+        self._know(hub)
+
+    def _know(self, hub: Hub) -> None:
+        self._known.set()
+        self._tell(hub.know)
 
     def _follow(self, query: str, ended: threading.Event, hub: Hub) -> None:
         """Read the query's results, from some time ago on, until it has ended."""
@@ -171,8 +185,11 @@ class Sources:
             ended.wait(AGAIN_S)
 
     def _read(self, follower: Follower, query: str, ended: threading.Event, hub: Hub) -> None:
-        changes = Changes()
+        changes, is_current = Changes(), False
         while not ended.is_set():
+            if not is_current and follower.at_present:
+                is_current = True
+                self._tell(lambda: hub.reach(query))
             made = [changes.take(item) for item in follower.poll(POLL_S)]
             new, begins = [each for each in made if each is not None], dict(changes.begins)
             if new and not ended.is_set():
@@ -184,6 +201,13 @@ class Sources:
 
     def _look(self, hub: Hub) -> None:
         with self._controls as controls:
+            self._wanted.wait()
+            self._known.wait(KNOWN_S_MAX)
+            specs = {name: each.spec for name, each in self._definitions.items()}
+            self._listener.wait_for(
+                lambda view: {*seen_of(specs, view.all()).values()} <= view.all().keys(),
+                BEATS_S_MAX,
+            )
             while not self._stopping.is_set():
                 self._wanted.wait()
                 self._asked.wait(REGISTRY_S_MAX)  # otherwise the first status may have no queries

@@ -28,7 +28,7 @@ async def check_http_port(listen: HttpListenSpec, free_s_max: float = FREE_S_MAX
     """
     loop = asyncio.get_running_loop()
     until_s = loop.time() + free_s_max
-    while (why := _why_not(listen)) is not None:
+    while (why := why_not_listened(listen.host, listen.port)) is not None:
         if loop.time() >= until_s:
             raise EnvironmentProblem(
                 f"{listen.host}:{listen.port} cannot be listened on for HTTP: {why}; another"
@@ -37,9 +37,10 @@ async def check_http_port(listen: HttpListenSpec, free_s_max: float = FREE_S_MAX
         await asyncio.sleep(_TRY_S)
 
 
-def _why_not(listen: HttpListenSpec) -> str | None:
+def why_not_listened(host: str, port: int) -> str | None:
+    """Return why an address cannot be listened on now; None if it can."""
     try:
-        found = socket.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         family, _, _, _, address = found[0]
         socket.create_server(address, family=family).close()
     except OSError as error:

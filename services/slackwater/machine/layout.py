@@ -10,6 +10,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from slackwater.deployment.fragments import placed
 from slackwater.machine.launchers import ProcessSpec
@@ -18,7 +19,8 @@ from slackwater.model.kinds import HOST
 from slackwater.model.names import AGGREGATOR, PROXY, ProxyName, own_name
 
 # Proxies stop first, so that no more input arrives; then the other processes; the broker is last.
-_stop_first, _stop_then = 0, 1
+STOP_FIRST: Final = 0
+_STOP_THEN: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def proxy_spec(
     return ProcessSpec(
         process,
         _command("slackwater.proxy", tuple(map(str, served)), launch, ("--commands", *options)),
-        _stop_first,
+        STOP_FIRST,
         env=launch.environment,
         parts=tuple(name.process for name in served),
     )
@@ -134,7 +136,7 @@ def _spec(
 ) -> ProcessSpec:
     name = own_name(process)
     command = _command(module, (name,), launch, options)
-    return ProcessSpec(process, command, _stop_then, env=launch.environment, parts=parts)
+    return ProcessSpec(process, command, _STOP_THEN, env=launch.environment, parts=parts)
 
 
 def _command(

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
-from slackwater.model.kinds import KINDS, PROCESSES
+from slackwater.model.kinds import GATEWAY, KINDS, PROCESSES
 from slackwater.model.names import kind_of
 
 LOOK_S: Final = 0.2
@@ -29,6 +29,7 @@ SILENT_LONG_S_MAX: Final = 10.0
 STAGES: Final = {
     **{each.name: each.task for each in PROCESSES.values()},
     **{each.name: each.task for each in KINDS.values()},
+    GATEWAY: "the gateway, which serves the page",
     "batch": "the batch computation, with which results are compared",
 }
 

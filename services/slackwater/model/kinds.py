@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 BROKER: Final = "broker"
 """Name of the embedded broker's process."""
+GATEWAY: Final = "gateway"
+"""Name of the process that serves the page (`up --web`); it has no heartbeat."""
 HOST: Final = "host"
 """Kind of the processes that run orderers and roots."""
 

@@ -19,6 +19,7 @@ import orjson
 from slackwater.deployment.fragments import placed
 from slackwater.deployment.fragments import process_names as names_of
 from slackwater.machine.kept_process import ProcessEvent as Happened
+from slackwater.machine.web import WebAddress
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.kinds import BROKER, HOST, is_hosted
@@ -52,9 +53,15 @@ def restricted(deployment: Deployment, streams: Iterable[str]) -> Deployment:
 
 
 class LocalStage:
-    """Implements ``stage.Stage``."""
+    """Implements ``stage.Stage``; with ``web`` there is a page."""
 
-    def __init__(self, plan: RehearsalPlan, deployment: Path, data_dir: Path) -> None:
+    def __init__(
+        self,
+        plan: RehearsalPlan,
+        deployment: Path,
+        data_dir: Path,
+        web: WebAddress | None = None,
+    ) -> None:
         self._plan = plan
         self._clock = SystemClock()
         make_data_directory(data_dir)
@@ -64,6 +71,7 @@ class LocalStage:
             deployment=dataclasses.replace(restricted(plan.deployment, plan.paths), clock="wall"),
             data_dir=data_dir,
             proxy_options=proxy_options(plan),
+            web=web,
         )
         self._thread = StackThread(options, clock=self._clock)
         self._has_broker = False

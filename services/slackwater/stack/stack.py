@@ -34,8 +34,10 @@ from slackwater.machine.placed_proxies import FILE
 from slackwater.machine.processes import Processes
 from slackwater.machine.readiness import raise_what_ended, wait_ready
 from slackwater.machine.supervisor import Supervisor
+from slackwater.machine.web import WebAddress, gateway_spec
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem, UsageError
+from slackwater.model.kinds import GATEWAY
 from slackwater.model.names import AGGREGATOR
 from slackwater.primitives.eventclock import AnchoredClock
 from slackwater.registration.registration import Registration
@@ -65,7 +67,7 @@ class StackOptions:
     Without ``bootstrap`` and ``kafka_config`` the stack has an embedded broker, on ``port``. With
     ``secure`` that broker requires the password in ``client.properties`` of the data directory.
     Processes get the path of that file, never its content. ``runs_long`` optimizes for long runs
-    instead of a fast start.
+    instead of a fast start. With ``web`` it has a gateway, which serves the page there.
     """
 
     deployment_path: Path
@@ -76,6 +78,7 @@ class StackOptions:
     kafka_config: Path | None = None
     secure: bool = False
     runs_long: bool = False
+    web: WebAddress | None = None
     proxy_options: tuple[str, ...] = ()
     aggregator_options: tuple[str, ...] = ()
     python: str = sys.executable
@@ -234,6 +237,9 @@ class Stack:
             self._directory.path, place, self._deployment, start, self.transport, self._clock
         )
         await control.start()
+        if options.web is not None:  # it reads the controller's address
+            prefix = self._deployment.names.prefix
+            await self.supervisor.start(gateway_spec(options.web, self.processes.launch, prefix))
         return control
 
     def _take(self, recorded: Deployment, paused: Collection[str]) -> Deployment:
@@ -288,10 +294,16 @@ class Stack:
         logs = self._directory.path / "logs"
         await wait_ready(self.supervisor, self.listener, logs, names, within_s)
 
+    def is_ready(self, name: str) -> bool:
+        """Whether a process or part is ready; the gateway, which has no heartbeat, by its port."""
+        if name == GATEWAY and self.options.web is not None:
+            return self.options.web.takes_connections()
+        return self.listener.ready(name)
+
     def raise_what_gave_up(self) -> None:
         """Raise the error of a process that no restart repairs (exit code 2 or 3), if any."""
         for name in self.supervisor.names():
-            if not self.listener.ready(name):
+            if not self.is_ready(name):
                 raise_what_ended(self.supervisor, self.listener, name)
 
     async def stop(self) -> None:

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from slackwater.deployment.fragments import seen_of, stages
 from slackwater.deployment.sharing import readers_of
-from slackwater.model.kinds import BROKER, HOST, is_hosted, query_of
+from slackwater.model.kinds import BROKER, GATEWAY, HOST, is_hosted, query_of
 from slackwater.model.names import (
     ProxyName,
     is_orderer_of,
@@ -131,7 +131,7 @@ class ProcessRow:
         beat = None if latest is None else latest.beat
         return {
             "process": self.process,
-            "ready": beat is not None and beat.ready and latest is not None and latest.is_fresh,
+            "ready": self.state == "ready",
             "state": self.state,
             "failing": self.failing,
             "pid": None if beat is None else beat.pid,
@@ -183,10 +183,12 @@ def look_at(
     lives: Mapping[str, Life] | None,
     now_us: int,
     event_us: int | None = None,
+    pids: Mapping[str, int] | None = None,
 ) -> Picture:
     """Make a snapshot.
 
     ``lives`` is the supervisor's record; None where there is none. ``event_us``: the event clock.
+    ``pids``: the processes that run, as the supervisor has recorded them.
     """
     specs = {name: query.spec for name, query in queries.items()}
     fresh = [name for name, each in latest.items() if each.is_fresh]
@@ -197,7 +199,9 @@ def look_at(
     shared_by = _shared_by(queries)
     rows = tuple(
         replace(
-            _row(name, name in expected, latest.get(name), (lives or {}).get(name), now_us),
+            _gateway_row((lives or {}).get(name), name in (pids or {}), now_us)
+            if name == GATEWAY
+            else _row(name, name in expected, latest.get(name), (lives or {}).get(name), now_us),
             shared_by=shared_by.get(name, ()),
         )
         for name in [*expected, *sorted(latest.keys() - expected)]
@@ -258,6 +262,13 @@ def _row(
         return ProcessRow(process, state, failing, latest, life)
     state = "missing" if latest is None else f"silent for {latest.age_ms / 1000:.1f} s"
     return ProcessRow(process, state, should_run, latest, life)
+
+
+def _gateway_row(life: Life | None, runs: bool, now_us: int) -> ProcessRow:
+    """The row of a process that only reads: what its supervisor knows is all there is."""
+    is_failing = not runs or _crashes(life, now_us)
+    state = "missing" if not runs else "not ready" if is_failing else "ready"
+    return ProcessRow(GATEWAY, state, is_failing, None, life)
 
 
 def _place(beat: Heartbeat) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -168,6 +169,65 @@ def test_a_forged_id_gives_a_snapshot(site: Site, last_id: str) -> None:
 def test_huge_headers_are_refused(site: Site) -> None:
     with site.request("GET", "/", {"Last-Event-ID": "9" * 70_000}) as response:
         assert response.status in (400, 431)
+
+
+def test_a_gateway_that_starts_lets_its_readers_wait_for_what_they_had(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("slackwater.gateway.app.SETTLE_S_MAX", 60.0)
+    made = some()
+    with Site(is_settled=False) as site:
+
+        def read() -> None:
+            site.hub.open("climate")
+            site.hub.know()
+
+        def rest() -> None:
+            site.hub.publish("climate", made.take(), {0: 0})
+            site.hub.reach("climate")
+
+        steps = [
+            threading.Timer(after_s, site.call, [step])
+            for after_s, step in ((0.2, read), (0.4, rest))
+        ]
+        for step in steps:
+            step.start()
+        with site.events("/api/v1/stream?query=climate", last_event_id="climate/0:4") as events:
+            assert events.next("snapshot", "change")["event"] == "change"
+        assert site.get("/api/v1/queries/none/windows")[0] == 404
+
+
+def test_a_gateway_to_which_kafka_tells_nothing_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slackwater.gateway.app.SETTLE_S_MAX", 0.05)
+    with Site(is_settled=False) as site:
+        asked = "/api/v1/stream?query=climate"
+        assert site.get(asked)[0] == 503
+        assert site.get(asked, last_event_id="climate/0:4")[0] == 503, "it keeps what it has"
+        assert site.get("/api/v1/queries/climate/windows")[0] == 503
+        site.call(lambda: site.hub.open("climate"))
+        assert site.get(asked, last_event_id="climate/0:4")[0] == 503
+        with site.events(asked) as events:
+            assert events.next()["event"] == "status", "a new reader sees that Kafka is away"
+
+
+def test_a_query_that_is_read_again_ends_its_streams_whose_readers_go_on(site: Site) -> None:
+    made = some()
+    site.publish(made)
+    with site.events("/api/v1/stream?query=climate") as events:
+        for _ in range(4):
+            last = events.next("change")
+        again = some()
+        again.window(2, {"a": 1.0})
+
+        def read_again() -> None:
+            site.hub.open("climate")
+            site.hub.publish("climate", again.take(), {0: 0})
+            site.hub.reach("climate")
+
+        site.call(read_again)
+        assert events.next() == {}, "the end, without a word of the query's"
+    with site.events("/api/v1/stream?query=climate", last_event_id=last["id"]) as events:
+        assert events.next("snapshot", "change")["event"] == "change"
 
 
 def test_a_deleted_query_ends_its_streams(site: Site) -> None:
@@ -413,6 +473,7 @@ def test_an_address_that_others_reach_needs_tokens(tokens: Path) -> None:
     check_listening(Listen("127.0.0.1"), Access())
     check_listening(Listen("::1"), Access())
     check_listening(Listen("0.0.0.0"), read_access(tokens))
+    check_listening(Listen("0.0.0.0"), Access(is_open=True))
     for host in ("0.0.0.0", "192.0.2.1", "plant.example"):
         with pytest.raises(EnvironmentProblem, match="--tokens"):
             check_listening(Listen(host), Access())

@@ -421,3 +421,21 @@ def test_orderers_and_roots_of_queries_that_share_name_the_queries() -> None:
     # Of a group, the others may not be registered yet.
     alone = look_at(latest(), {"q": queries["q"]}, None, NOW)
     assert "shared" not in line(alone, "root/q.0")
+
+
+def test_the_gateway_is_judged_by_what_its_supervisor_knows() -> None:
+    def seen(life: Life, **pids: int) -> Picture:
+        return look_at(
+            latest(), QUERIES, dict.fromkeys(ALL, Life()) | {"gateway": life}, NOW, None, pids
+        )
+
+    runs = seen(Life(), gateway=7)
+    assert (state(runs, "gateway"), runs.wrong) == ("ready", [])
+    assert next(row.to_json() for row in runs.rows if row.process == "gateway")["ready"]
+    gone = seen(Life())
+    assert (state(gone, "gateway"), gone.wrong) == ("missing", ["not working: gateway"])
+    crashes = Life(restarts=2, last_exit="code 3", last_exit_at_us=NOW - 3 * S)
+    assert seen(crashes, gateway=7).wrong == ["not working: gateway"]
+    once = Life(restarts=1, last_exit="SIGKILL", last_exit_at_us=NOW - 3 * S)
+    assert seen(once, gateway=7).wrong == []
+    assert "restarts=1 last exit SIGKILL 3s ago" in line(seen(once, gateway=7), "gateway")
