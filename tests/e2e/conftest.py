@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.engine import KAFKA_IMAGE, ROOT, docker, require
+from tests.support.gateway_site import Reader
 from tests.support.ports import free_port
 
 HERE = Path(__file__).parent
@@ -34,9 +35,11 @@ class Compose:
         self._files = [option for file in files for option in ("-f", f"compose/{file}")]
         self.port = free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
+        self.page = Reader(free_port())
         self._env = os.environ | {
             "SLACKWATER_PROJECT": project,
             "SLACKWATER_KAFKA_PORT": str(self.port),
+            "SLACKWATER_GATEWAY_PORT": str(self.page.port),
             **variables,
         }
 

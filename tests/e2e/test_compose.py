@@ -83,6 +83,11 @@ def test_up_faults_down_and_up_again(compose: Compose) -> None:
     listener.wait(
         lambda records: any(record.get("key") == "m0" for record in records), "results flow"
     )
+    found, overview = compose.page.get("/api/v1/overview")
+    assert (found, overview["kafka"]) == (200, True)
+    assert [query["query"] for query in overview["queries"]] == ["climate"]
+    assert {node["node"] for node in overview["nodes"]} == {"n1"}
+    assert compose.page.get("/api/v1/overview", host="stranger.example")[0] == 421
     steady_from = now_us() + 2_000_000
     listener.wait_for_stable(steady_from + 3_000_000)
 

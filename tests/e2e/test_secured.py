@@ -21,6 +21,7 @@ from tests.e2e.judging import Listener, Stranger, judge
 from tests.support.engine import ROOT, docker
 
 from slackwater.machine.broker import why_no_answer
+from slackwater.runtime.logs.cluster import Cluster, confluent_client
 from slackwater.runtime.security.credentials import Role
 from slackwater.runtime.security.security_file import read_kafka_file
 
@@ -36,6 +37,11 @@ def client(file: Path) -> dict[str, Any]:
     lines = (line.split("=", 1) for line in file.read_text().splitlines())
     settings = dict(lines)
     return settings | {"ssl.ca.location": str(file.parent / settings["ssl.ca.location"])}
+
+
+def client_of(file: Path, bootstrap: str) -> dict[str, Any]:
+    """Return librdkafka's settings of a user of the stack, for the listener outside."""
+    return confluent_client(Cluster(bootstrap, read_kafka_file(file, Role.GATEWAY).security))
 
 
 def refusal(way: dict[str, Any], topic: str) -> KafkaError | None:
@@ -113,6 +119,18 @@ def test_the_secured_stack_answers_whole_and_exact_and_only_who_may_ask(
     forbidden += [(writes, topic) for topic in ("sw.source.lab.0", "sw.results.climate.stable")]
     for way, topic in forbidden:
         error = refusal(way, topic)
+        assert error is not None, topic
+        assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED, (topic, error)
+    page = secured.page
+    token = secured.run("exec", "-T", "gateway", "cat", "/kafka/tokens").split()[1]
+    for given in ("", "Bearer ", f"Bearer {token}x"):
+        assert page.get("/api/v1/overview", authorization=given)[0] == 401, given
+    found, overview = page.get("/api/v1/overview", authorization=f"Bearer {token}")
+    assert (found, [query["query"] for query in overview["queries"]]) == (200, ["climate"])
+    secured.run("cp", "secrets:/made/gateway", str(tmp_path / "gateway"))
+    found_by = client_of(tmp_path / "gateway" / "gateway.properties", secured.bootstrap)
+    for topic in ("lab-readings", "sw.results.climate.stable", "sw.registry"):
+        error = refusal(found_by, topic)
         assert error is not None, topic
         assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED, (topic, error)
     shown = secured.run("exec", "-T", "node", "slackwater", "query", "list")

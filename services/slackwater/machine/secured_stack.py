@@ -52,10 +52,14 @@ INSIDE: Final[Mapping[str, Sequence[str]]] = {
     # The workers of a Spark cluster read and write for the aggregators.
     "worker": (Role.AGGREGATOR,),
     "exporter": (Role.EXPORTER,),
+    "gateway": (Role.GATEWAY,),
     "sensor": (PRODUCER,),
 }
 """The users whose files each kind of container has."""
 AUTHORITIES: Final = Path("ca.pem")
+TOKENS: Final = Path("gateway", "tokens")
+"""The file with the token of the page, which may view."""
+TOKEN_BYTES: Final = 32
 GROUPS: Final = "client-"
 """Prefix of the client's consumer groups."""
 
@@ -88,6 +92,9 @@ def make(folder: Path, *, outside: str, broker_group: int | None = None) -> None
             text = client_properties(_INSIDE, logins[name], AUTHORITIES)
             _write(folder / kind, f"{name}.properties", text)
         _write(folder / kind, AUTHORITIES.name, trusted)
+    if not (folder / TOKENS).exists():
+        token = secrets.token_urlsafe(TOKEN_BYTES)
+        _write(folder / TOKENS.parent, TOKENS.name, f"view {token}\n")
     place = folder / OUTSIDE
     for name in (Role.CLIENT, PRODUCER):
         text = client_properties(outside, logins[name], AUTHORITIES)

@@ -10,9 +10,18 @@ import pytest
 from cryptography import x509
 
 from slackwater.deployment.parse import load_deployment
+from slackwater.gateway.access import read_access
 from slackwater.machine import secured_stack
 from slackwater.machine.broker_security import BrokerSecurity
-from slackwater.machine.secured_stack import INSIDE, OUTSIDE, PRODUCER, main, rights, users_of
+from slackwater.machine.secured_stack import (
+    INSIDE,
+    OUTSIDE,
+    PRODUCER,
+    TOKENS,
+    main,
+    rights,
+    users_of,
+)
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.security.credentials import Role
 from slackwater.runtime.security.security_file import read_kafka_file
@@ -46,6 +55,7 @@ def test_each_role_has_a_user_and_each_container_the_users_that_it_needs(made: P
         "admin": {Role.ADMIN},
         "worker": {Role.AGGREGATOR},
         "exporter": {Role.EXPORTER},
+        "gateway": {Role.GATEWAY},
         "sensor": {PRODUCER},
         OUTSIDE: {Role.CLIENT, PRODUCER},
         "broker": set(),
@@ -92,6 +102,17 @@ def test_what_is_there_stays_and_what_is_lost_is_made_again(made: Path) -> None:
     assert main(["make", str(made), "--outside", OUT]) == 0
     changed = {name for name, content in contents(made).items() if before[name] != content}
     assert changed == {"exporter/exporter.properties"}
+
+
+def test_the_page_has_a_token_that_may_view_and_is_made_once(made: Path) -> None:
+    access = read_access(made / TOKENS)
+    assert access.digests is not None
+    assert [*access.digests.values()] == ["view"]
+    found = contents(made)
+    token = found[str(TOKENS)].split()[1]
+    assert [name for name, content in found.items() if token in content] == [str(TOKENS)]
+    assert main(["make", str(made), "--outside", OUT]) == 0
+    assert contents(made) == found
 
 
 def test_rights_are_those_of_the_roles_and_none_is_for_everybody() -> None:

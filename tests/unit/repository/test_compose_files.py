@@ -81,9 +81,9 @@ def test_all_services_of_the_stack_reach_its_controller() -> None:
     given = parsed(command, rest)
     assert given["peers"] == f"{given['name']}={SERVICES['controller']['hostname']}:7101"
     assert given["listen"] == "0.0.0.0:7101"
-    for name in ("controller", "apply", "node", "exporter"):
+    for name in ("controller", "apply", "node", "exporter", "gateway"):
         assert "secret:/secret:ro" in SERVICES[name]["volumes"], name
-    for name in ("apply", "node"):
+    for name in ("apply", "node", "gateway"):
         environment = SERVICES[name]["environment"]
         assert environment["SLACKWATER_CONTROLLERS"] == "controller:7101"
         assert environment["SLACKWATER_SECRET_FILE"] == "/secret/controllers"
@@ -93,6 +93,17 @@ def test_all_services_of_the_stack_reach_its_controller() -> None:
     assert (program, command) == ("slackwater", "node")
     assert parsed(command, rest)["data_dir_"] == Path("/data")
     assert "node:/data" in SERVICES["node"]["volumes"]
+
+
+def test_the_page_is_on_this_machine_only_and_asks_for_a_token_in_the_secured_stack() -> None:
+    (port,) = SERVICES["gateway"]["ports"]
+    assert port.startswith("127.0.0.1:")
+    for service, file in ((SERVICES["gateway"], None), (SECURED["gateway"], Path("/kafka/tokens"))):
+        program, command, *rest = service["command"]
+        assert (program, command) == ("slackwater", "gateway")
+        given = parsed(command, rest)
+        assert given["listen"] == f"0.0.0.0:{port.rpartition(':')[2]}"
+        assert (given["tokens"], given["no_tokens"]) == (file, file is None)
 
 
 @pytest.mark.parametrize("file", ["deployment.yaml", "cluster-deployment.yaml"])
@@ -198,6 +209,7 @@ ROLE_OF = {
     "spark-worker-1": "worker",
     "spark-worker-2": "worker",
     "exporter": "exporter",
+    "gateway": "gateway",
     **dict.fromkeys(("room-1", "room-2", "room-3", "room-4"), "sensor"),
 }
 """The folder with the credentials of each service that uses Kafka."""
