@@ -233,6 +233,14 @@ def test_designed_states(page: Any, site: Site, expected: str, given: dict[str, 
     page.get_by_text(expected).first.wait_for()
 
 
+def test_while_kafka_is_away_the_values_stay_with_their_time(page: Any, shown_site: Site) -> None:
+    page.goto(shown_site.url + QUERY)
+    page.locator(".strip .cell.corrected").first.wait_for()
+    shown_site.set_status(**now() | {"at": format_time(BEGIN + 240 * S), "kafka": False})
+    page.get_by_text(f"Values stay as of {now()['at'][11:19]} UTC").wait_for()
+    assert page.locator(".strip .cell.corrected").count() > 10
+
+
 def test_a_query_that_is_starting_changed_paused_and_deleted(page: Any, site: Site) -> None:
     site.set_status(queries=[query_status(state="starting", sentence="starting")])
     page.goto(site.url + QUERY)

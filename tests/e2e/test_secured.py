@@ -125,8 +125,8 @@ def test_the_secured_stack_answers_whole_and_exact_and_only_who_may_ask(
     token = secured.run("exec", "-T", "gateway", "cat", "/kafka/tokens").split()[1]
     for given in ("", "Bearer ", f"Bearer {token}x"):
         assert page.get("/api/v1/overview", authorization=given)[0] == 401, given
-    found, overview = page.get("/api/v1/overview", authorization=f"Bearer {token}")
-    assert (found, [query["query"] for query in overview["queries"]]) == (200, ["climate"])
+    code, overview = page.get("/api/v1/overview", authorization=f"Bearer {token}")
+    assert (code, [query["query"] for query in overview["queries"]]) == (200, ["climate"])
     secured.run("cp", "secrets:/made/gateway", str(tmp_path / "gateway"))
     found_by = client_of(tmp_path / "gateway" / "gateway.properties", secured.bootstrap)
     for topic in ("lab-readings", "sw.results.climate.stable", "sw.registry"):

@@ -33,7 +33,8 @@ def test_up_serves_the_page_and_keeps_the_gateway_running(tmp_path: Path) -> Non
         assert [query["query"] for query in overview["queries"]] == ["climate"]
         assert [each["name"] for each in overview["controllers"]] == ["up"], "it is asked"
         with up.events("/api/v1/stream?query=climate") as events:
-            ends, last = [], {}
+            ends: list[str] = []
+            last: dict[str, str] = {}
             while len(ends) < 3:
                 last = events.next("change")
                 change = json.loads(last["data"])

@@ -9,7 +9,7 @@ const DRAW_MS = 100;
 const AWAY_MS = 4000;
 
 const byId = (id) => document.getElementById(id);
-const state = { status: null, model: new QueryModel(), query: null, view: null, source: null, id: "", opened: new Map(), deleted: false, begun: null, isLive: false, awaySince: null, needsToken: false, spoken: new Map(), shown: "" };
+const state = { status: null, model: new QueryModel(), query: null, view: null, source: null, id: "", opened: new Map(), deleted: false, begun: null, isLive: false, awaySince: null, needsToken: false, spoken: new Map(), shown: "", knownAt: null };
 
 const place = {
   params: () => new URLSearchParams(location.hash.slice(1)),
@@ -47,6 +47,7 @@ function connect() {
   source.addEventListener("error", () => lost(source));
   source.addEventListener("status", (event) => {
     state.status = JSON.parse(event.data);
+    if (state.status.kafka) state.knownAt = state.status.at;
     live(true);
     speak();
     checkBegun();
@@ -237,7 +238,7 @@ function header() {
   document.body.classList.toggle("away", isAway || status?.kafka === false);
   set(verdict, words);
   verdict.className = `verdict ${kind}`;
-  const said = isAway ? `The gateway is away. Values stay as of ${at} UTC; this page tries again.` : status && !status.kafka ? `Kafka does not answer. Values stay as they were; new ones follow when it is back.` : "";
+  const said = isAway ? `The gateway is away. Values stay as of ${at} UTC; this page tries again.` : status && !status.kafka ? `Kafka does not answer. Values stay${state.knownAt ? ` as of ${time(Date.parse(state.knownAt))} UTC` : ""}; new ones follow when it is back.` : "";
   set(banner, said);
   banner.hidden = !said;
 }
