@@ -9,15 +9,17 @@ from pathlib import Path
 import orjson
 import pytest
 from tests.support.halt_witness import Witness
+from tests.support.ports import free_port
 from tests.support.waiting import TEST_S_MAX
 
 pytestmark = [pytest.mark.slow]
 
 
 def test_the_demo_shows_windows_turn_tentative_undone_and_exact(tmp_path: Path) -> None:
+    web = ("--web", f"127.0.0.1:{free_port()}")
     with Witness(tmp_path) as witness:
         done = subprocess.run(
-            [sys.executable, "-m", "slackwater.cli.app", "demo", "--keep", "kept"],
+            [sys.executable, "-m", "slackwater.cli.app", "demo", "--keep", "kept", *web],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -30,6 +32,7 @@ def test_the_demo_shows_windows_turn_tentative_undone_and_exact(tmp_path: Path) 
         assert done.returncode == 0, done.stdout + done.stderr
     for stage in ("Kafka", "proxies", "orderers", "aggregators (Spark)", "roots"):
         assert f" s: {stage}" in done.stdout, "each stage of the start has its line"
+    assert f"The page is at http://{web[1]}/ until the demo ends." in done.stdout
     assert "tentative, without room-2" in done.stdout
     assert "undone, exact answers follow" in done.stdout
     assert "exact (corrected)" in done.stdout

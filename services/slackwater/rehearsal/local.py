@@ -22,7 +22,7 @@ from slackwater.machine.kept_process import ProcessEvent as Happened
 from slackwater.machine.web import WebAddress
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem
-from slackwater.model.kinds import BROKER, HOST, is_hosted
+from slackwater.model.kinds import BROKER, GATEWAY, HOST, is_hosted
 from slackwater.model.names import PROXY
 from slackwater.model.records import Heartbeat
 from slackwater.rehearsal.plan import RehearsalPlan
@@ -38,6 +38,7 @@ from slackwater.stack.stack_thread import StackThread
 QUARANTINE_S_MAX: Final = 10.0
 LOADS_MAX: Final = 20_000
 LOAD_EVERY_S: Final = 1.0
+WITHOUT_HEARTBEAT: Final = frozenset({BROKER, GATEWAY})
 
 
 def process_names(deployment: Deployment, streams: Iterable[str]) -> list[str]:
@@ -139,8 +140,9 @@ class LocalStage:
         for event in self._recorded(reported[self._looked :]):
             if event.event in {"killed", "stopped"} or event.event.startswith("ended"):
                 self._away.setdefault(event.process, event.at_us)
-            elif event.process == BROKER and event.event.startswith("started"):
-                self._is_back(BROKER, event.at_us)  # this event follows the broker's first answer
+            elif event.process in WITHOUT_HEARTBEAT and event.event.startswith("started"):
+                # Of the broker this event follows the first answer. Nothing waits for the gateway.
+                self._is_back(event.process, event.at_us)
         self._looked = len(reported)
         for name, since in list(self._away.items()):
             beat = self._thread.stack.listener.latest(name)
