@@ -20,17 +20,17 @@ WAIT_MS: Final = WAIT_S_MAX * 1_000
 STOPPED_MS: Final = 20_000
 DAY_S: Final = 86_400
 S: Final = 1_000_000
-_SAID = re.compile(r"room-1, (\d\d):(\d\d):(\d\d), (.*)")
+_LABEL = re.compile(r"room-1, (\d\d):(\d\d):(\d\d), (.*)")
 
 
 def cells(page: Any) -> dict[int, str]:
     """The answered windows of room-1 as they are shown: what is said, by the start in seconds."""
-    said = page.evaluate(
+    labels = page.evaluate(
         "[...document.querySelectorAll('.strip tr.key:first-child td')]"
         ".map((td) => td.getAttribute('aria-label'))"
     )
-    found = [_SAID.fullmatch(each) for each in said]
-    assert all(found), said
+    found = [_LABEL.fullmatch(each) for each in labels]
+    assert all(found), labels
     each = [(3_600 * int(m[1]) + 60 * int(m[2]) + int(m[3]), m[4]) for m in found if m]
     return {start: words for start, words in each if words != "due"}
 

@@ -129,17 +129,18 @@ def running_up(folder: Path) -> Iterator[tuple[Up, Sender]]:
     command = [sys.executable, "-m", "slackwater.cli", "up", str(folder / "rooms.yaml")]
     command += ["--data-dir", str(up.data), "--web", f"127.0.0.1:{up.port}"]
     with (folder / "up.log").open("wb") as log:
-        up.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    up.process = process
     try:
         eventually(
-            lambda: "processes are ready" in up.printed or up.process.poll() is not None,
+            lambda: "processes are ready" in up.printed or process.poll() is not None,
             "all processes are ready",
         )
-        assert up.process.poll() is None, up.printed
+        assert process.poll() is None, up.printed
         run = read_run(up.data)
         assert run is not None
         with Sender(run.bootstrap) as sender:
             yield up, sender
     finally:
-        if up.process.poll() is None:
+        if process.poll() is None:
             up.stop()
