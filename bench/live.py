@@ -164,7 +164,8 @@ class LiveAnswers(threading.Thread):
 class Up:
     """`slackwater up` in a folder, on a fixed port.
 
-    ``more``: declarations of the query's streams; ``unread``: other streams with theirs.
+    ``more``: declarations of the query's streams; ``unread``: other streams with theirs;
+    ``queries``: lines of more queries; ``options``: of the command.
     """
 
     def __init__(
@@ -174,6 +175,8 @@ class Up:
         *,
         more: str = "",
         unread: Mapping[str, str] | None = None,
+        queries: str = "",
+        options: Sequence[str] = (),
     ) -> None:
         self.folder = folder
         with socket.socket() as probe:
@@ -187,7 +190,9 @@ class Up:
             DEPLOYMENT.format(
                 streams=streams, names=", ".join(STREAMS), query=QUERY, replicas=replicas
             )
+            + queries
         )
+        self._options = options
         self._output: IO[str] | None = None
         self.process: subprocess.Popen[str] | None = None
 
@@ -196,6 +201,7 @@ class Up:
         self._output = (self.folder / "output").open("a")
         command = [sys.executable, "-m", "slackwater.cli.app", "up", "--port", str(self._port)]
         command += ["--deployment", str(self._file), "--data-dir", str(self.folder / "data")]
+        command += self._options
         self.process = subprocess.Popen(
             command, stdout=self._output, stderr=self._output, text=True
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from slackwater.runtime.service.clock import SystemClock
 _log = logging.getLogger(__name__)
 STOP_S_MAX: Final = 1
 CONNECTIONS_MAX: Final = STREAMS_MAX + 512
+_AT_ONCE: Final = struct.pack("ii", 1, 0)
 WRITE_BUFFER_BYTES: Final = 64 * 1024
 """Bytes that wait for the network, of one connection; then a write waits."""
 
@@ -84,7 +86,14 @@ class GatewayProtocol(BoundedProtocol):
         """Parse received bytes, and tell the request how to end its connection."""
         super().data_received(data)
         if (scope := getattr(self, "scope", None)) is not None:
-            scope[ABORT] = self.transport.abort
+            scope[ABORT] = self._abort
+
+    def _abort(self) -> None:
+        """End the connection now; else the kernel would go on sending what it has, for minutes."""
+        connection = self.transport.get_extra_info("socket")
+        if connection is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        self.transport.abort()
 
 
 def check_listening(listen: Listen, access: Access) -> None:

@@ -272,10 +272,14 @@ def test_a_reader_that_does_not_read_is_cut_off(
     slow.settimeout(5)
     with slow:
         sent = b""
-        while data := slow.recv(65_536):
-            sent += data
+        is_reset = False
+        try:
+            while data := slow.recv(65_536):
+                sent += data
+        except ConnectionResetError:
+            is_reset = True
+    assert is_reset, "an orderly end would wait for it once more"
     assert len(sent) < 2_000_000, "it was sent what fits its buffers"
-    assert not sent.endswith(b"0\r\n\r\n"), "an orderly end would wait for it once more"
 
 
 def test_keys_are_data(site: Site) -> None:
