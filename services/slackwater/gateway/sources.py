@@ -40,10 +40,8 @@ from slackwater.status.refused import entries_of, grouped
 _log = logging.getLogger(__name__)
 LOOK_EVERY_S: Final = 1.0
 AGAIN_S: Final = 1.0
-KNOWN_S_MAX: Final = 5.0
-"""Time for which the first status waits for the queries, before it says that there are none."""
 BEATS_S_MAX: Final = 3.0
-"""And then for the heartbeats of their processes."""
+"""How long it then waits for the heartbeats of their processes."""
 POLL_S: Final = 5.0
 """A poll returns as soon as there is a record; this is how late it notices the end of a query."""
 ASK_S_MAX: Final = 1.0
@@ -81,8 +79,6 @@ class Sources:
         self._listener = HeartbeatListener(self._transport, gather_ms=PATIENT_GATHER_MS)
         self._last_readings = of_cluster(cluster, self._transport)
         self._stopping, self._wanted = threading.Event(), threading.Event()
-        self._known = threading.Event()
-        """Set once it is known which queries there are."""
         self._followed: dict[str, threading.Event] = {}
         self._definitions: Mapping[str, QueryDefinition] = {}
         self._asked = threading.Event()
@@ -113,7 +109,7 @@ class Sources:
 
     def stop(self) -> None:
         """End the threads soon."""
-        for event in (self._stopping, self._wanted, self._known):
+        for event in (self._stopping, self._wanted, self._asked):
             event.set()
         for ended in self._followed.values():
             ended.set()
@@ -140,7 +136,7 @@ class Sources:
             try:
                 # Reading a missing topic would wait for it, in a client that asks again and again.
                 if not partition_counts(self._cluster, [self._names.registry]):
-                    self._know(hub)
+                    self._tell(hub.know)
                 else:
                     for found in Registry(self._transport).follow_queries(self._stopping):
                         self._take(found, hub)
@@ -162,10 +158,6 @@ class Sources:
             threading.Thread(
                 target=self._follow, args=(query, ended, hub), name=f"follow {query}", daemon=True
             ).start()
-        self._know(hub)
-
-    def _know(self, hub: Hub) -> None:
-        self._known.set()
         self._tell(hub.know)
 
     def _follow(self, query: str, ended: threading.Event, hub: Hub) -> None:
@@ -202,7 +194,7 @@ class Sources:
     def _look(self, hub: Hub) -> None:
         with self._controls as controls:
             self._wanted.wait()
-            self._known.wait(KNOWN_S_MAX)
+            self._asked.wait(REGISTRY_S_MAX)  # otherwise the first status may have no queries
             specs = {name: each.spec for name, each in self._definitions.items()}
             self._listener.wait_for(
                 lambda view: {*seen_of(specs, view.all()).values()} <= view.all().keys(),
@@ -210,7 +202,6 @@ class Sources:
             )
             while not self._stopping.is_set():
                 self._wanted.wait()
-                self._asked.wait(REGISTRY_S_MAX)  # otherwise the first status may have no queries
                 if not hub.readers:
                     self._wanted.clear()
                 try:
