@@ -73,7 +73,8 @@ def main() -> int:
         print(
             f"\nSlow readers cut: {many['cut']} of {slow}, the last one {many['cut_s_max']:.1f} s"
             f" after it connected; {many['changes']:,} changes received, {many['holes']} holes or"
-            f" repeats, {many['snapshots']} snapshots. First answers of the pipeline, p99 without"
+            f" repeats, {many['snapshots']} snapshots; p99 while all connect"
+            f" {many['begin_p99_ms']:.0f} ms. First answers of the pipeline, p99 without"
             f" readers {alone[1]:.0f} ms, with them {beside[1]:.0f} ms."
         )
     print(f"\n{ADDITIONS:,} additions took {additions_s():.2f} s after it")

@@ -22,6 +22,8 @@ import numpy as np
 
 from slackwater.codec.results import parse_time
 
+SETTLE_S: Final = 5.0
+"""After the last reader has connected: until then all get their snapshots."""
 SLOW_BYTES: Final = 1_000
 SLOW_BUFFER_BYTES: Final = 4_096
 CHUNK_BYTES: Final = 65_536
@@ -37,7 +39,8 @@ class Reader:
     is_slow: bool
     runs: list[list[int]] = field(default_factory=lambda: [[]])
     """Positions; a snapshot begins a new run."""
-    late_ms: list[float] = field(default_factory=list)
+    late_ms: list[tuple[float, float]] = field(default_factory=list)
+    """When a change was written, in s, and how much later it was here; not those of the begin."""
     cut_s: float | None = None
     _rest: bytes = b""
     _last_id: str = ""
@@ -80,8 +83,8 @@ class Reader:
                 self._last_id = frame[4 : frame.index(b"\n")].decode()
                 self.runs[-1].append(int(self._last_id.rpartition(":")[2]))
                 emitted = _EMITTED.search(frame)
-                if emitted and (at := parse_time(emitted[1].decode()) / 1e6) > began + 2:
-                    self.late_ms.append(1_000 * (now - at))
+                if emitted and (at := parse_time(emitted[1].decode()) / 1e6) > began:
+                    self.late_ms.append((at, 1_000 * (now - at)))
 
 
 def holes(readers: list[Reader]) -> int:
@@ -103,16 +106,19 @@ async def read(port: int, queries: list[str], fast: int, slow: int, seconds: flo
     for reader in readers:
         tasks.append(asyncio.create_task(reader.run()))
         await asyncio.sleep(0.002)
-    await asyncio.sleep(seconds)
+    settled = time.time() + SETTLE_S
+    await asyncio.sleep(SETTLE_S + seconds)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    others = [ms for reader in readers if not reader.is_slow for ms in reader.late_ms]
-    p50, p99 = np.percentile(others or [float("nan")], [50, 99])
+    others = [each for reader in readers if not reader.is_slow for each in reader.late_ms]
+    p50, p99 = np.percentile([ms for at, ms in others if at > settled], [50, 99])
+    begin = [ms for at, ms in others if at <= settled]
     cut_s = [reader.cut_s for reader in readers if reader.cut_s is not None]
     return {
         "p50_ms": float(p50),
         "p99_ms": float(p99),
+        "begin_p99_ms": float(np.percentile(begin, 99)) if begin else 0.0,
         "changes": sum(len(run) for reader in readers for run in reader.runs),
         "holes": holes(readers),
         "snapshots": sum(len(reader.runs) - 1 for reader in readers),

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 STOP_S_MAX: Final = 1
 CONNECTIONS_MAX: Final = STREAMS_MAX + 512
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
-WRITE_BUFFER_BYTES: Final = 64 * 1024
+WRITE_BUFFER_BYTES: Final = 32 * 1024
 """Bytes that wait for the network, of one connection; then a write waits."""
 
 
