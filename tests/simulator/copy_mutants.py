@@ -48,6 +48,50 @@ COPY_MUTANTS: Final = (
         f"{_turns}:test_a_copy_that_was_fenced_follows",
     ),
     Mutant(
+        "a digest has the numbers of keys",
+        "trace-57",
+        (
+            Edit(
+                "slackwater.primitives.deltas:Aggregates.digest",
+                "hashes[value.index]",
+                "value.index.view(np.uint64)",
+            ),
+        ),
+        "tests.unit.primitives.test_digests:test_it_does_not_depend_on_the_numbers_of_keys",
+    ),
+    Mutant(
+        "a follower compares nothing",
+        "trace-57",
+        (Edit(f"{_copy}._compare", "NO_DIGEST in {digest, state.digest}", "True"),),
+        "tests.scenarios.test_r57_two_copies_disagree:test_a_bit_that_differs_is_told",
+    ),
+    Mutant(
+        "a follower compares what it has dropped already",
+        "trace-57",
+        (
+            Edit(
+                "slackwater.protocols.dpc.soutput.core:RootCore.follow",
+                "digest = self._digest_to(answered.stable_from)",
+                "[forget_answered(child, answered) for child in self._children]; "
+                "digest = self._digest_to(answered.stable_from)",
+            ),
+        ),
+        "tests.scenarios.test_r57_two_copies_disagree:test_copies_that_hold_the_same_say_nothing",
+        arguments=((("s1", "s2"),),),
+    ),
+    Mutant(
+        "panes with a loss have a digest",
+        "trace-57",
+        (
+            Edit(
+                "slackwater.primitives.panes:PaneStore.digest",
+                "self.notes(start, end) != NOTHING",
+                "False",
+            ),
+        ),
+        "tests.unit.primitives.test_digests:test_of_panes_with_a_loss_there_is_none",
+    ),
+    Mutant(
         "take-overs in vain are not counted",
         "trace-52",
         (Edit("slackwater.protocols.flux.pair:Tenure.taken_by", "self.vain + 1", "1"),),

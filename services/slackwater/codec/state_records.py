@@ -97,6 +97,7 @@ def encode_root_state(state: RootState) -> bytes:
         state.copy,
         state.vain,
         state.resigned,
+        state.digest,
     )
 
 

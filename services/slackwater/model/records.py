@@ -354,7 +354,8 @@ class RootState:
     ``stable_from`` is S (first window without a stable answer), ``answered_to`` is T (first window
     without any answer); both are window starts. ``child_frontiers`` holds each child's accepted
     stable frontier. ``term``, ``copy``, ``vain`` and ``resigned`` tell which copy of the part
-    answers (``protocols.flux.pair.Tenure``); ``placement`` is its number.
+    answers (``protocols.flux.pair.Tenure``); ``placement`` is its number. ``digest`` is that of the
+    panes from the S before to this one (``primitives.digests``), or 0: for another copy to compare.
 
     A copy of a part also writes such a record under its own name, outside transactions: with its
     own number and positions, and what it has adopted (rule-5).
@@ -372,6 +373,7 @@ class RootState:
     copy: int = -1
     vain: int = 0
     resigned: bool = False
+    digest: int = 0
 
 
 @dataclass(frozen=True, slots=True)

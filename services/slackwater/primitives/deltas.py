@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from slackwater.model.records import BucketRecord, DeltaRecord
+from slackwater.primitives.digests import combined, digest_of
 from slackwater.primitives.figures import (
     COUNT,
     FIGURES,
@@ -322,6 +323,17 @@ class Aggregates:
     def folding(self) -> Fold:
         """Return an empty fold."""
         return Fold(self._table, len(self._fields), self._others, self._states)
+
+    def digest(self, value: Slice) -> int:
+        """Return the digest of the figures and states, whatever the keys' numbers are."""
+        hashes, fields = self._table.hashes(), len(self._fields)
+        columns = [column for figure in value.figures for column in figure]
+        found = digest_of(hashes[value.index], columns)
+        for number, entries in enumerate(value.states, 1):
+            of_entries = [entries.cells % fields, entries.ids, entries.weights]
+            digest = digest_of(hashes[entries.cells // fields], of_entries)
+            found += combined(number, digest)
+        return found
 
     def merge(self, shares: Iterable[Slice]) -> Slice:
         """Return the left fold of the children's shares."""

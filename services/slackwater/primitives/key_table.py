@@ -16,8 +16,10 @@ import numpy.typing as npt
 
 from slackwater.model.errors import SlackwaterError
 from slackwater.primitives.caches import evict
+from slackwater.primitives.keyparts import xxhash64
 
 I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
 
 
 class KeyTableFull(SlackwaterError):
@@ -67,6 +69,7 @@ class KeyTable:
         self._rank: I64 = np.zeros(0, np.int64)
         self._order_of: tuple[I64, I64 | None, list[str]] | None = None
         self._folded: list[I64] = []
+        self._hashes: U64 = np.zeros(0, np.uint64)
         self._shared: dict[int, tuple[Sequence[str], I64]] = {}
 
     def __len__(self) -> int:
@@ -140,6 +143,14 @@ class KeyTable:
         """Return the rank of each number in key order, and all keys in key order."""
         self._sort()
         return self._rank, self._in_order
+
+    def hashes(self) -> U64:
+        """Return the hash of each key's text, by number; a key is hashed once."""
+        hashed = len(self._hashes)
+        if hashed < len(self._names):
+            fresh = xxhash64(self._names[hashed:]).view(np.uint64)
+            self._hashes = np.concatenate([self._hashes, fresh])
+        return self._hashes
 
     def numbers(self, keys: Sequence[str]) -> I64:
         """Return ``indices`` of a key list, cached by identity: codecs reuse the list object."""

@@ -32,6 +32,7 @@ from itertools import pairwise
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from slackwater.model.records import BucketRecord, Gap, Position
+from slackwater.primitives.digests import combined
 from slackwater.primitives.windows import Grid
 
 
@@ -79,6 +80,10 @@ class Contents(Protocol[V]):
 
     def merge(self, shares: Iterable[V]) -> V:
         """Combine the children's shares of one interval, given in index order."""
+        ...
+
+    def digest(self, value: V) -> int:
+        """Return a number of 64 bits that is the same for all copies that hold this value."""
         ...
 
 
@@ -198,6 +203,18 @@ class PaneStore(Generic[V]):
         """Return the complete panes in [start, end) that have rows, in order."""
         first = bisect_left(self._starts, start)
         return [self._panes[p] for p in self._starts[first : bisect_left(self._starts, end, first)]]
+
+    def digest(self, start: int, end: int) -> int | None:
+        """Return the digest of the panes in [start, end), which are complete.
+
+        None if something is noted there: copies may hold different versions of it (trace-15).
+        """
+        assert end <= self.complete_to, "the panes are not complete"
+        if self.notes(start, end) != NOTHING:
+            return None
+        first = bisect_left(self._starts, start)
+        starts = self._starts[first : bisect_left(self._starts, end, first)]
+        return sum(combined(at, self._contents.digest(self._panes[at])) for at in starts)
 
     def notes(self, start: int, end: int) -> Notes:
         """Return the notes of [start, end)."""

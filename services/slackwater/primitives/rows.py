@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from slackwater.model.records import BucketRecord, OrderedRecord
+from slackwater.primitives.digests import digest_of
 from slackwater.primitives.key_table import KeyTable
 from slackwater.primitives.keyparts import XXHASH64, KeyHash, parts_of
 
@@ -93,6 +94,11 @@ class RowContents:
     def folding(self) -> RowsFold:
         """Return an empty fold."""
         return RowsFold(self.empty)
+
+    def digest(self, value: Rows) -> int:
+        """Return the digest of the rows, in any order."""
+        hashes = self._table.hashes()[value.index]
+        return digest_of(hashes, [value.stimes, *value.values])
 
     def merge(self, shares: Iterable[Rows]) -> Rows:
         """Return the children's rows, merged by (stime, child)."""

@@ -17,12 +17,14 @@ import contextlib
 from dataclasses import replace
 from typing import Final
 
+from slackwater.codec.results import format_time
 from slackwater.model.errors import SlackwaterError, SupersededError
 from slackwater.model.names import ONLY, RootName, generation_of, own_name
 from slackwater.model.records import Heartbeat, RootState
+from slackwater.primitives.digests import DIGEST_MASK, NO_DIGEST
 from slackwater.protocols.dpc.soutput.config import RootConfig, fits, stays_down
 from slackwater.protocols.dpc.soutput.core import RootCore
-from slackwater.protocols.flux.pair import ANSWERS, TERM, Cause, Pair, PairRole, Tenure
+from slackwater.protocols.flux.pair import ANSWERS, DISAGREES, TERM, Cause, Pair, PairRole, Tenure
 from slackwater.sessions.effects import Effect, Fail, LogLine, Perform, Rebuild, WriteState
 from slackwater.sessions.progress import PartProgress, read_progress
 from slackwater.sessions.requests import (
@@ -80,6 +82,10 @@ class CopyOfPart:
         self._recorded_at = 0
         self._is_prepared = self._is_to_resign = False
         self._has_failed: Rebuild | None = None
+        self.compared = 0
+        """How often this copy has compared its panes with those of the copy that answers."""
+        self._disagreements = 0
+        self._alarms: list[LogLine] = []
         self._last: RootState | None = None
         """The part's last state record that this copy has read; None before the first one."""
 
@@ -250,16 +256,42 @@ class CopyOfPart:
         if self.pair.role not in {PairRole.FOLLOWING, PairRole.TAKING_OVER}:
             return self._lost(tenure_of(state))
         if state.next_seq >= core.answers.state.next_seq:  # else it precedes what was read first
-            core.follow(state)
+            before = core.answers.state.stable_from
+            self._compare(before, state, core.follow(state))
             self._last = state
             if self.follows:
                 self.pair.read(tenure_of(state), now)
         return None
 
+    def _compare(self, before: int, state: RootState, digest: int) -> None:
+        """Raise an alarm if the panes that were answered are not those of this copy (trace-57).
+
+        It does not end the copy: which of the two is wrong, nobody can tell from the digests.
+        """
+        if NO_DIGEST in {digest, state.digest}:
+            return
+        self.compared += 1
+        if digest == state.digest:
+            return
+        self._disagreements += 1
+        if self._disagreements.bit_count() == 1:  # the first, the second, the fourth, ...
+            here, there = (f"{each & DIGEST_MASK:016x}" for each in (digest, state.digest))
+            text = (
+                f"disagrees with the copy that answers ({self._disagreements} times): the panes"
+                f" from {format_time(before)} to {format_time(state.stable_from)} have the digest"
+                f" {here} here, and {there} there"
+            )
+            self._alarms.append(LogLine(text, is_warning=True))
+
+    def alarms(self) -> list[LogLine]:
+        """Return the lines that have not been written yet."""
+        found, self._alarms = self._alarms, []
+        return found
+
     def own_record(self, state: RootState) -> RootState:
         """Return this copy's own record, with the positions of ``state``."""
         config, pair = self._config, self.pair
-        own = replace(state, fragment=config.process, placement=config.placement)
+        own = replace(state, fragment=config.process, placement=config.placement, digest=NO_DIGEST)
         return stamped(own, pair.tenure)
 
     def store_number(self, state: RootState) -> Procedure[None]:
@@ -323,4 +355,5 @@ class CopyOfPart:
         """Return the counters of the heartbeat; a copy that takes over is not silent, either."""
         if self.is_alone:
             return {}
-        return {TERM: self.pair.tenure.term, ANSWERS: int(not self.follows)}
+        disagrees = {DISAGREES: self._disagreements} if self._disagreements else {}
+        return {TERM: self.pair.tenure.term, ANSWERS: int(not self.follows), **disagrees}

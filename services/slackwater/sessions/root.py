@@ -328,6 +328,7 @@ class RootSession:
             idle = self._in_flight is None
             return effects + self._copy.last_effects(self.core.state, now, is_idle=idle)
         if not self._copy.answers:
+            effects += self._copy.alarms()
             self.core.attend(now)
             if (cause := self.pair.cause(is_ready=self.is_ready)) is not None:
                 self.pair.take_over()

@@ -20,6 +20,7 @@ from itertools import pairwise
 
 from slackwater.model.names import RootName, root_of, some_of
 from slackwater.model.records import Heartbeat
+from slackwater.protocols.flux.pair import DISAGREES
 from slackwater.status.overview import Overview
 from slackwater.status.queries import QueryRow
 
@@ -44,6 +45,20 @@ def on_one_node(rows: Iterable[QueryRow], overview: Overview | None) -> tuple[Qu
     nodes = {row.name: row.node for row in overview.fragments if row.node} if overview else {}
     places = {part: f"on node {node}" for part, node in _in_one(nodes).items()}
     return tuple(_remarked(row, places) for row in rows)
+
+
+def disagreements(beats: Mapping[str, Heartbeat]) -> list[str]:
+    """Return a sentence for each part whose copies have held different panes (trace-57)."""
+    found = []
+    for name, beat in sorted(beats.items()):
+        root = root_of(name)
+        if root is not None and (times := beat.detail.get(DISAGREES)):
+            often = "once" if times == 1 else f"{times} times"
+            found.append(
+                f"the copies of part {root.part} of {root.query} had different panes, {often}:"
+                " one of them is wrong; its log has the times and digests"
+            )
+    return found
 
 
 def _in_one(places: Mapping[str, str]) -> dict[RootName, str]:

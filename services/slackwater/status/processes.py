@@ -45,7 +45,7 @@ from slackwater.runtime.service.parts import (
     PROXIES,
 )
 from slackwater.runtime.service.registry import QueryDefinition
-from slackwater.status.copies import in_one_process
+from slackwater.status.copies import disagreements, in_one_process
 from slackwater.status.observed import age, counters, phrases
 from slackwater.status.queries import QueryRow, StreamRow, query_rows, stream_rows
 from slackwater.status.topics import topic_remarks
@@ -159,6 +159,8 @@ class Picture:
     gaps: Mapping[str, int] = field(default_factory=dict)
     not_ready: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By query: the copies of a stage that run, none of which is ready."""
+    disagreements: tuple[str, ...] = ()
+    """What is to be said of copies that have held different panes."""
     queries: tuple[QueryRow, ...] = ()
     streams: tuple[StreamRow, ...] = ()
     event_us: int | None = None
@@ -174,6 +176,7 @@ class Picture:
             waiting.setdefault(copies, []).append(query)
         for copies, queries in waiting.items():
             found.append(f"not ready: {', '.join(copies)}, of {some_of(queries, NAMED_MAX)}")
+        found += self.disagreements
         return found + [f"query {query} is {why}" for query, why in self.late.items()]
 
 
@@ -223,7 +226,8 @@ def look_at(
     gaps, beats = _gaps(latest.values()), {name: latest[name].beat for name in fresh}
     of_queries = in_one_process(query_rows(queries, beats, late, gaps), beats)
     of_streams = stream_rows(of_queries, beats, expected)
-    return Picture(rows, late, gaps, not_ready, of_queries, of_streams, event_us)
+    differ = tuple(disagreements(beats))
+    return Picture(rows, late, gaps, not_ready, differ, of_queries, of_streams, event_us)
 
 
 def _other_proxies(latest: Mapping[str, ObservedHeartbeat]) -> Iterator[str]:

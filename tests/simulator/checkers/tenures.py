@@ -2,7 +2,8 @@
 
 Each term has one writer, which began it with a record, and which answers no more after it has
 resigned; terms never decrease. Take-overs that no
-fault explains would be a quarrel of two copies (trace-17).
+fault explains would be a quarrel of two copies (trace-17). What one copy answers, the other one
+holds as well (trace-57).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from tests.simulator.checkers.answers import Violation
 from tests.simulator.checkers.facts import Facts
 
+DISAGREES = "disagrees with the copy that answers"
 AT_START_MAX = 3
 """Take-overs of a part at the start of a run: both copies may find that nobody answers."""
 PER_FAULT_MAX = 3
@@ -23,6 +25,9 @@ def check(facts: Facts) -> None:
     for part in range(facts.config.parts):
         _one_writer(facts, part)
         _few_terms(facts, part)
+    for note in facts.history.notes:
+        if note.what.startswith(DISAGREES):
+            raise Violation("copies", note.at, f"{note.process} {note.what}")
 
 
 def _one_writer(facts: Facts, part: int) -> None:

@@ -17,6 +17,7 @@ from slackwater.cli.show import print_status
 from slackwater.cli.summary import page_json
 from slackwater.model.names import UNPREFIXED
 from slackwater.model.records import Heartbeat, HeartbeatPart
+from slackwater.protocols.flux.pair import DISAGREES
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.service.registry import QueryDefinition
 from slackwater.status.copies import on_one_node
@@ -155,3 +156,17 @@ def test_the_json_has_the_remark_and_a_query_with_one_copy_has_none() -> None:
     single = replace(DEFINITION, spec=replace(SPEC, copies=1))
     fragments = [f"root/q.{part}" for part in range(PARTS)]
     assert remarks(picture(host("host/0", fragments), definition=single)) == ()
+
+
+def test_copies_that_disagree_are_told() -> None:
+    hosts = [host(name, of) for name, of in HOSTS.items()]
+    differ = [
+        replace(beat, detail={**DETAIL, DISAGREES: 2}) if beat.process == "root/q.0.b" else beat
+        for beat in hosts[0]
+    ]
+    sentence = (
+        "the copies of part 0 of q had different panes, 2 times: one of them is wrong; its log has"
+        " the times and digests"
+    )
+    assert picture(differ, hosts[1]).wrong == [sentence]
+    assert picture(*hosts).wrong == []

@@ -53,6 +53,9 @@ TERM: Final = "term"
 """Heartbeat detail of one of two copies: the last term that it knows of."""
 ANSWERS: Final = "answers"
 """Heartbeat detail of one of two copies: 1 if it answers, or takes over; 0 if it follows."""
+DISAGREES: Final = "disagrees"
+"""Heartbeat detail of a copy that follows: how often its panes had another digest than those of the
+copy that answers."""
 FOLLOWS: Final = "FOLLOWING"
 """State of the results in heartbeats of a copy that follows, in place of DPC's (dpc-6). A changed
 state is sent at once, so the other copy learns of a take-over before its patience ends."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from slackwater.model.errors import HeldTooMuchError
 from slackwater.model.records import BucketRecord, Hole, Kind, LogState, Position, RootState
+from slackwater.primitives.digests import NO_DIGEST, combined, recorded
 from slackwater.primitives.panes import Contents, LivePanes, Notes, PaneStore
 from slackwater.protocols.common.inputs import InputLog
 from slackwater.protocols.common.line import LineName
@@ -16,7 +17,7 @@ from slackwater.protocols.dpc.soutput.decision import Child, Chosen
 from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor
 from slackwater.protocols.dpc.soutput.live_input import LiveInput
 from slackwater.protocols.dpc.soutput.stable_input import StableInput
-from slackwater.protocols.dpc.soutput.upstream import Upstream
+from slackwater.protocols.dpc.soutput.upstream import Switched, Upstream
 
 
 def log_of(state: LogState) -> DeltaLog:
@@ -132,6 +133,33 @@ def forget_answered(child: Child, answered: Answered) -> None:
     for pair in child.live.cursors:
         for cursor in pair:
             cursor.replay_positions.forget_before(answered.answered_to)
+
+
+def digest_of(children: Sequence[Child], start: int, end: int) -> int:
+    """Return the digest of all children's panes in [start, end), as in a state record (rule-27).
+
+    0 if there is none: some are not complete, or copies may hold different versions of them.
+    """
+    if end <= start or any(child.panes.complete_to < end for child in children):
+        return NO_DIGEST
+    found = [child.panes.digest(start, end) for child in children]
+    if None in found:
+        return NO_DIGEST
+    return recorded(sum(combined(at, digest or 0) for at, digest in enumerate(found)))
+
+
+def switches_of(children: Sequence[Child], end: int, now: int) -> list[Switched]:
+    """Return the switches that a first answer up to ``end`` completes (DPC 5.1).
+
+    Another replica than the lost one has passed the end of its last window.
+    """
+    found = []
+    for i, child in enumerate(children):
+        lost = child.upstream.lost
+        if lost is not None and child.live.passes_without(lost.replica, end):
+            child.upstream.lost = None
+            found.append(Switched(i, lost.replica, lost.last_heartbeat, lost.detected_at, now))
+    return found
 
 
 def input_log(child: Child, log: DeltaLog) -> InputLog[DeltaCursor]:

@@ -11,6 +11,7 @@ from slackwater.model.errors import SlackwaterError
 from slackwater.model.names import ONLY, UNPREFIXED, Names, RootName
 from slackwater.model.records import LogPosition, LogState, Position, RootState
 from slackwater.primitives.deltas import Aggregates
+from slackwater.primitives.digests import NO_DIGEST
 from slackwater.primitives.key_table import KeyTable
 from slackwater.primitives.panes import Contents, PaneShare
 from slackwater.primitives.windows import Grid
@@ -186,7 +187,9 @@ def continued_state(config: RootConfig, earlier: RootState) -> RootState:
     )
 
 
-def state_after(config: RootConfig, after: Answered, logs: Iterable[LogState]) -> RootState:
+def state_after(
+    config: RootConfig, after: Answered, logs: Iterable[LogState], digest: int = NO_DIGEST
+) -> RootState:
     """The state record of a part after a transaction that leads to ``after``."""
     return RootState(
         config.fragment,
@@ -197,6 +200,7 @@ def state_after(config: RootConfig, after: Answered, logs: Iterable[LogState]) -
         answered_to=after.answered_to,
         child_frontiers=_frontiers(config, after.stable_from),
         logs=tuple(logs),
+        digest=digest,
     )
 
 

@@ -19,7 +19,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from slackwater.model.names import ONLY
 from slackwater.model.records import BucketRecord, Hole, LogState, RootState
+from slackwater.primitives.digests import NO_DIGEST
 from slackwater.primitives.key_table import KeyTable
 from slackwater.primitives.panes import PaneShare
 from slackwater.protocols.common.inputs import Inputs, ProbeEnds
@@ -35,12 +37,14 @@ from slackwater.protocols.dpc.soutput.answers import (
 )
 from slackwater.protocols.dpc.soutput.children import (
     check_excess,
+    digest_of,
     forget_answered,
     holes_of,
     input_log,
     log_of,
     restore_child,
     settle,
+    switches_of,
     take_stable,
 )
 from slackwater.protocols.dpc.soutput.config import (
@@ -60,7 +64,6 @@ from slackwater.protocols.dpc.soutput.decision import (
 from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor
 from slackwater.protocols.dpc.soutput.lost_seqs import LostSeqs
 from slackwater.protocols.dpc.soutput.overload import Overload
-from slackwater.protocols.dpc.soutput.upstream import Switched
 
 
 class RootCore:
@@ -190,8 +193,10 @@ class RootCore:
         for child in self._children:
             forget_answered(child, self.answers.state)
 
-    def follow(self, state: RootState) -> None:
+    def follow(self, state: RootState) -> int:
         """Adopt S, T, the epoch and the next seq of a state record that another copy has committed.
+
+        Returns this copy's digest of the panes between the two S, 0 without one (``digest_of``).
 
         What has been read stays. Windows before S and T are answered, so what only they need is
         dropped, and both lines continue there as after a restart (rule-27).
@@ -202,12 +207,14 @@ class RootCore:
         assert self._in_flight is None, "a copy that answers does not follow"
         answered = Answered(state.next_seq, state.epoch, state.stable_from, state.answered_to)
         if answered == self.answers.state:
-            return
+            return NO_DIGEST
+        digest = self._digest_to(answered.stable_from)
         self.answers.committed(answered)
         self.line = line_from(self._config, answered)
         for child in self._children:
             child.chosen.to = max(child.chosen.to, answered.answered_to)
             forget_answered(child, answered)
+        return digest
 
     # What goes out.
 
@@ -263,7 +270,8 @@ class RootCore:
 
     def _begin(self, transaction: Transaction[PaneShare[Any]], effects: list[Effect]) -> None:
         if transaction.after.answered_to > transaction.before.answered_to:
-            effects += self._switches(self._now, transaction.after.answered_to)
+            end = self._grid.window_end(self._grid.later(transaction.after.answered_to, -1))
+            effects += switches_of(self._children, end, self._now)
         self._in_flight = transaction
         self.overload.begins(self._now, units_of(transaction), rows_of(transaction))
         effects.append(Commit(transaction, self._state_after(transaction.after), self.keys))
@@ -272,20 +280,6 @@ class RootCore:
         """Normal time of the window ``windows`` after the window that begins at ``start``."""
         end = self._grid.window_end(self._grid.later(start, windows))
         return self._config.schedule.normal_time(end)
-
-    def _switches(self, now: int, answered_to: int) -> list[Switched]:
-        """The switches that an answer up to ``answered_to`` completes (DPC 5.1).
-
-        It is the first answer to a window that another replica than the lost one has passed.
-        """
-        found = []
-        end = self._grid.window_end(self._grid.later(answered_to, -1))
-        for i, child in enumerate(self._children):
-            lost = child.upstream.lost
-            if lost is not None and child.live.passes_without(lost.replica, end):
-                child.upstream.lost = None
-                found.append(Switched(i, lost.replica, lost.last_heartbeat, lost.detected_at, now))
-        return found
 
     # Stable line.
 
@@ -319,7 +313,13 @@ class RootCore:
             logs.append(
                 LogState(log.child, log.replica, log.line, stable, live, self._contiguous_seq[log])
             )
-        return state_after(self._config, after, logs)
+        return state_after(self._config, after, logs, self._digest_to(after.stable_from))
+
+    def _digest_to(self, stable_from: int) -> int:
+        """The digest of the panes from S to ``stable_from``; of a part with one copy: none."""
+        if self._config.copy == ONLY:
+            return NO_DIGEST
+        return digest_of(self._children, self.answers.state.stable_from, stable_from)
 
     def _count(self, log: DeltaLog, offset: int, record: BucketRecord) -> None:
         contiguous_seq = self._contiguous_seq[log]
