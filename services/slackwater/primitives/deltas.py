@@ -330,7 +330,7 @@ class Aggregates:
         columns = [column for figure in value.figures for column in figure]
         found = digest_of(hashes[value.index], columns)
         for number, entries in enumerate(value.states, 1):
-            of_entries = [entries.cells % fields, entries.ids, entries.weights]
+            of_entries = (entries.cells % fields, entries.ids, entries.weights)
             digest = digest_of(hashes[entries.cells // fields], of_entries)
             found += combined(number, digest)
         return found
