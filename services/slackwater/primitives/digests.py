@@ -21,7 +21,7 @@ Column = npt.NDArray[np.float64] | npt.NDArray[np.int64]
 NO_DIGEST: Final = 0
 """In a state record: of nothing, or of panes that copies may hold in different versions."""
 DIGEST_MASK: Final = (1 << 64) - 1
-_FIRST, _SECOND, _STEP = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15
+_MULTIPLIER_1, _MULTIPLIER_2, _STEP = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15
 """The constants of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators,
 2014)."""
 
@@ -37,15 +37,15 @@ def digest_of(key_hashes: U64, columns: Sequence[Column]) -> int:
     for column in columns:
         # An odd weight maps no two values of a column to one.
         found += _mixed(_bits(column)) * np.uint64(weight | 1)
-        weight = (weight * _FIRST) & DIGEST_MASK
+        weight = (weight * _MULTIPLIER_1) & DIGEST_MASK
     return int(_mixed(found).sum(dtype=np.uint64))
 
 
 def combined(place: int, digest: int) -> int:
     """Return the digest of contents at a place, such as a pane's start, for a sum of several."""
     mixed = (digest + place * _STEP) & DIGEST_MASK
-    mixed = ((mixed ^ (mixed >> 30)) * _FIRST) & DIGEST_MASK
-    mixed = ((mixed ^ (mixed >> 27)) * _SECOND) & DIGEST_MASK
+    mixed = ((mixed ^ (mixed >> 30)) * _MULTIPLIER_1) & DIGEST_MASK
+    mixed = ((mixed ^ (mixed >> 27)) * _MULTIPLIER_2) & DIGEST_MASK
     return mixed ^ (mixed >> 31)
 
 
@@ -65,6 +65,6 @@ def _bits(column: Column) -> U64:
 def _mixed(values: U64) -> U64:
     """Return SplitMix64 of each value."""
     mixed = values + np.uint64(_STEP)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(_FIRST)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(_SECOND)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(_MULTIPLIER_1)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(_MULTIPLIER_2)
     return mixed ^ (mixed >> np.uint64(31))

@@ -83,7 +83,7 @@ class Contents(Protocol[V]):
         ...
 
     def digest(self, value: V) -> int:
-        """Return a number of 64 bits that is the same for all copies that hold this value."""
+        """Return a number of 64 bits, the same for all copies that hold this value."""
         ...
 
 
@@ -201,28 +201,24 @@ class PaneStore(Generic[V]):
 
     def panes(self, start: int, end: int) -> list[V]:
         """Return the complete panes in [start, end) that have rows, in order."""
+        return [self._panes[p] for p in self._starts_in(start, end)]
+
+    def _starts_in(self, start: int, end: int) -> list[int]:
         first = bisect_left(self._starts, start)
-        return [self._panes[p] for p in self._starts[first : bisect_left(self._starts, end, first)]]
+        return self._starts[first : bisect_left(self._starts, end, first)]
 
     def digest(self, start: int, end: int) -> int | None:
-        """Return the digest of the panes in [start, end), which are complete.
-
-        None if something is noted there: copies may hold different versions of it (trace-15).
-        """
+        """Return the digest of complete panes; None of noted ones, which have versions."""
         assert end <= self.complete_to, "the panes are not complete"
         if self.notes(start, end) != NOTHING:
             return None
-        first = bisect_left(self._starts, start)
-        starts = self._starts[first : bisect_left(self._starts, end, first)]
-        return sum(combined(at, self._contents.digest(self._panes[at])) for at in starts)
+        digest = self._contents.digest
+        return sum(combined(at, digest(self._panes[at])) for at in self._starts_in(start, end))
 
     def notes(self, start: int, end: int) -> Notes:
         """Return the notes of [start, end)."""
-        notes = NOTHING
-        for noted in self._noted:
-            if start < noted.end and noted.start < end:
-                notes += noted.notes
-        return notes
+        within = (noted for noted in self._noted if start < noted.end and noted.start < end)
+        return sum((noted.notes for noted in within), NOTHING)
 
     def open_slice(self) -> V:
         """Return the fold of the buckets from ``complete_to`` to the frontier."""

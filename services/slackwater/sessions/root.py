@@ -313,7 +313,7 @@ class RootSession:
     def step(self, now: int) -> Sequence[Effect]:
         """Step the core, once transactions are open."""
         self._now = now
-        effects, self._queued = self._queued, []
+        effects, self._queued = [*self._queued, *self._copy.alarms()], []
         if any(isinstance(effect, Refute) for effect in effects):
             self._looks_at_claim = False  # a claim is repeated by heartbeats until refuted
         if self._is_ending:
@@ -328,7 +328,6 @@ class RootSession:
             idle = self._in_flight is None
             return effects + self._copy.last_effects(self.core.state, now, is_idle=idle)
         if not self._copy.answers:
-            effects += self._copy.alarms()
             self.core.attend(now)
             if (cause := self.pair.cause(is_ready=self.is_ready)) is not None:
                 self.pair.take_over()
