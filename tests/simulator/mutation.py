@@ -19,6 +19,7 @@ import orjson
 import pytest
 from tests.simulator.plans import Plan
 from tests.simulator.run import check_plan
+from tests.support.expected_failures import expected_to_fail
 
 FOUND: Final = Path(__file__).with_name("found.json")
 NOTICED: Final = (AssertionError, pytest.fail.Exception)
@@ -62,13 +63,22 @@ class Mutant:
             return f"{module}: {function}"
         return "a plan that seeds found"
 
+    @property
+    def function(self) -> Callable[..., object] | None:
+        """Return the scenario; None if a plan detects it."""
+        if not self.scenario:
+            return None
+        module, _, name = self.scenario.partition(":")
+        found: Callable[..., object] = getattr(importlib.import_module(module), name)
+        return found
+
     def run(self) -> None:
         """Run the scenario, or the plan, which must fail."""
-        if not self.scenario:
+        scenario = self.function
+        if scenario is None:
             check_plan(self.plan)
-            return
-        module, _, function = self.scenario.partition(":")
-        call(getattr(importlib.import_module(module), function), *self.arguments)
+        else:
+            call(scenario, *self.arguments)
 
 
 def call(scenario: Callable[..., object], *arguments: object) -> None:
@@ -102,13 +112,13 @@ def found_plans() -> dict[str, Any]:
 def applied(mutant: Mutant) -> Iterator[None]:
     """Apply the fault within the block."""
     # A module that is first imported with the fault would keep it for later mutants.
-    if mutant.scenario:
-        importlib.import_module(mutant.scenario.partition(":")[0])
+    scenario = mutant.function
     undo: list[Callable[[], None]] = []
     try:
         for edit in mutant.edits:
             undo += _apply(edit)
-        yield
+        with expected_to_fail(scenario):
+            yield
     finally:
         for act in reversed(undo):
             act()
