@@ -1,7 +1,7 @@
 """The judge's readers agree with the proxy's, and reveal every error that is planted in them.
 
 Each mutant of ``reading_mutants`` must make some input of its kind differ. Without a mutant no
-input differs.
+input differs. Comparisons are iterators, so the first difference ends that of a mutant.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ from slackwater.proxy.mqtt.link import Message
 from slackwater.proxy.mqtt.messages import MqttReader
 from slackwater.proxy.requests import UnusableBody
 
-Findings = list[str]
+Findings = Iterator[str]
 
 # Files.
 
@@ -163,31 +163,28 @@ def write(folder: Path, i: int, spec: StreamSpec, text: str) -> Path:
 
 def in_files(folder: Path) -> Findings:
     """Compare all files, in pieces of three sizes, and archives of two members."""
-    found: Findings = []
     given = [(spec, write(folder, i, spec, text)) for i, (spec, text) in enumerate(FILES_READ)]
     latin = folder / "latin.csv"
     latin.write_bytes("t,k,x,y\n1,Zürich,1,2\n2,b,1,2\n".encode("latin-1"))
     archive = folder / "x.csv.gz"
     archive.write_bytes(gzip.compress(b"t,k,x,y\n1,a,1,2\n") + gzip.compress(b"2,a,3,4\n"))
     given += [(SECONDS, latin), (SECONDS, archive)]
-    found += _compared(given, (16, 300, 1 << 20))
+    yield from _compared(given, (16, 300, 1 << 20))
     for seed in range(14):
         file = grammar.file(seed, 300)
         path = folder / "fuzzed.csv"
         path.write_bytes(file.data)
-        found += judge_file(file.spec, path, file.piece_bytes)
-    return found
+        yield from judge_file(file.spec, path, file.piece_bytes)
 
 
 def _compared(given: Sequence[tuple[StreamSpec, Path]], sizes: Sequence[int]) -> Findings:
-    found: Findings = []
     for spec, path in given:
         for piece_bytes in sizes:
             try:
-                found += judge_file(spec, path, piece_bytes)
+                found = judge_file(spec, path, piece_bytes)
             except Exception as error:  # noqa: BLE001 -- one of the two refuses the file
-                found += [] if _both_refuse(spec, path, error) else [repr(error)]
-    return found
+                found = [] if _both_refuse(spec, path, error) else [repr(error)]
+            yield from found
 
 
 def in_json_files(folder: Path) -> Findings:
@@ -320,11 +317,11 @@ def by_judge(spec: StreamSpec, form: str, message: bytes) -> list[Any]:
 
 
 def different(name: str, read: Sequence[Any], wanted: Sequence[Any]) -> Findings:
-    return [
+    return (
         f"{name}[{i}]: {a} is {b}"
         for i, (a, b) in enumerate(zip(read, wanted, strict=True))
         if a != b
-    ]
+    )
 
 
 def batches() -> Iterator[tuple[StreamSpec, str, list[bytes]]]:
@@ -368,14 +365,13 @@ READERS: dict[str, Any] = {
 
 def in_messages(_: Path) -> Findings:
     """Compare batches by every way of reading them; bodies and MQTT read the same objects."""
-    found: Findings = []
     for spec, form, messages in batches():
         wanted = [by_judge(spec, form, message) for message in messages]
         reader = READERS[form](spec)
         for way in ("parse", "parse_without_scanner"):
             if hasattr(reader, way):
                 read = seen(getattr(reader, way)(messages), len(messages))
-                found += different(f"{form}, {way}", read, wanted)
+                yield from different(f"{form}, {way}", read, wanted)
     flat = [
         message.encode() for message in OF_FLAT if message[0] == "{" and "boundary" not in message
     ]
@@ -388,10 +384,9 @@ def in_messages(_: Path) -> Findings:
         try:
             content = read_body(body)
         except UnusableBody as error:
-            found.append(f"{kind}: {error}")
+            yield f"{kind}: {error}"
         else:
-            found += different(kind, seen(content.parsed, len(flat)), wanted)
-    return found
+            yield from different(kind, seen(content.parsed, len(flat)), wanted)
 
 
 def _is_json(message: bytes) -> bool:
@@ -492,7 +487,6 @@ UNITS = {"timestamp-millis": ("ms", 0), "timestamp-nanos": ("us", 3)}
 
 def in_avro(_: Path) -> Findings:
     """Compare messages of each schema, whole and with a byte too many."""
-    found: Findings = []
     for unit, schema, rows in SCHEMAS:
         physical = fastavro.parse_schema(_physical(schema))
         bodies = []
@@ -520,8 +514,7 @@ def in_avro(_: Path) -> Findings:
         wanted.append(["malformed"])
         book = FixedBook({Reference(id=1): SchemaText(json.dumps(schema))})
         read = AvroReader(replace(FLAT, time=TimeSpec(field="at", unit="s")), book).parse(messages)
-        found += different("avro", seen(read, len(messages)), wanted)
-    return found
+        yield from different("avro", seen(read, len(messages)), wanted)
 
 
 # Arrow.
@@ -536,7 +529,6 @@ def arrow(table: Any) -> bytes:
 
 def in_arrow(_: Path) -> Findings:
     """Compare tables of each type of time, and bodies that are divided wrongly by their texts."""
-    found: Findings = []
     ns = [0, 1_999, -1, 1_700_000_000_123_456_789, None]
     values = [1.5, math.nan, None, math.inf, -2.0]
     times: list[tuple[Any, list[int | None]]] = [
@@ -562,23 +554,24 @@ def in_arrow(_: Path) -> Findings:
             is_good = stime is not None and value != math.inf
             shown = repr([math.nan if value is None else value])
             wanted.append([(stime, key, shown)] if is_good else ["malformed"])
-        found += different(
+        yield from different(
             str(column.type), seen(read(arrow(table)).parsed, 5), [*wanted, ["malformed"]]
         )
     twice = pa.table([["a"], [1], [1.0], [2.0]], names=["k", "t", "x", "x"])
     try:
         read(arrow(twice))
-        found.append("two columns x were read")
+        yield "two columns x were read"
     except UnusableBody:
         pass
     except Exception as error:  # noqa: BLE001 -- an error of the reader
-        found.append(repr(error))
+        yield repr(error)
     texts = b'[{"k": "a},{b", "at": 1, "x": 1, "y": 2}, {"k": "c", "at": 2, "x": 1, "y": 2}]'
     as_json = reader_for(replace(FLAT, http=HttpInputSpec()), JSON, 0)
     assert as_json is not None
     divided = seen(as_json(texts).parsed, len(as_json(texts).numbers))
     wanted = [[judged(one)] for one in read_message(FLAT, "json-array", texts)]
-    return found + ([] if divided == wanted else [f"{divided} is {wanted}"])
+    if divided != wanted:
+        yield f"{divided} is {wanted}"
 
 
 # SenML, resolved record by record (RFC 8428, 4.6).
@@ -628,7 +621,6 @@ def _as_row(reading: tuple[str, int, dict[str, float]]) -> Any:
 
 def in_senml(_: Path) -> Findings:
     """Compare packs; readings are in the order of their first records."""
-    found: Findings = []
     read = reader_for(replace(SECONDS, http=HttpInputSpec()), SENML_TYPE, NOW_US)
     assert read is not None
     for pack in PACKS:
@@ -642,8 +634,7 @@ def in_senml(_: Path) -> Findings:
         ]
         wanted = resolved(json.loads(pack, parse_float=Decimal))
         if rows + ["malformed"] * len(parsed.bad) != wanted:
-            found.append(f"{pack}: {rows} and {parsed.bad} are {wanted}")
-    return found
+            yield f"{pack}: {rows} and {parsed.bad} are {wanted}"
 
 
 COMPARISONS = {
@@ -668,14 +659,14 @@ PLANTED: list[tuple[str, ReadingMutant]] = [
 
 @pytest.mark.parametrize("kind", COMPARISONS)
 def test_the_readers_agree(kind: str, tmp_path: Path) -> None:
-    assert COMPARISONS[kind](tmp_path) == []
+    assert list(COMPARISONS[kind](tmp_path)) == []
 
 
 @pytest.mark.parametrize(("kind", "mutant"), PLANTED, ids=lambda one: getattr(one, "name", one))
 def test_an_error_in_a_reader_is_revealed(kind: str, mutant: ReadingMutant, tmp_path: Path) -> None:
     with planted(mutant):
         try:
-            found = COMPARISONS[kind](tmp_path)
+            found = next(COMPARISONS[kind](tmp_path), None)
         except Exception as error:  # noqa: BLE001 -- a reader that ends with an error is revealed
-            found = [repr(error)]
+            found = repr(error)
     assert found, f"not revealed: {mutant.name}"
