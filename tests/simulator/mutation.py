@@ -86,8 +86,12 @@ def call(scenario: Callable[..., object], *arguments: object) -> None:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         fixtures = {"monkeypatch": patch, "tmp_path": Path(folder)}
         names = inspect.signature(scenario).parameters
-        given = dict(zip((n for n in names if n not in fixtures), arguments, strict=False))
-        running = scenario(**given, **{n: fixtures[n] for n in names if n in fixtures})
+        wanted = {name: fixtures[name] for name in names if name in fixtures}
+        if wanted:  # which may stand anywhere among the parameters
+            given = dict(zip((n for n in names if n not in wanted), arguments, strict=False))
+            running = scenario(**given, **wanted)
+        else:
+            running = scenario(*arguments)
         if inspect.iscoroutine(running):
             asyncio.run(_without_log(running))
 
