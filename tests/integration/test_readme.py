@@ -228,7 +228,7 @@ def uses(
         snippet.wait_for(partial(has_shown, "stable "), WAIT_S_MAX)
         printed.wait_for(partial(has_shown, "exact "), WAIT_S_MAX)
         assert {line.split()[0] for line in snippet.lines} <= KINDS
-        for text in ("climate: temperature avg", " exact", "hall"):
+        for text in ("climate: avg of temperature", " exact", "hall"):
             board.wait_for(partial(has_shown, text), WAIT_S_MAX)
         dumb.wait_for(partial(has_shown, " exact"), WAIT_S_MAX)
         lab.wait_for(lambda lines: any(" m7 " in line for line in lines), WAIT_S_MAX)
