@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -85,7 +86,9 @@ def run_up(
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, on_signal)
         lines = StartLines(_now_s())
-        emit(f"bootstrap {thread.open()}")
+        with repeatedly(lambda: _emit_all(lines.waiting("Kafka", _now_s()))):
+            opened = thread.open()
+        emit(f"bootstrap {opened}")
         emit(lines.reached("Kafka", _now_s()))
         if checked.deployment.is_posted:
             emit(f"readings are posted to {checked.deployment.http.url}NAME")
@@ -118,6 +121,11 @@ def make_topics(deployment: Path, cluster: Cluster, inputs: int | None) -> None:
 
 def _now_s() -> float:
     return SystemClock().now_us() / 1e6
+
+
+def _emit_all(lines: Iterable[str]) -> None:
+    for line in lines:
+        emit(line)
 
 
 class _Shown:
