@@ -31,10 +31,8 @@ def damage(story: Story) -> Iterator[int]:
     assert core is not None
     for child in core._children:
         for start, pane in child.panes._panes.items():
-            figures = pane.slice.figures if hasattr(pane, "slice") else pane.figures
-            figures.setflags(write=True)
-            bits = figures.view("u8")
-            bits.flat[0] ^= 1
+            pane.figures.setflags(write=True)
+            pane.figures.view("u8").flat[0] ^= 1
             yield start
 
 
