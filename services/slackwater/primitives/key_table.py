@@ -70,6 +70,7 @@ class KeyTable:
         self._order_of: tuple[I64, I64 | None, list[str]] | None = None
         self._folded: list[I64] = []
         self._hashes: U64 = np.zeros(0, np.uint64)
+        self._hashed = 0
         self._shared: dict[int, tuple[Sequence[str], I64]] = {}
 
     def __len__(self) -> int:
@@ -146,11 +147,15 @@ class KeyTable:
 
     def hashes(self) -> U64:
         """Return the hash of each key's text, by number; a key is hashed once."""
-        hashed = len(self._hashes)
-        if hashed < len(self._names):
-            fresh = xxhash64(self._names[hashed:]).view(np.uint64)
-            self._hashes = np.concatenate([self._hashes, fresh])
-        return self._hashes
+        hashed, count = self._hashed, len(self._names)
+        if hashed < count:
+            if count > len(self._hashes):  # it doubles, so each hash is copied once on average
+                grown = np.empty(max(count, 2 * len(self._hashes)), np.uint64)
+                grown[:hashed] = self._hashes[:hashed]
+                self._hashes = grown
+            self._hashes[hashed:count] = xxhash64(self._names[hashed:]).view(np.uint64)
+            self._hashed = count
+        return self._hashes[:count]
 
     def numbers(self, keys: Sequence[str]) -> I64:
         """Return ``indices`` of a key list, cached by identity: codecs reuse the list object."""

@@ -58,6 +58,14 @@ def test_values_that_change_keys_are_told(keys: list[str], one: float, other: fl
     assert (digest(there, table) == digest(changed, table)) == (one == other)
 
 
+@given(st.lists(st.lists(st.text(max_size=3), max_size=4, unique=True), max_size=6))
+def test_keys_that_come_later_leave_the_hashes_of_earlier_ones(lists: list[list[str]]) -> None:
+    table = KeyTable()
+    for keys in lists:
+        table.indices(keys)
+        assert table.hashes().tolist() == xxhash64(table.known).view(np.uint64).tolist()
+
+
 def test_nothing_has_digest_0() -> None:
     assert digest({}, KeyTable()) == digest_of(NO_KEYS, [np.zeros(0)]) == 0
 
