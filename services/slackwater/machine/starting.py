@@ -20,6 +20,8 @@ from slackwater.model.names import kind_of
 LOOK_S: Final = 0.2
 SILENT_S_MAX: Final = 2.5
 """Longest time without a line; it is looked at several times a second."""
+IMPORTS_S: Final = 1.5
+"""How long a command is silent before its start: for its imports and the checks of its files."""
 READY: Final = "ready after"
 STEADY_S: Final = 1.0
 """How long all must be ready before everything runs; as long as a heartbeat counts."""
@@ -39,7 +41,7 @@ class StartLines:
 
     def __init__(self, began_s: float) -> None:
         self._began_s = began_s
-        self.last_s = began_s
+        self.last_s = began_s - IMPORTS_S
         """When a line was last printed."""
         self._ready: set[str] = set()
         self.awaited = ""

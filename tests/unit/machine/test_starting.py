@@ -9,6 +9,7 @@ import pytest
 from tests.support.waiting import WAIT_S_MAX
 
 from slackwater.machine.starting import (
+    IMPORTS_S,
     SILENT_S_MAX,
     STAGES,
     STEADY_S,
@@ -44,7 +45,7 @@ def test_every_kind_of_process_has_words() -> None:
 def test_no_three_seconds_pass_without_a_line() -> None:
     lines = StartLines(0.0)
     ready = dict.fromkeys(NAMES, False)
-    printed = [0.0]
+    printed = [-IMPORTS_S]
     for step in range(1, 100):
         now_s = step * 0.2
         found = lines.look(ready, now_s)
