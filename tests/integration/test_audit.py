@@ -32,6 +32,7 @@ from slackwater.model.deployment import (
 )
 from slackwater.model.names import Names
 from slackwater.model.records import Kind, SourceColumns, SourceRecord
+from slackwater.model.row_fields import OfFields
 from slackwater.protocols.dpc.soutput.answers import StableWindow
 from slackwater.runtime.logs.incarnation import append_and_wait
 from slackwater.runtime.logs.kafka import KafkaTransport
@@ -71,7 +72,7 @@ def stream(name: str, *fields: str) -> StreamSpec:
 class Setup:
     """Two streams with different fields, a query over both, and its topics."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, of_fields: OfFields = ()) -> None:
         unique = uuid4().hex[:8]
         self.one, self.two, self.name = (f"{x}-{unique}" for x in ("one", "two", "q"))
         self.query = QuerySpec(
@@ -83,6 +84,7 @@ class Setup:
             aggregate=("count", "sum", "avg", "min", "max", "range", "var", "stddev"),
             bound_us=2_000_000,
             parts=2,
+            of_fields=of_fields,
         )
         streams = {s.name: s for s in (stream(self.one, "t"), stream(self.two, "h", "t"))}
         self.deployment = Deployment("data", streams, {self.name: self.query})
@@ -243,6 +245,21 @@ def test_agrees_with_right_answers(spark: SparkSession, stack: Setup) -> None:
     report = look(spark, stack)
     assert (report.ok, report.findings) == (True, ())
     assert report.rows == len([window for window, _ in rows if window < END])
+
+
+def test_agrees_with_the_aggregates_of_each_field(spark: SparkSession, bootstrap: str) -> None:
+    of_fields = (("h", ("max",)), ("t", ("avg", "count")))
+    stack = Setup(bootstrap, of_fields)
+    given = {
+        at: {field: {name: of[field][name] for name in names} for field, names in of_fields}
+        for at, of in fill_sources(stack).items()
+    }
+    stack.answer(given, END)
+    report = look(spark, stack)
+    assert (report.ok, report.findings) == (True, ())
+    assert report.rows == len([window for window, _ in given if window < END])
+    stack.writer.close()
+    assert not stack.failures
 
 
 def test_finds_each_kind_of_wrong_answer(spark: SparkSession, stack: Setup) -> None:

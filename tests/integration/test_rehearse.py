@@ -36,7 +36,7 @@ queries:
     where: temperature_count > 0 or temperature > 18
     select: {mean: temperature_avg, spread: humidity_stddev, here: temperature}
     window: {size: 3m, slide: 1m}
-    aggregate: [count, avg, min, max]
+    aggregate: {spread: [max], here: [count, min], mean: [avg]}
     bound: 3s
     margin: 150ms
     replicas: 1

@@ -18,8 +18,9 @@ from functools import cached_property
 from tests.simulator.clock import MS, SECOND
 from tests.simulator.readings import Habits
 
-from slackwater.model.deployment import QuerySpec, WindowSpec, joined_fields
+from slackwater.model.deployment import QuerySpec, WindowSpec
 from slackwater.model.names import OrdererName, ProxyName, copy_names
+from slackwater.model.row_fields import joined_fields
 from slackwater.primitives.lateness import Lateness, Learning, Step
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.common.line import PROCESS, Policy

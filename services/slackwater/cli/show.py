@@ -30,6 +30,7 @@ from slackwater.model.deployment import QuerySpec
 from slackwater.model.durations import format_duration_us
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, UsageError
 from slackwater.model.names import Names, base_of, latest_generation
+from slackwater.model.row_fields import described
 from slackwater.primitives.eventclock import EventClock
 from slackwater.runtime.logs.admin import Admin
 from slackwater.runtime.logs.cluster import Cluster
@@ -288,7 +289,7 @@ def describe(name: str, spec: QuerySpec, generation: int, *, is_paused: bool) ->
     window = "every reading"
     if spec.window is not None:
         window = f"window {describe_window(spec.window)}"
-    answer = "  ".join(filter(None, (window, ", ".join(spec.aggregate))))
+    answer = "  ".join(filter(None, (window, ", ".join(described(spec.aggregate, spec.of_fields)))))
     return (
         f"{name:<20} from {', '.join(spec.sources)}  {answer}"
         f"  bound {format_duration_us(spec.bound_us)}"

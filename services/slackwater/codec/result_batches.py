@@ -33,6 +33,7 @@ from slackwater.codec.results import parse_result, parse_time
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.limits import FOREVER, NEVER
 from slackwater.model.records import Kind, ResultBatch, SourceColumns, type_f64
+from slackwater.model.row_fields import OfFields, columns_of_results, shown_of
 from slackwater.primitives.calendars import Calendar
 
 _log = logging.getLogger(__name__)
@@ -51,7 +52,8 @@ class ResultStream:
     """One part of a query as an input stream of another query: ``<query>/<part>``.
 
     ``slide_us`` is None for a query without a window, whose rows have event times of their own.
-    ``calendar`` is that of windows that follow one. ``generation`` is that of the query that has
+    ``calendar`` is that of windows that follow one, and ``of_fields`` are the aggregates of each
+    field, if they differ. ``generation`` is that of the query that has
     these columns. In rows of earlier generations a column may be absent, and is a missing value
     (rule-29).
     """
@@ -63,6 +65,12 @@ class ResultStream:
     slide_us: int | None
     generation: int = 0
     calendar: Calendar | None = None
+    of_fields: OfFields = ()
+
+    @property
+    def shown(self) -> OfFields:
+        """The fields of a row with the aggregates of each."""
+        return shown_of(self.fields, self.aggregate, self.of_fields)
 
     @property
     def name(self) -> str:
@@ -74,7 +82,7 @@ class ResultStream:
         """The column names: one for each field and aggregate, such as ``temperature_avg``."""
         if self.slide_us is None:
             return self.fields
-        return tuple(f"{field}_{figure}" for field in self.fields for figure in self.aggregate)
+        return columns_of_results(self.shown)
 
 
 class Assembler:
@@ -282,8 +290,8 @@ class LazyRows:
             stimes = np.full(len(rows), self._stime, np.int64)
             values = [
                 _column([of[name][figure] for of in fields])
-                for name in stream.fields
-                for figure in stream.aggregate
+                for name, figures in stream.shown
+                for figure in figures
             ]
         return SourceColumns(
             stimes, np.array(index, np.int32), list(places), stream.columns, tuple(values)
@@ -297,8 +305,9 @@ class LazyRows:
             return fields
         if stream.slide_us is None:
             return {**dict.fromkeys(stream.fields), **fields}
-        absent = dict.fromkeys(stream.aggregate)
-        return {name: {**absent, **fields.get(name, {})} for name in stream.fields}
+        return {
+            name: {**dict.fromkeys(names), **fields.get(name, {})} for name, names in stream.shown
+        }
 
 
 def _column(figures: list[float | None]) -> type_f64:

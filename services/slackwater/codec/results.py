@@ -30,7 +30,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from itertools import repeat
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -38,6 +37,7 @@ import orjson
 
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import Gap, type_f64, type_i64
+from slackwater.model.row_fields import OfFields, shown_of
 from slackwater.primitives.aggregates import AggregateColumns, columns_of, overflowed
 from slackwater.protocols.dpc.soutput.answers import (
     Effect,
@@ -107,6 +107,7 @@ class ResultRows:
     """The rows of ``window``, before encoding: one for each of ``keys``.
 
     ``figures`` has the figures of each key or, without a window, the readings in order.
+    ``of_fields`` are the aggregates of each field, if they differ.
     ``emitted_at`` is wall time in us.
     """
 
@@ -116,7 +117,13 @@ class ResultRows:
     fields: Sequence[str]
     figures: AggregateColumns | ReadingColumns
     aggregate: Sequence[str] = ()
+    of_fields: OfFields = ()
     emitted_at: int
+
+    @property
+    def shown(self) -> OfFields:
+        """The fields of a row with the aggregates of each."""
+        return shown_of(self.fields, self.aggregate, self.of_fields)
 
 
 def encode_rows(
@@ -169,27 +176,29 @@ def _number_texts(
     """
     overflow: list[list[bytes]] = []
     if isinstance(answer.figures, ReadingColumns):
-        return _texts([answer.figures.values[:, start:stop]], len(answer.fields)), overflow
+        return [_texts(values) for values in answer.figures.values[:, start:stop]], overflow
     figures = answer.figures.cut(start, stop)
     with np.errstate(all="ignore"):  # overflow and undefined values become null
-        columns = columns_of(figures, answer.aggregate)
-    texts = _texts(columns, len(answer.fields))
+        columns = dict(zip(answer.aggregate, columns_of(figures, answer.aggregate), strict=True))
+    places = {field: place for place, field in enumerate(answer.fields)}
+    shown = [
+        (places[field], names, [columns[name][places[field]] for name in names])
+        for field, names in answer.shown
+    ]
+    texts = [_texts(column) for _, _, of_field in shown for column in of_field]
     if any(b"null" in text for text in texts):
-        found = overflowed(figures.count, answer.aggregate, columns)
+        counts = figures.count
+        found = np.stack([overflowed(counts[at], names, of) for at, names, of in shown])
         if found.any():
-            overflow.append([_overflow_text(answer.fields, row) for row in found.T])
+            names = [field for field, _ in answer.shown]
+            overflow.append([_overflow_text(names, row) for row in found.T])
     return texts, overflow
 
 
-def _texts(columns: Sequence[np.ndarray[Any, Any]], fields: int) -> list[list[bytes]]:
-    """Return the columns of each field in turn as lists of JSON numbers."""
-    return [
-        orjson.dumps(np.ascontiguousarray(column[field]), option=orjson.OPT_SERIALIZE_NUMPY)[
-            1:-1
-        ].split(b",")
-        for field in range(fields)
-        for column in columns
-    ]
+def _texts(column: np.ndarray[Any, Any]) -> list[bytes]:
+    """Return the numbers of a column as JSON."""
+    packed = np.ascontiguousarray(column)
+    return orjson.dumps(packed, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].split(b",")
 
 
 def _overflow_text(fields: Sequence[str], found: Iterable[bool]) -> bytes:
@@ -203,14 +212,18 @@ def _row_template(answer: ResultRows, *, overflow: bool) -> bytes:
     blank = "\0"
     window, label = answer.window, label_of(answer.window)
     rows = isinstance(answer.figures, ReadingColumns)
-    numbers = blank if rows else dict(zip(answer.aggregate, repeat(blank)))
+    fields: dict[str, Any] = (
+        dict.fromkeys(answer.fields, blank)
+        if rows
+        else {field: dict.fromkeys(names, blank) for field, names in answer.shown}
+    )
     row: dict[str, Any] = {
         **answer.head.of(window, label, 1),
         "window_start": format_time(window.window_start),
         "window_end": format_time(window.window_end),
         **({"stime": blank} if rows else {}),
         "key": blank,
-        "fields": dict.fromkeys(answer.fields, numbers),
+        "fields": fields,
         "missing": sorted(window.missing),
         **_lost(window.gap),
     }

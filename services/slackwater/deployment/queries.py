@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,10 +20,11 @@ from slackwater.model.deployment import (
     QuerySpec,
     StreamSpec,
     WindowSpec,
-    joined_fields,
 )
 from slackwater.model.durations import format_duration_us
+from slackwater.model.row_fields import joined_fields
 from slackwater.model.text_codes import text_names
+from slackwater.primitives.aggregates import PARAMETERISED
 from slackwater.primitives.expression_text import ExpressionError
 from slackwater.primitives.expression_texts import check_texts
 from slackwater.primitives.expressions import compile_predicate, compile_projection
@@ -95,6 +96,8 @@ class QueryChecker:
         if not known:
             self._expressions_of_unknown(shape, place)
         selected = self._expressions(shape, join, place) if known else None
+        if known:
+            self._aggregated_fields(shape, join, selected, place)
         if not known or not sound:
             return None
         return QuerySpec(
@@ -104,6 +107,7 @@ class QueryChecker:
             select=selected,
             window=window,
             aggregate=shape.aggregates,
+            of_fields=shape.of_fields,
             bound_us=shape.bound,
             margin_us=margin,
             failure_policy=shape.policy.failure,
@@ -164,8 +168,12 @@ class QueryChecker:
             return shape.aggregate is None, None
         if not shape.aggregate:
             self._findings.error((*place, "aggregate"), "is required with a window")
-        elif len(set(shape.aggregates)) < len(shape.aggregates):
-            self._findings.error((*place, "aggregate"), "lists an aggregate twice")
+        for field, names in shape.of_fields or (("", shape.aggregates),):
+            at = (*place, "aggregate", *filter(None, [field]))
+            if field and not names:
+                self._findings.error(at, "must not be empty: leave out a field without aggregates")
+            elif len(set(names)) < len(names):
+                self._findings.error(at, "lists an aggregate twice")
         window = window_of(shape.window, (*place, "window"), self._findings)
         return window is not None, window
 
@@ -250,6 +258,34 @@ class QueryChecker:
         if shape.select is None and texts:
             return tuple((name, f'"{name}"') for name in fields if name not in texts)
         return None if shape.select is None else tuple(shape.select.items())
+
+    def _aggregated_fields(
+        self,
+        shape: QueryShape,
+        join: JoinSpec | None,
+        selected: tuple[tuple[str, str], ...] | None,
+        place: Place,
+    ) -> None:
+        """Check that the fields of ``aggregate`` are there."""
+        fields: Iterable[str] = (name for name, _ in selected or ())
+        if selected is None:
+            known = Deployment("wall", self._streams, self.queries)
+            of = {name: known.fields_of(name) for name in shape.from_}
+            if join is not None:
+                fields = joined_fields(of.get(join.left, ()), of.get(join.right, ()))
+            else:
+                fields = dict.fromkeys(name for names in of.values() for name in names)
+        there = tuple(fields)
+        for field, _ in shape.of_fields:
+            if field in there:
+                continue
+            at = (*place, "aggregate", field)
+            if field in PARAMETERISED:
+                form = PARAMETERISED[field].written
+                self._findings.error(at, f"is no field; in a list it is an aggregate, [{form}]")
+            else:
+                meant = did_you_mean(field, there) or f": there are {', '.join(there)}"
+                self._findings.error(at, f"there is no field {field!r}{meant}")
 
     def _expressions_of_unknown(self, shape: QueryShape, place: Place) -> None:
         """Check the expressions of a query of which a source is invalid, without false errors.

@@ -12,7 +12,15 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+)
 
 from slackwater.deployment.bounds import NAME_CHARS_MAX, too_many_fields
 from slackwater.deployment.window_size import Weekday, WindowSize, window_size
@@ -157,6 +165,14 @@ def _aggregate(text: Any) -> Any:
 
 Prefix = Annotated[str, BeforeValidator(_prefix)]
 Aggregate = Annotated[tuple[str, ...], BeforeValidator(_aggregate)]
+OF_ALL, OF_FIELDS = "[all]", "[fields]"
+"""Tags of the two forms of ``aggregate``, which Pydantic puts into the places of errors."""
+Aggregated = Annotated[
+    Annotated[tuple[Aggregate, ...], Tag(OF_ALL)]
+    | Annotated[dict[str, tuple[Aggregate, ...]], Tag(OF_FIELDS)],
+    Discriminator(lambda value: OF_FIELDS if isinstance(value, Mapping) else OF_ALL),
+]
+"""The aggregates of all fields, or those of each field."""
 Duration = Annotated[int, BeforeValidator(_duration)]
 PositiveDuration = Annotated[int, BeforeValidator(lambda text: _positive(_duration(text)))]
 Every = Annotated[int | Literal["auto"], BeforeValidator(_every)]
@@ -354,7 +370,7 @@ class QueryShape(Shape):
     where: Text | None = None
     select: Selected | None = None
     window: WindowShape | None = None
-    aggregate: tuple[Aggregate, ...] | None = None
+    aggregate: Aggregated | None = None
     bound: PositiveDuration
     margin: PositiveDuration | None = None
     policy: PolicyShape = PolicyShape()
@@ -367,8 +383,20 @@ class QueryShape(Shape):
 
     @property
     def aggregates(self) -> tuple[str, ...]:
-        """The names of all aggregates, in order."""
+        """The names of all aggregates, each once in a mapping, in order."""
+        if isinstance(self.aggregate, Mapping):
+            return tuple(dict.fromkeys(name for _, names in self.of_fields for name in names))
         return tuple(name for names in self.aggregate or () for name in names)
+
+    @property
+    def of_fields(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """The names of the aggregates by field; empty: each field has all of them."""
+        if not isinstance(self.aggregate, Mapping):
+            return ()
+        return tuple(
+            (field, tuple(name for names in given for name in names))
+            for field, given in self.aggregate.items()
+        )
 
 
 class FileShape(Shape):

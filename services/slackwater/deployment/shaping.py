@@ -12,10 +12,12 @@ from pydantic_core import ErrorDetails
 
 from slackwater.deployment.bounds import EMPTY, empty_fields
 from slackwater.deployment.findings import Findings
-from slackwater.deployment.shapes import FileShape, Shape
+from slackwater.deployment.shapes import OF_ALL, OF_FIELDS, FileShape, Shape
 from slackwater.deployment.yaml_lines import Path as Place
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,62}", re.ASCII)
+_NO_PLACES: Final = {"[key]", OF_ALL, OF_FIELDS}
+"""Parts of Pydantic's places that are not in the file."""
 _ATTRIBUTES: Final = {"from": "from_", "fields": "fields_"}
 """Attributes of fields whose names are words of Python, or of Pydantic."""
 S = TypeVar("S", bound=Shape)
@@ -23,7 +25,7 @@ S = TypeVar("S", bound=Shape)
 
 def _explained(details: ErrorDetails, shape: type[Shape]) -> tuple[Place, str]:
     """Return the place inside the shape, and the error in terms of the file."""
-    place = tuple(part for part in details["loc"] if part != "[key]")
+    place = tuple(part for part in details["loc"] if part not in _NO_PLACES)
     context, value = details.get("ctx", {}), details["input"]
     match details["type"]:
         case "extra_forbidden":

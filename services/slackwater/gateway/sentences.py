@@ -12,6 +12,7 @@ from typing import Any
 from slackwater.codec.results import format_time
 from slackwater.deployment.windows import describe_window
 from slackwater.model.names import base_of, generation_of
+from slackwater.model.row_fields import described
 from slackwater.runtime.service.registry import QueryDefinition
 from slackwater.status.overview import Overview
 from slackwater.status.processes import Picture, ProcessRow
@@ -72,7 +73,7 @@ def _query(
         "from": list(spec.sources),
         "window": None if spec.window is None else describe_window(spec.window),
         "slide_ms": None if spec.window is None else spec.window.slide_us / 1e3,
-        "aggregate": list(spec.aggregate),
+        "aggregate": described(spec.aggregate, spec.of_fields),
         "bound_ms": spec.bound_us / 1e3,
         "parts": spec.parts,
     }

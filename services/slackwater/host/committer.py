@@ -29,6 +29,7 @@ from slackwater.host.transactions import (
 )
 from slackwater.model.names import RESULT_KINDS, Names, base_of, generation_of
 from slackwater.model.records import RootState
+from slackwater.model.row_fields import OfFields
 from slackwater.protocols.dpc.soutput.config import Commit, RootConfig
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.connecting import probe_before_connect
@@ -48,16 +49,24 @@ BATCH_BYTES_MAX: Final = 1 << 20
 
 
 class PartCommitter:
-    """Commits the transactions of one copy of a part; ``aggregate`` names the figures of a row."""
+    """Commits the transactions of one copy of a part.
+
+    ``aggregate`` names the figures of a row, and ``of_fields`` those of each field, if they differ.
+    """
 
     def __init__(
-        self, cluster: Cluster, names: Names, config: RootConfig, aggregate: tuple[str, ...]
+        self,
+        cluster: Cluster,
+        names: Names,
+        config: RootConfig,
+        aggregate: tuple[str, ...],
+        of_fields: OfFields = (),
     ) -> None:
         self._cluster = cluster
         self._names = names
         self._config = config
         head = ResultHead(base_of(config.query), config.part, generation_of(config.query))
-        self._results = ResultsWriter(head, config.fields, aggregate)
+        self._results = ResultsWriter(head, config.fields, aggregate, of_fields)
         self._transactions: Transactions | None = None
         self._connected: AIOKafkaProducer | None = None
         """The producer of the next ``open``, connected and not started."""

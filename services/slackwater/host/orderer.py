@@ -281,6 +281,7 @@ def result_logs(deployment: Deployment, definition: QueryDefinition) -> Iterator
             None if window is None else window.slide_us,
             generation_of(spec.name),
             Calendar(window) if window is not None and window.is_calendar else None,
+            spec.of_fields,
         )
         yield SourceInput(stream.name, query, results=stream, watermark=watermark)
         yield SourceInput(f"{stream.name}/tentative", query, results=stream)

@@ -23,6 +23,7 @@ from slackwater.codec.results import (
     label_of,
 )
 from slackwater.model.names import ResultKind
+from slackwater.model.row_fields import OfFields
 from slackwater.primitives.aggregates import AggregateColumns
 from slackwater.primitives.key_table import KeyTable
 from slackwater.primitives.panes import PaneShare
@@ -51,6 +52,7 @@ class ResultsWriter:
     head: ResultHead
     fields: tuple[str, ...]
     aggregate: tuple[str, ...]
+    of_fields: OfFields = ()
 
     def lines(self, commit: Commit, emitted_at: int) -> Iterator[tuple[ResultKind, Lines]]:
         """Yield topic and records, in order, at most ``ROWS_PER_PORTION`` rows at a time."""
@@ -98,5 +100,6 @@ class ResultsWriter:
             fields=self.fields,
             figures=figures,
             aggregate=self.aggregate,
+            of_fields=self.of_fields,
             emitted_at=emitted_at,
         )

@@ -92,7 +92,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         frozenset(own.union(topic for topic, _ in session.inputs)),
         heartbeat_period_us=HEARTBEAT_PERIOD_US,
         observe=time.observe if known.follows_data else None,
-        committer=PartCommitter(transport.cluster, names, config, spec.aggregate),
+        committer=PartCommitter(transport.cluster, names, config, spec.aggregate, spec.of_fields),
         close=partial(known.leave_time, of.query, time),
     )
 

@@ -122,18 +122,25 @@ def windows_source(query: QuerySpec, result: BatchResult, fields: Sequence[str])
     """Return a query's exact results as input of another: a row at its window's last instant."""
     assert query.window is not None, "without a window the readings are the result"
     rows: list[Row] = []
-    windows = judged_windows(query.window)
+    windows, given = judged_windows(query.window), _numbers_in(query, fields)
     for (window, key), figures in sorted(result.items()):
         streams = dict.fromkeys(s for of in figures.values() for s in of.by_stream)
-        values = tuple(figures[n].numbers[name] for n in fields for name in query.aggregate)
+        values = tuple(figures[n].numbers[name] for n, names in given for name in names)
         rows.append((windows.end(window) - 1, (*streams, query.name), key, values))
     of_all = [of for figures in result.values() for of in figures.values()]
     # A sum is the largest figure derived from them, and has the largest error.
     scale = max((of.scale * max(of.count, 1) for of in of_all), default=0.0)
     scale = min(scale, sys.float_info.max)
-    return BatchSource(
-        tuple(f"{n}_{figure}" for n in fields for figure in query.aggregate), rows, scale
-    )
+    names = tuple(f"{n}_{figure}" for n, figures in given for figure in figures)
+    return BatchSource(names, rows, scale)
+
+
+def _numbers_in(query: QuerySpec, fields: Sequence[str]) -> Sequence[tuple[str, Sequence[str]]]:
+    """Return the fields of a row with the aggregates of each."""
+    declared = dict(query.of_fields)
+    if not declared:
+        return [(name, query.aggregate) for name in fields]
+    return [(name, declared[name]) for name in declared if name in fields]
 
 
 def rows_source(query: QuerySpec, result: RowsResult, fields: Sequence[str]) -> BatchSource:
@@ -273,7 +280,7 @@ def _windows(
     scale: float,
 ) -> BatchResult:
     assert query.window is not None, "without a window the readings are the result"
-    windows = judged_windows(query.window)
+    windows, given = judged_windows(query.window), dict(_numbers_in(query, names))
     # (window, key) -> one list of (streams, value) per field
     cells: dict[tuple[int, str], list[list[tuple[tuple[str, ...], float | None]]]] = {}
     # In order of time, then as the rows are: by source as in ``from``, within it as in its file.
@@ -287,8 +294,9 @@ def _windows(
                 column.append((streams, value))
     return {
         cell: {
-            name: exact_aggregates(column, scale, query.aggregate)
+            name: exact_aggregates(column, scale, given[name])
             for name, column in zip(names, lists, strict=True)
+            if name in given
         }
         for cell, lists in cells.items()
     }

@@ -355,7 +355,7 @@ class Checker:
             for name, figures in self.batch[start, key].items():
                 away = sum(n for stream, n in figures.by_stream.items() if stream in excused)
                 count = given.get(name, {}).get("count")
-                if count is None and (given or "count" not in self.expectations.aggregate):
+                if count is None and (given or "count" not in figures.numbers):
                     continue
                 high = math.inf if self.expectations.chained and excused else figures.count
                 if not figures.count - away <= (count or 0) <= high:
@@ -459,14 +459,17 @@ def compare(
         return f"fields {sorted(fields)}, not {sorted(expected)}"
     for name, figures in expected.items():
         given = fields[name]
-        for figure in aggregate:
-            want, got = figures.numbers[figure], given.get(figure)
+        names = [figure for figure in aggregate if figure in figures.numbers]
+        if set(given) != set(names):
+            return f"{name} has {sorted(given)}, not {sorted(names)}"
+        for figure in names:
+            want, got = figures.numbers[figure], given[figure]
             if want is None or got is None:
                 if want is not got and not (got is None and _may_overflow(figure, figures)):
                     return f"{name}.{figure} is {got}, not {want}"
             elif not _close(figure, figures, got, want):
                 return f"{name}.{figure} is {got!r}, not {want!r}"
-        nulls = [f for f in aggregate if given.get(f) is None and _has_values(f, figures)]
+        nulls = [f for f in names if given[f] is None and _has_values(f, figures)]
         if bool(nulls) != (name in overflow):
             return f"{name} has nulls for values in {nulls}, overflow names {sorted(overflow)}"
         if found := outside(given):

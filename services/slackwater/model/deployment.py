@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 from slackwater.model.kinds import deadlines_from
 from slackwater.model.mqtt import MqttSpec
 from slackwater.model.names import UNPREFIXED, Names, ProxyName, base_of, earliest_generation
+from slackwater.model.row_fields import OfFields, columns_of_results, joined_fields, shown_of
 from slackwater.model.windows import WindowSpec as WindowSpec  # noqa: PLC0414 -- exported here too
 
 Clock = Literal["wall", "data"]
@@ -52,7 +53,7 @@ BUCKET_OF_ROWS_US: Final = 10_000
 """Bucket width without a window, where every reading waits for the end of its bucket."""
 
 
-_SHARING: Final = frozenset({"child_aggregates", "children_of", "cut_windows", "shared_by"})
+_OMITTED: Final = {"child_aggregates", "children_of", "cut_windows", "of_fields", "shared_by"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +262,8 @@ class QuerySpec:
     """The queries that were new together and read the same children, if there are several."""
     child_aggregates: tuple[str, ...] = ()
     """What the deltas serve, if queries may join its children later; empty: they may not."""
+    of_fields: OfFields = ()
+    """By field, the aggregates in its rows, in order; empty: all fields have all of them."""
 
     @property
     def child_query(self) -> str:
@@ -290,11 +293,11 @@ class QuerySpec:
         return WindowSpec(w_us, w_us) if self.window is None else self.window
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values, for the registry; unset fields of sharing are omitted."""
+        """Return plain JSON values, for the registry; some unset fields are omitted."""
         values = dataclasses.asdict(self)
         values["window"] = None if self.window is None else self.window.to_json()
         values["cut_windows"] = tuple(window.to_json() for window in self.cut_windows)
-        return {k: v for k, v in values.items() if v or k not in _SHARING}
+        return {k: v for k, v in values.items() if v or k not in _OMITTED}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> QuerySpec:
@@ -309,6 +312,7 @@ class QuerySpec:
             values[name] = tuple(values.get(name, ()))
         values["sources"] = tuple(values["sources"])
         values["aggregate"] = tuple(values["aggregate"])
+        values["of_fields"] = tuple((f, tuple(names)) for f, names in values.get("of_fields", ()))
         return cls(**values)
 
 
@@ -414,7 +418,7 @@ class Deployment:
         fields = self.output_fields(query)
         if query.window is None:
             return fields
-        return tuple(f"{field}_{figure}" for field in fields for figure in query.aggregate)
+        return columns_of_results(shown_of(fields, query.aggregate, query.of_fields))
 
     def output_fields(self, query: str | QuerySpec) -> tuple[str, ...]:
         """The fields of the result: those of ``select``, otherwise all input fields."""
@@ -493,8 +497,3 @@ class Deployment:
 
     def _spec(self, query: str | QuerySpec) -> QuerySpec:
         return self.queries[query] if isinstance(query, str) else query
-
-
-def joined_fields(left: Sequence[str], right: Sequence[str]) -> tuple[str, ...]:
-    """The fields of a joined row."""
-    return (*(f"left_{name}" for name in left), *(f"right_{name}" for name in right))

@@ -14,7 +14,8 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
-from slackwater.model.deployment import Deployment, QuerySpec, StreamSpec, joined_fields
+from slackwater.model.deployment import Deployment, QuerySpec, StreamSpec
+from slackwater.model.row_fields import joined_fields
 
 _BITS: Final = 52
 

@@ -361,7 +361,7 @@ def columns_of(figures: AggregateColumns, aggregates: Sequence[str]) -> list[_Co
 def overflowed(
     count: type_f64, aggregates: Sequence[str], columns: Sequence[_Column]
 ) -> npt.NDArray[np.bool_]:
-    """Return whether one of the columns is null although there are values, shape (fields, keys)."""
+    """Return whether one of the columns is null although there are values; of the shape of each."""
     found = np.zeros(count.shape, np.bool_)
     for name, column in zip(aggregates, columns, strict=True):
         found |= (count >= AGGREGATES[name].count_min) & ~np.isfinite(column)

@@ -13,6 +13,7 @@ from slackwater.codec.results import format_time
 from slackwater.judge.calendars import judged_windows
 from slackwater.judge.rounding import outside
 from slackwater.model.deployment import QuerySpec
+from slackwater.model.row_fields import shown_of
 from slackwater.primitives.aggregates import AGGREGATES
 from slackwater.primitives.expression_sql import KEY_COLUMN
 from slackwater_spark.audit.results import AuditedAnswers
@@ -123,20 +124,21 @@ def _judge(row: Row, outputs: Sequence[str], spec: QuerySpec) -> tuple[str | Non
         return "wrong", "a row without readings"
     if row.times > 1:
         return "doubled", f"{row.times} rows"
-    wanted = dict(zip(outputs, row.wanted, strict=True))
-    different = _different(wanted, row.given, spec.aggregate)
+    shown = dict(shown_of(outputs, spec.aggregate, spec.of_fields))
+    wanted = dict(zip(shown, row.wanted, strict=True))
+    different = _different(wanted, row.given, shown)
     return (None, None) if different is None else ("wrong", different)
 
 
 def _different(
     wanted: Mapping[str, Row],
     given: Mapping[str, Mapping[str, float | None]],
-    aggregate: Sequence[str],
+    shown: Mapping[str, Sequence[str]],
 ) -> str | None:
     if wanted.keys() != given.keys():
         return f"fields {sorted(given)}, not {sorted(wanted)}"
     for name, figures in wanted.items():
-        for figure in aggregate:
+        for figure in shown[name]:
             want, got = figures[figure], given[name].get(figure)
             if want is not None and not math.isfinite(want):
                 want = None  # it has overflowed

@@ -11,6 +11,7 @@ from pyspark.sql import functions as sf
 
 from slackwater.judge.calendars import judged_windows
 from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec
+from slackwater.model.row_fields import shown_of
 from slackwater.primitives.aggregates import AGGREGATES
 from slackwater.primitives.expression_sql import KEY_COLUMN
 from slackwater.primitives.expressions import compile_predicate, compile_projection
@@ -102,7 +103,7 @@ def _readings(
 def aggregated(
     readings: DataFrame, deployment: Deployment, spec: QuerySpec, compared: tuple[int, int]
 ) -> DataFrame:
-    """Return a row per window and key, with a column ``f0``, ``f1``, ... per output field.
+    """Return a row per window and key, with a column ``f0``, ``f1``, ... per field of the rows.
 
     Of windows that follow a calendar only those that start in ``compared``, [start, end).
 
@@ -117,8 +118,13 @@ def aggregated(
         else _in_progression(readings, spec.window)
     )
     grouped = cells.groupBy("window_start", KEY_COLUMN)
-    outputs = range(len(deployment.output_fields(spec)))
-    return grouped.agg(*(figures_column(f"c{i}", spec.aggregate).alias(f"f{i}") for i in outputs))
+    places = {name: place for place, name in enumerate(deployment.output_fields(spec))}
+    return grouped.agg(
+        *(
+            figures_column(f"c{places[field]}", names).alias(f"f{i}")
+            for i, (field, names) in enumerate(shown_of(places, spec.aggregate, spec.of_fields))
+        )
+    )
 
 
 def _in_progression(readings: DataFrame, window: WindowSpec) -> DataFrame:

@@ -142,11 +142,17 @@ def test_rows_against_the_naive_way(data: st.DataObject, keys: list[str], fields
     readings = [[data.draw(runs) for _ in keys] for _ in range(fields)]
     names = [f"f{i}" for i in range(fields)]
     aggregate = data.draw(st.lists(st.sampled_from(ALL), unique=True, min_size=1))
+    each = {name: tuple(aggregate) for name in names}
+    if data.draw(st.booleans(), "different aggregates"):
+        some = st.lists(st.sampled_from(aggregate), unique=True, min_size=1).map(tuple)
+        each = {name: data.draw(some) for name in data.draw(st.permutations(names))}
+        each = dict(list(each.items())[: data.draw(st.integers(1, fields))])
+    of_fields = () if [*each] == names and {*each.values()} == {tuple(aggregate)} else each.items()
     lost = data.draw(st.sampled_from([{}, {"lab": 7, "room": 2}]))
     gaps = tuple(Gap(*of) for of in lost.items())
     complete = answer(
         keys=keys, fields=names, figures=figures_of(readings), aggregate=aggregate,
-        window=tentative(("room-2", "lab"), gaps),
+        of_fields=tuple(of_fields), window=tentative(("room-2", "lab"), gaps),
     )  # fmt: skip
     cut = data.draw(st.integers(0, len(keys)))
     rows = encode_rows(complete, 0, cut) + encode_rows(complete, cut, len(keys) + 5)
@@ -164,8 +170,8 @@ def test_rows_against_the_naive_way(data: st.DataObject, keys: list[str], fields
             "window_end": "2016-03-15T08:47:29.545000Z",
             "key": keys[i],
             "fields": {
-                name: {one: naive(readings[f][i])[one] for one in aggregate}
-                for f, name in enumerate(names)
+                name: {one: naive(readings[names.index(name)][i])[one] for one in ones}
+                for name, ones in each.items()
             },
             "missing": ["lab", "room-2"],
             **({"lost": lost} if lost else {}),

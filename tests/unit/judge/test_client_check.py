@@ -367,10 +367,18 @@ def test_a_null_is_right_only_where_the_figure_may_overflow() -> None:
     unfounded = "x has nulls for values in [], overflow names ['x']"
     assert compare(there, {"x": right}, names, ["x"]) == unfounded
     assert compare(there, {"x": right}, names, ["y"]) == "overflow of ['y'], fields ['x']"
-    assert compare({"x": of(1.0)}, {"x": {"count": 1, "sum": 1.0, "avg": 1.0}}, names) is None
+    single = {"count": 1, "sum": 1.0, "avg": 1.0, "var": None}
+    assert compare({"x": of(1.0)}, {"x": single}, names) is None
     overflowed = {"x": of(1.5e308, 1.5e308)}
     given_ = {"count": 2, "sum": 1.7e308, "avg": None, "var": None}
     assert compare(overflowed, {"x": given_}, names) == "x.sum is 1.7e+308, not None"
+
+
+def test_a_row_has_the_declared_figures_and_no_others() -> None:
+    found = {"x": of(1.0, 2.0)}
+    assert compare(found, {"x": {"count": 2, "sum": 3.0}}, ["count", "sum"]) is None
+    for given_ in ({"count": 2}, {"count": 2, "sum": 3.0, "max": 2.0}):
+        assert compare(found, {"x": given_}, ["count", "sum"]) is not None
 
 
 def test_an_average_outside_of_the_extremes_beside_it_is_wrong() -> None:

@@ -156,7 +156,8 @@ def test_conditions_mean_the_same_to_spark(spark: SparkSession, columns: Columns
 def difference(given: Mapping[str, float | None], **wanted: float) -> str | None:
     """Compare one field with what Spark computed."""
     row = Row(**wanted)
-    return _different({"t": row}, {"t": given}, [n for n in wanted if not n.startswith("_")])
+    names = [name for name in wanted if not name.startswith("_")]
+    return _different({"t": row}, {"t": given}, {"t": names})
 
 
 def test_a_sum_beyond_doubles_is_null_in_the_results_and_infinite_in_spark() -> None:
