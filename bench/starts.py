@@ -5,7 +5,9 @@ sent, and a topic without a reading. Columns: seconds until all processes are re
 time without a line until then; first answers in the minute; how many of them were tentative, how
 many UNDO and REC_DONE were written, and how many answers exceeded X, counted from the normal time
 (``due_at``); the longest time of a first answer after its normal time, and, of those windows only
-that ended after all was ready, after the window's end.
+that ended after all was ready, after the window's end. A second table has the CPU seconds of
+each kind of process until then: a start is work for the cores, so on a slower machine all of it
+takes longer.
 
 For ``rehearse`` and ``demo`` it prints the longest time without a line of output in a pipe.
 
@@ -26,10 +28,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+import psutil
+from bench.idle import cpu_s
 
 SLACKWATER: Final = Path(sys.executable).with_name("slackwater")
 READY: Final = "processes are ready"
@@ -116,11 +121,13 @@ def wait_until(is_so: Callable[[], bool], within_s: float) -> None:
         time.sleep(0.1)
 
 
-def up_row(folder: Path, seconds: float) -> str:
-    """One first start, as a line of the table."""
+def up_row(folder: Path, seconds: float) -> tuple[str, Mapping[str, float]]:
+    """One first start, as a line of the table, and the CPU seconds until all was ready."""
     (folder / "rooms.yaml").write_text(DEPLOYMENT)
-    with running(["up", "rooms.yaml"], folder) as (lines, _):
+    with running(["up", "rooms.yaml"], folder) as (lines, process):
         wait_until(lambda: lines.at(READY) is not None, START_S_MAX)
+        started = psutil.Process(process.pid)
+        spent = cpu_s([started, *started.children(recursive=True)])
         ready_s, ready_us = lines.at(READY), time.time() * 1e6
         assert ready_s is not None
         silent_s, before = lines.silence(ready_s)
@@ -135,7 +142,7 @@ def up_row(folder: Path, seconds: float) -> str:
         f"{silent_s:.1f} (after: {before[:50]})",
         *counted(records, ready_us),
     ]
-    return "| " + " | ".join(cells) + " |"
+    return "| " + " | ".join(cells) + " |", spent
 
 
 def counted(records: Sequence[dict[str, Any]], ready_us: float) -> list[str]:
@@ -208,9 +215,17 @@ def main() -> None:
         print("| ready s | longest silence s | first answers | tentative | undo | rec_done | late"
               " | worst s after due | worst s of windows that ended after ready |")  # fmt: skip
         print("|" + "---|" * 9, flush=True)
+        costs = []
         for _ in range(options.runs):
             with tempfile.TemporaryDirectory(prefix="slackwater-starts-") as folder:
-                print(up_row(Path(folder), options.seconds), flush=True)
+                row, spent = up_row(Path(folder), options.seconds)
+                costs.append(spent)
+                print(row, flush=True)
+        kinds = sorted({kind for spent in costs for kind in spent})
+        print(f"\n| {' | '.join(kinds)} | all |\n|" + "---|" * (len(kinds) + 1))
+        for spent in costs:
+            cells = [f"{spent.get(kind, 0.0):.1f}" for kind in kinds]
+            print(f"| {' | '.join(cells)} | {sum(spent.values()):.1f} |", flush=True)
     others: dict[str, Callable[[Path], list[str]]] = {
         "rehearse": rehearsal,
         "demo": lambda _folder: ["demo"],

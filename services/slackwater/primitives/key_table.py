@@ -40,9 +40,9 @@ class KeyTable:
 
     The numbers are valid within this table only; another copy may read keys in another order. Keys
     are never removed, so ``keys_max`` and ``keys_bytes_max`` bound the memory (about 100 bytes per
-    key plus its text). ``lists_max`` and ``lists_bytes_max`` bound each of the two caches of key
-    lists. The cache by hash evicts the least recently used list, and keeps one list of any length;
-    the cache by identity is cleared when it is full.
+    key plus its text, and 8 to 16 once hashes are asked for). ``lists_max`` and ``lists_bytes_max``
+    bound each of the two caches of key lists. The cache by hash evicts the least recently used
+    list, and keeps one list of any length; the cache by identity is cleared when it is full.
     """
 
     def __init__(

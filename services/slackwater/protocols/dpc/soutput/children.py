@@ -135,7 +135,7 @@ def forget_answered(child: Child, answered: Answered) -> None:
             cursor.replay_positions.forget_before(answered.answered_to)
 
 
-def digest_of(children: Sequence[Child], start: int, end: int) -> int:
+def digest_of_panes(children: Sequence[Child], start: int, end: int) -> int:
     """Return the digest of all children's panes in [start, end), as in a state record (rule-27).
 
     0 if there is none: some are not complete, or copies may hold different versions of them.

@@ -37,7 +37,7 @@ from slackwater.protocols.dpc.soutput.answers import (
 )
 from slackwater.protocols.dpc.soutput.children import (
     check_excess,
-    digest_of,
+    digest_of_panes,
     forget_answered,
     holes_of,
     input_log,
@@ -196,7 +196,8 @@ class RootCore:
     def follow(self, state: RootState) -> int:
         """Adopt S, T, the epoch and the next seq of a state record that another copy has committed.
 
-        Returns this copy's digest of the panes between the two S, 0 without one (``digest_of``).
+        Returns this copy's digest of the panes between the two S (``digest_of_panes``), 0 without
+        one.
 
         What has been read stays. Windows before S and T are answered, so what only they need is
         dropped, and both lines continue there as after a restart (rule-27).
@@ -319,7 +320,7 @@ class RootCore:
         """The digest of the panes from S to ``stable_from``; of a part with one copy: none."""
         if self._config.copy == ONLY:
             return NO_DIGEST
-        return digest_of(self._children, self.answers.state.stable_from, stable_from)
+        return digest_of_panes(self._children, self.answers.state.stable_from, stable_from)
 
     def _count(self, log: DeltaLog, offset: int, record: BucketRecord) -> None:
         contiguous_seq = self._contiguous_seq[log]
