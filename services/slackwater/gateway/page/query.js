@@ -173,7 +173,7 @@ export class QueryView {
       return el("li", { class: "of-withdrawn" }, el("b", {}, "withdrawn"), ` at ${at}: the missing readings have come, and the exact answers follow.`);
     }
     const value = number(figure(step.fields, name));
-    const count = Object.values(step.fields)[0]?.count;
+    const count = Object.values(step.fields).find((of) => of?.count !== undefined)?.count;
     const of = count === undefined ? "" : `, of ${count} readings`;
     const isFirst = step.what === "tentative" || !step.epoch;
     const late = isFirst && bound !== null && step.after > bound ? `, which is beyond the bound of ${seconds(bound)}` : "";
