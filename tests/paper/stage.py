@@ -59,6 +59,16 @@ from slackwater.sessions.effects import (
     Skipped,
     WriteState,
 )
+from slackwater.sessions.events import (
+    CommitSucceeded,
+    EndsFetched,
+    PositionsFetched,
+    Received,
+    Record,
+    RecordDelivered,
+    Replayed,
+    ReplayedTo,
+)
 from slackwater.sessions.orderer import OrdererSession
 from slackwater.sessions.requests import (
     BeginIncarnation,
@@ -74,7 +84,6 @@ from slackwater.sessions.requests import (
     Request,
 )
 from slackwater.sessions.root import RootSession
-from slackwater.sessions.session import Record
 
 MS = 1_000
 FIELDS = ("v",)
@@ -364,10 +373,10 @@ class Orderer:
                 for offset, record in of.read(self._read[at], self.records_per_read):
                     self._read[at] = offset + 1
                     self.observe(record)
-                    self.session.receive(at, offset, record)
+                    self.session.take(Received(at, offset, record))
         wanted, self._positions_wanted = self._positions_wanted, ()
         if wanted:
-            self.session.positions({at: self._position(at) for at in wanted})
+            self.session.take(PositionsFetched({at: self._position(at) for at in wanted}))
 
     def receives(self, of: Input) -> bool:
         """Return whether the live consumer receives this log."""
@@ -390,7 +399,7 @@ class Orderer:
             for (line, at), offset in self.session.wanted().items():
                 for place, record in self.inputs[at].read(offset, self.caught_up_per_read):
                     self.observe(record)
-                    self.session.catch_up(line, at, place, record)
+                    self.session.take(Replayed(line, at, place, record))
                 self._has_caught_up(line, at)
             effects = self.session.step(now)
             asked, records = self._carry_out(effects, now)
@@ -406,7 +415,7 @@ class Orderer:
     def _has_caught_up(self, line: LineName, at: tuple[str, int]) -> None:
         wanted = self.session.wanted().get((line, at))
         if wanted is not None and not self.inputs[at].read(wanted, 1):
-            self.session.caught_up_to(line, at, self.inputs[at].end)
+            self.session.take(ReplayedTo(line, at, self.inputs[at].end))
 
     def _carry_out(self, effects: Iterable[Effect], now: int) -> tuple[bool, list[OrderedRecord]]:
         """Execute effects; return whether ends were requested, and the records written."""
@@ -417,13 +426,13 @@ class Orderer:
                     log = self.logs[self._own[at]]
                     log.append(record)
                     written.append(record)
-                    self.session.delivered(at, len(log) - 1)
+                    self.session.take(RecordDelivered(at, len(log) - 1))
                 case WriteState(_, state):
                     assert isinstance(state, OrdererState)
                     self.records[state.fragment] = state
                 case FetchEnds(logs):
                     asked = True
-                    self.session.ends({at: self.inputs[at].end for at in logs}, now)
+                    self.session.take(EndsFetched({at: self.inputs[at].end for at in logs}, now))
                     self.has_asked()
                 case FetchPositions(logs):
                     self._positions_wanted = logs
@@ -589,7 +598,7 @@ class Root:
             while (offset := self._read[at]) < len(records):
                 record = self._read_as(records[offset], offset)
                 self.observe(record)
-                self.session.receive(at, offset, record)
+                self.session.take(Received(at, offset, record))
                 self._read[at] = offset + 1
 
     def step(self, now_ms: float, *, transactions_max: int = 1_000) -> list[Emitted]:
@@ -601,7 +610,7 @@ class Root:
                 for offset in range(wanted, min(wanted + 200, len(records))):
                     record = self._read_as(records[offset], offset)
                     self.observe(record)
-                    self.session.catch_up(line, at, offset, record)
+                    self.session.take(Replayed(line, at, offset, record))
             effects = self.session.step(round(now_ms * MS))
             for effect in effects:
                 if isinstance(effect, Commit):
@@ -624,9 +633,9 @@ class Root:
                     self.transactions += 1
                     self.on_commit(effect)
                     self.state = state
-                    self.session.committed(now)
+                    self.session.take(CommitSucceeded(now))
                 case FetchEnds(logs):
-                    self.session.ends({at: len(self._logs[at]) for at in logs}, now)
+                    self.session.take(EndsFetched({at: len(self._logs[at]) for at in logs}, now))
                 case Perform(procedure):
                     self._performed(procedure)
                 case LogLine() | Skipped():

@@ -14,12 +14,13 @@ from tests.simulator.story import Story
 
 from slackwater.model.records import Kind, OrderedRecord
 from slackwater.protocols.common.line import LineName
+from slackwater.sessions.events import LiveAt
 
 
 def joins(orderer: Orderer) -> Orderer:
     """Set its live consumer to the ends of its logs."""
     for at, of in orderer.inputs.items():
-        orderer.session.live_at(at, of.end)
+        orderer.session.take(LiveAt(at, of.end))
         orderer._read[at] = of.end
     return orderer
 
@@ -72,7 +73,7 @@ def test_it_reads_the_results_of_another_query_from_the_beginning_too(more: int)
     newcomer = Chained([], [chain.topics], chain.b)
     for at, of in newcomer.inputs.items():
         place = [offset for offset, _ in of.read(0)][-2:][:1] or [of.end]
-        newcomer.session.live_at(at, place[0] + more)
+        newcomer.session.take(LiveAt(at, place[0] + more))
         newcomer._read[at] = place[0] + more
     while chain.now_ms < 9_000:
         chain.run_to(chain.now_ms + 50)

@@ -28,7 +28,7 @@ from slackwater.model.limits import NEVER
 from slackwater.model.records import Kind
 from slackwater.primitives.eventclock import DataClock
 from slackwater.protocols.common.line import LineName, Schedule
-from slackwater.sessions.session import Record
+from slackwater.sessions.events import Record
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

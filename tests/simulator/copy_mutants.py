@@ -115,7 +115,7 @@ COPY_MUTANTS: Final = (
         "trace-53",
         (
             Edit(
-                "slackwater.sessions.orderer:OrdererSession.on_heartbeat",
+                "slackwater.sessions.orderer:OrdererSession._observe",
                 "beat.process in self._roots and beat.detail.get(ANSWERS, 1)",
                 "beat.process in self._roots",
             ),
@@ -146,7 +146,7 @@ COPY_MUTANTS: Final = (
         "trace-53",
         (
             Edit(
-                f"{_root}.position_gone",
+                f"{_root}._position_gone",
                 "if not self._copy.answers and not self._copy.is_alone:",
                 "if False:",
             ),

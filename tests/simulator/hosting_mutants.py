@@ -118,13 +118,26 @@ HOSTING_MUTANTS: Final = (
     Mutant(
         "ends count for the time of the response", "trace-11",
         (Edit(f"{_runtime_host}.driver:Driven._fetch_ends",
-              "for log in logs}, asked_at)", "for log in logs}, self._clock.now_us())"),),
+              "EndsFetched(found, asked_at)", "EndsFetched(found, self._clock.now_us())"),),
         f"{_of_driver}:test_ends_count_for_the_moment_at_which_they_were_asked",
     ),
     Mutant(
         "a session receives the positions of others", "trace-11",
         (Edit(f"{_runtime_host}.driver:Driven._fetch_positions", " if log in logs", ""),),
         f"{_of_driver}:test_a_session_receives_the_positions_that_it_requested",
+    ),
+    Mutant(
+        "a host does not report a record that no cursor needs", "trace-8",
+        (Edit(f"{_runtime_host}.driver:Driven.needs",
+              "self.session.take(PassedBy(log, offset))", "pass"),),
+        f"{_of_driver}:test_a_session_learns_of_a_record_that_it_does_not_need",
+    ),
+    Mutant(
+        "a question moves the live consumer's position", "trace-8",
+        (Edit("slackwater.protocols.common.inputs:Inputs.needs", "at = self._logs[log]",
+              "at = self._logs[log]; at.position = max(at.position, offset + 2)"),),
+        "tests.unit.sessions.test_orderer_session:"
+        "test_a_parked_cursor_is_attached_behind_the_records_that_were_passed_by",
     ),
     Mutant(
         "a paused fragment receives records", "trace-5",

@@ -184,7 +184,7 @@ MUTANTS = (
     ),
     Mutant(
         "a host does not pass on its positions", "trace-8",
-        (Edit(f"{_sessions}.orderer:OrdererSession.live_at",
+        (Edit(f"{_sessions}.orderer:OrdererSession._live_at",
               "self.core.logs.inputs.live_at(stream, offset)", "pass"),),
         f"{_newcomer}"
         ":test_an_orderer_that_starts_again_in_a_host_loses_nothing_and_claims_no_loss", (1,),
@@ -270,8 +270,8 @@ MUTANTS = (
     ),
     Mutant(
         "a failed commit counts as done", "trace-3",
-        (Edit(f"{_sessions}.root:RootSession.commit_failed",
-              'self._fail(f"{self.fragment}: {why}")', "self.committed(self._now)"),),
+        (Edit(f"{_sessions}.root:RootSession._commit_failed",
+              'self._fail(f"{self.fragment}: {why}")', "self._committed(self._now)"),),
         f"{_root_session}:test_a_transaction_that_failed_ends_the_copy_and_counts_for_nothing",
     ),
     Mutant(

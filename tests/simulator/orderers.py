@@ -25,9 +25,20 @@ from slackwater.sessions.effects import (
     Rebuild,
     WriteState,
 )
+from slackwater.sessions.events import (
+    EndsFetched,
+    HoleReported,
+    PassedBy,
+    PositionGone,
+    PositionsFetched,
+    Received,
+    Record,
+    RecordDelivered,
+    Replayed,
+    ReplayedTo,
+)
 from slackwater.sessions.orderer import SAVE_PERIOD_US, OrdererSession
 from slackwater.sessions.requests import Log
-from slackwater.sessions.session import Record
 
 if TYPE_CHECKING:
     from tests.simulator.queries import SimQuery
@@ -117,7 +128,7 @@ class SimOrderer(Fragment):
         for reader in self.query.readers:
             reader.places.deliver(self)
         if self.world.heartbeats.is_hole(self.session.hole):
-            self.session.hole_reported()
+            self.session.take(HoleReported())
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -164,11 +175,13 @@ class SimOrderer(Fragment):
                 position = rows[-1][0] + 1 if rows else self._positions[at]
             self._positions[at] = position
             for offset, value in rows:
-                if self.session.needs(at, offset):
-                    count += 1
-                    record = read_as(value)
-                    observe(self._history_clock, record, self.now)
-                    self.session.receive(at, offset, record)
+                if not self.session.needs(at, offset):
+                    self.session.take(PassedBy(at, offset))
+                    continue
+                count += 1
+                record = read_as(value)
+                observe(self._history_clock, record, self.now)
+                self.session.take(Received(at, offset, record))
         return count
 
     def _read_parked(self) -> int:
@@ -183,21 +196,21 @@ class SimOrderer(Fragment):
                 else:
                     rows, position = log.read(wanted, CATCH_UP_RECORDS_MAX), wanted
             except PositionGoneError:
-                self.session.position_gone(line, at, log.beginning)
+                self.session.take(PositionGone(line, at, log.beginning))
                 continue
             for offset, value in rows:
                 record = read_as(value)
                 observe(self._history_clock, record, self.now)
-                self.session.catch_up(line, at, offset, record)
+                self.session.take(Replayed(line, at, offset, record))
                 count += 1
-            self.session.caught_up_to(line, at, position)
+            self.session.take(ReplayedTo(line, at, position))
         return count
 
     # Execution of effects.
 
     def _append(self, at: Log, record: object) -> None:
         def delivered(offset: int) -> None:
-            self.session.delivered(at, offset)
+            self.session.take(RecordDelivered(at, offset))
             self.turn_in(UNSETTLED_US)
 
         self.producer.send(self.world.log_at(at), record, delivered)
@@ -215,12 +228,12 @@ class SimOrderer(Fragment):
         self.later(self.world.scheduler.between(500, 3_000), answer)
 
     def _ends(self, ends: dict[Log, int | None] | dict[Log, int], asked_at: int) -> None:
-        self.session.ends(ends, asked_at)
+        self.session.take(EndsFetched(ends, asked_at))
         self.turn_in(0)
 
     def _fetch_positions(self, logs: Sequence[Log]) -> None:
         def answer() -> None:
-            self.session.positions({at: self._positions[at] for at in logs})
+            self.session.take(PositionsFetched({at: self._positions[at] for at in logs}))
             self.turn_in(0)
 
         self.later(self.world.scheduler.between(500, 3_000), answer)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tests.simulator.heartbeats import DELAY_US, beat_of
 
 from slackwater.model.records import Heartbeat
+from slackwater.sessions.events import HeartbeatReceived
 
 if TYPE_CHECKING:
     from tests.simulator.orderers import SimOrderer
@@ -46,4 +47,4 @@ class PeerStatuses:
             if replica != orderer.replica and known:
                 stopped = self._by[name].stopped_at
                 received_at = now if stopped is None else min(now, stopped + self._delay_us)
-                orderer.session.on_heartbeat(known[-1], received_at)
+                orderer.session.take(HeartbeatReceived(known[-1], received_at))

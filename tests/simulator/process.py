@@ -20,8 +20,9 @@ from slackwater.model.records import RootState
 from slackwater.primitives.eventclock import DataClock
 from slackwater.runtime.service.clock import OBSERVE_EVERY_US, SlewedClock
 from slackwater.sessions.effects import Effect
+from slackwater.sessions.events import LiveAt, Record
 from slackwater.sessions.requests import Log as At
-from slackwater.sessions.session import Record, Session
+from slackwater.sessions.session import Session
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
@@ -239,7 +240,7 @@ class Fragment(Process):
         if self.world.config.hosted:
             for at, log in self.logs.items():
                 self._positions[at] = log.stable_end
-                self.session.live_at(at, log.stable_end)
+                self.session.take(LiveAt(at, log.stable_end))
         self._carry_out(effects)
         for log in self.logs.values():
             self.watch(log)

@@ -8,6 +8,7 @@ from tests.simulator.heartbeats import DELAY_US, beat_of
 
 from slackwater.model.records import Heartbeat
 from slackwater.protocols.dpc.reconcile.downstream import read_position_key
+from slackwater.sessions.events import HeartbeatReceived
 
 if TYPE_CHECKING:
     from tests.simulator.orderers import SimOrderer
@@ -60,4 +61,4 @@ class ReadPositions:
             if known:
                 stopped = self._by[part].stopped_at
                 received_at = now if stopped is None else min(now, stopped + self._delay_us)
-                orderer.session.on_heartbeat(known[-1], received_at + orderer.now - now)
+                orderer.session.take(HeartbeatReceived(known[-1], received_at + orderer.now - now))

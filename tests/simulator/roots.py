@@ -34,9 +34,21 @@ from slackwater.sessions.effects import (
     Rebuild,
     WriteState,
 )
+from slackwater.sessions.events import (
+    CommitFailed,
+    CommitSucceeded,
+    EndsFetched,
+    HeartbeatReceived,
+    HeartbeatReturned,
+    PositionGone,
+    Received,
+    Record,
+    Replayed,
+    ResignRequested,
+)
 from slackwater.sessions.requests import Log as At
 from slackwater.sessions.root import RootSession
-from slackwater.sessions.session import Record, Report
+from slackwater.sessions.session import Report
 
 if TYPE_CHECKING:
     from tests.simulator.queries import SimQuery
@@ -170,7 +182,7 @@ class SimRoot(Fragment):
 
     def stop(self) -> None:
         """End as planned: hand the part over if the session can, as a host does on SIGTERM."""
-        if not self._works or not self.session.resign(self.now):
+        if not self._works or self.session.take(ResignRequested(self.now)) is None:
             self.world.kill(self.name)
             return
         self._is_leaving = True
@@ -199,20 +211,20 @@ class SimRoot(Fragment):
         states, self._positions[self._states] = log.read_visible(at, 1_000)
         for offset, state in states:
             assert isinstance(state, OrdererState | RootState)
-            self.session.receive(self._states, offset, state)
+            self.session.take(Received(self._states, offset, state))
 
     def _take_beat(self, name: str, life: Life, sent_at: int, report: Report | None) -> None:
         known = self._last_beats.get(life)
         if life == self.life:
-            self.session.returned(sent_at)
+            self.session.take(HeartbeatReturned(sent_at))
         elif report is not None:
             beat = self._last_beats[life] = Heartbeat(
                 name, life.number, life.began, sent_at, -1, ready=report.ready,
                 states=report.states, detail=report.detail,
             )  # fmt: skip
-            self.session.on_heartbeat(beat, self.now)
+            self.session.take(HeartbeatReceived(beat, self.now))
         elif known is not None and self._works:
-            self.session.on_heartbeat(known.as_dead(), self.now)
+            self.session.take(HeartbeatReceived(known.as_dead(), self.now))
 
     # The loop.
 
@@ -245,7 +257,7 @@ class SimRoot(Fragment):
                     beat = beat_of_state(name, query.ordered_topic(child), state.value)
                     if self.world.heartbeats.is_reported_dead(name):
                         beat = beat.as_dead()
-                    self.session.on_heartbeat(beat, at + ahead_us)
+                    self.session.take(HeartbeatReceived(beat, at + ahead_us))
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -290,7 +302,7 @@ class SimRoot(Fragment):
                 self._positions[at] = offset + 1
                 record = _read_as(value)
                 observe(self._history_clock, record, self.now)
-                self.session.receive(at, offset, record)
+                self.session.take(Received(at, offset, record))
                 count += 1
         return count
 
@@ -303,12 +315,12 @@ class SimRoot(Fragment):
             try:
                 records = log.read(wanted, CATCH_UP_RECORDS_MAX)
             except PositionGoneError:
-                self.session.position_gone(line, at, log.beginning)
+                self.session.take(PositionGone(line, at, log.beginning))
                 continue
             for offset, value in records:
                 record = _read_as(value)
                 observe(self._history_clock, record, self.now)
-                self.session.catch_up(line, at, offset, record)
+                self.session.take(Replayed(line, at, offset, record))
                 count += 1
         return count
 
@@ -318,7 +330,8 @@ class SimRoot(Fragment):
 
         def answer() -> None:
             up = known and self.has_broker
-            self.session.ends({at: self.logs[at].end if up else None for at in logs}, asked_at)
+            ends = {at: self.logs[at].end if up else None for at in logs}
+            self.session.take(EndsFetched(ends, asked_at))
             self.turn_in(0)
 
         wait = (
@@ -363,11 +376,11 @@ class SimRoot(Fragment):
             return
         self.query.committed(self.part, self.placement, commit)
         # The acknowledgement may never arrive: then the restart finds the commit in the log.
-        self.session.committed(self.now)
+        self.session.take(CommitSucceeded(self.now))
         self.turn_in(0)
 
     def _refused(self) -> None:
-        self.session.commit_failed("fenced")
+        self.session.take(CommitFailed("fenced"))
         self.turn_in(0)
 
 

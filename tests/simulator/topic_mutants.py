@@ -423,7 +423,7 @@ TOPIC_MUTANTS: Final = (
     ),
     Mutant(
         "windows wait for the end of a log that nobody reads", "trace-47",
-        (Edit(f"{_session}.ends", "if log in self.inputs else 0", ""),),
+        (Edit(f"{_session}._ends", "if log in self.inputs else 0", ""),),
         f"{_added}:test_a_fixed_query_answers_in_time_however_full_the_added_log_is",
     ),
     Mutant(

@@ -189,10 +189,15 @@ class Assembler:
 
         If records of such a batch have been read already, it is the offset after them.
         """
-        if self._first is not None and self._from <= wanted <= self._next:
-            return self._next
-        self.restart(wanted)
-        return wanted
+        return self._next if self._first is not None and self._continues(wanted) else wanted
+
+    def seek(self, wanted: int) -> None:
+        """Restart at ``wanted``, unless the records read so far belong to a batch there."""
+        if not self._continues(wanted):
+            self.restart(wanted)
+
+    def _continues(self, wanted: int) -> bool:
+        return self._from <= wanted <= (self._from if self._first is None else self._next)
 
     def restart(self, offset: int) -> None:
         """Restart reading at ``offset``, where a window may begin."""

@@ -22,7 +22,8 @@ from slackwater.model.errors import MalformedRecordError
 from slackwater.model.records import Kind, OrderedRecord, OrdererState, RootState, SourceRecord
 from slackwater.runtime.logs.skipped import SKIPPED
 from slackwater.runtime.logs.transport import Log, RawRecord
-from slackwater.sessions.session import Form, Record
+from slackwater.sessions.events import Record
+from slackwater.sessions.session import Form
 
 _DECODE: Final[Mapping[Form, tuple[Callable[[bytes, str, int], Record], str]]] = {
     "source": (decode_source, "no record of the source log"),

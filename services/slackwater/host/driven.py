@@ -28,7 +28,7 @@ from slackwater.protocols.dpc.soutput.config import Commit
 from slackwater.protocols.flux.pair import FOLLOWS
 from slackwater.runtime.logs.recent import RecentRecords
 from slackwater.runtime.logs.skipped import SKIPPED
-from slackwater.runtime.logs.transport import Log, Transport, Writer
+from slackwater.runtime.logs.transport import Isolation, Log, Transport, Writer
 from slackwater.runtime.service.beat import HeartbeatChanges
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.heartbeats import HeartbeatListener
@@ -46,8 +46,23 @@ from slackwater.sessions.effects import (
     Skipped,
     WriteState,
 )
+from slackwater.sessions.events import (
+    CommitFailed,
+    CommitSucceeded,
+    EndsFetched,
+    HeartbeatReceived,
+    HeartbeatReturned,
+    HoleReported,
+    IncarnationClaimed,
+    PassedBy,
+    PositionsFetched,
+    Received,
+    Record,
+    RecordDelivered,
+    ResignRequested,
+)
 from slackwater.sessions.requests import Procedure
-from slackwater.sessions.session import Form, Record, Session
+from slackwater.sessions.session import Form, Session
 
 T = TypeVar("T")
 
@@ -222,7 +237,7 @@ class Driven:
         """Let the session hand its output over; return whether it then ends by itself."""
         is_able = not self._is_held and self._failed is None
         self._make_due()
-        return is_able and self.session.resign(self._clock.now_us())
+        return is_able and self.session.take(ResignRequested(self._clock.now_us())) is not None
 
     def hold(self) -> None:
         """Suspend the session as a paused process: no turn, no record."""
@@ -236,19 +251,22 @@ class Driven:
     # Input.
 
     def needs(self, log: Log, offset: int) -> bool:
-        """Return whether ``take`` would use the live consumer's record at ``offset``."""
+        """Return whether ``take`` would use the live consumer's record; else pass it by."""
         if self._is_held or self._failed is not None:
             return False
         try:
-            return self.session.needs(log, offset)
+            if self.session.needs(log, offset):
+                return True
+            self.session.take(PassedBy(log, offset))
         except Exception as error:  # noqa: BLE001 -- of this session; others read the log too
             self.fail(error)
-            return False
+        return False
 
     def take(self, log: Log, offset: int, record: Record) -> None:
         """Pass a record of the live consumer for which ``needs`` returned True; never raises."""
         try:
-            may_wait_us = self._receive(log, offset, record)
+            self._follow(record)
+            may_wait_us = self.session.take(Received(log, offset, record))
         except Exception as error:  # noqa: BLE001 -- of this session; others read the log too
             self.fail(error)
         else:
@@ -256,10 +274,6 @@ class Driven:
                 self._make_due()
             elif may_wait_us is not None:
                 self._make_due_by(self._clock.now_us() + may_wait_us)
-
-    def _receive(self, log: Log, offset: int, record: Record) -> int | None:
-        self._follow(record)
-        return self.session.receive(log, offset, record)
 
     def _follow(self, record: Record) -> None:
         """Advance the event clock by the record's watermark, if the clock follows the data."""
@@ -282,16 +296,17 @@ class Driven:
     def _read_heartbeats(self, now: int) -> None:
         session, listener = self.session, self._listener
         if self.is_root and (sent_at := listener.returned(session.fragment)) is not None:
-            session.returned(sent_at)  # before the others' are read, which may be later (trace-11)
+            # Before the others' are read, which may be later (trace-11).
+            session.take(HeartbeatReturned(sent_at))
         for name in session.listens_to:
             latest = listener.last_heartbeat(name, now)
             if latest is not None:
-                session.on_heartbeat(*latest)
+                session.take(HeartbeatReceived(*latest))
         if (claimed := listener.claimed(session.fragment, session.inc)) is not None:
-            session.claimed(claimed)
+            session.take(IncarnationClaimed(claimed))
         hole = session.hole
         if hole is not None and listener.hole_in(hole.topic, hole.partition, hole.inc):
-            session.hole_reported()
+            session.take(HoleReported())
 
     # Turns.
 
@@ -306,7 +321,7 @@ class Driven:
         read = self._parked.read()
         while self._delivered:
             self._undelivered -= 1
-            session.delivered(*self._delivered.popleft())
+            session.take(RecordDelivered(*self._delivered.popleft()))
         now = self._clock.now_us()
         is_time = now - self._reported_at >= self._heartbeat_period_us
         if is_time or self.reads_heartbeats_at_once:
@@ -357,8 +372,8 @@ class Driven:
                     self._writer.append(*log, encode_ordered(record), None, report)
                 case WriteState(query, state, part):
                     write_state(self._writer, self._transport.names, query, state, part)
-                case FetchEnds(logs):
-                    self._begin(self._fetch_ends(logs))
+                case FetchEnds(logs, isolation):
+                    self._begin(self._fetch_ends(logs, isolation))
                 case FetchPositions(logs):
                     self._begin(self._fetch_positions(logs))
                 case Perform(procedure):
@@ -412,17 +427,17 @@ class Driven:
         try:
             await self._committer.commit(commit, self._clock.now_us())
         except SlackwaterError as error:
-            self.session.commit_failed(str(error))
+            self.session.take(CommitFailed(str(error)))
         else:
-            self.session.committed(self._clock.now_us())
+            self.session.take(CommitSucceeded(self._clock.now_us()))
 
-    async def _fetch_ends(self, logs: Sequence[Log]) -> None:
-        asked_at = self._clock.now_us()
-        ends = await self._ends.end_offsets_async(
-            logs, isolation=self.session.isolation, timeout_s=self._end_timeout_s
-        )
-        self.session.ends({log: None if ends is None else ends[log] for log in logs}, asked_at)
+    async def _fetch_ends(self, logs: Sequence[Log], isolation: Isolation) -> None:
+        asked_at, timeout_s = self._clock.now_us(), self._end_timeout_s
+        ends = await self._ends.end_offsets_async(logs, isolation=isolation, timeout_s=timeout_s)
+        found = {log: None if ends is None else ends[log] for log in logs}
+        self.session.take(EndsFetched(found, asked_at))
 
     async def _fetch_positions(self, logs: Sequence[Log]) -> None:
         found = await self._read_to()
-        self.session.positions({log: at for log, at in found.items() if log in logs})
+        positions = {log: at for log, at in found.items() if log in logs}
+        self.session.take(PositionsFetched(positions))

@@ -10,7 +10,8 @@ from slackwater.protocols.common.line import LINES, LineName
 from slackwater.runtime.logs.catchup import CatchUpReader, Gone
 from slackwater.runtime.logs.recent import RecentRecords
 from slackwater.runtime.logs.transport import Isolation, Log, RawRecord, Transport
-from slackwater.sessions.session import COMMITTED, Form, Record, Session
+from slackwater.sessions.events import PositionGone, Record, Replayed, ReplayedTo
+from slackwater.sessions.session import COMMITTED, Form, Session
 
 CATCH_UP_PREFETCH_KIB: Final = 8 * 1024
 CATCH_UP_RECORDS_MAX: Final[Mapping[Form, int]] = {
@@ -70,17 +71,17 @@ class ParkedReaders:
             is_rows = isolation == "read_committed"
             found = reader.read(positions, self._records_max(positions))
             if isinstance(found, Gone):
-                session.position_gone(line, found.log, found.beginning)
+                session.take(PositionGone(line, found.log, found.beginning))
                 continue
             if not is_rows:
                 self._pass_unseen(line, positions, found)
             for raw in found:
                 record = self._decode(self._forms[raw.log], raw.log, raw.offset, raw.value)
                 self._follow(record)
-                session.catch_up(line, raw.log, raw.offset, record)
+                session.take(Replayed(line, raw.log, raw.offset, record))
             read_on = reader.wanted if is_rows else frozenset()
             for log in filter(read_on.__contains__, positions):
-                session.caught_up_to(line, log, reader.position(log))
+                session.take(ReplayedTo(line, log, reader.position(log)))
             read = read or bool(found)
         return read
 
@@ -103,7 +104,7 @@ class ParkedReaders:
         firsts = {raw.log: raw.offset for raw in reversed(found)}
         for log, offset in firsts.items():
             if offset > positions[log]:
-                self._session.position_gone(line, log, offset)
+                self._session.take(PositionGone(line, log, offset))
 
     def _records_max(self, logs: Iterable[Log]) -> int:
         return max((CATCH_UP_RECORDS_MAX[self._forms[log]] for log in logs), default=1)

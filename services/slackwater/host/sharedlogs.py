@@ -29,6 +29,7 @@ from slackwater.host.faust_worker import Receive
 from slackwater.model.errors import SlackwaterError
 from slackwater.runtime.logs.recent import RecentRecords
 from slackwater.runtime.logs.transport import Isolation, Log, PositionGoneError
+from slackwater.sessions.events import LiveAt
 from slackwater.sessions.session import COMMITTED, Form
 
 ISOLATION: Final[Mapping[bool, Isolation]] = {True: "read_committed", False: "read_uncommitted"}
@@ -99,7 +100,7 @@ class SharedLogs:
             for driven, offset in joining.items():
                 # A session at the position where the consumer starts is attached already.
                 if not is_new or offset != shared.next:
-                    driven.session.live_at(log, shared.next)
+                    driven.session.take(LiveAt(log, shared.next))
             shared.readers += joining
 
     def reads(self, driven: Driven) -> bool:

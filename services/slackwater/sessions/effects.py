@@ -1,7 +1,7 @@
 """Effects: actions that a session requests, as values that its host carries out in order.
 
-A host encodes, sends and reads; it makes no decision. The result of an effect is passed to the
-session's method that the effect's docstring names.
+A host encodes, sends and reads; it makes no decision. The result of an effect is an event
+(``events``), which the effect's docstring names.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import TypeAlias
 
 from slackwater.model.records import OrderedRecord, OrdererState, RootState
 from slackwater.protocols.dpc.soutput.config import Commit
-from slackwater.sessions.requests import Log, Procedure
+from slackwater.sessions.requests import Isolation, Log, Procedure
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Append a record to a log of the session, after all earlier ones; then call ``delivered``."""
+    """Append a record to a log of the session, after all earlier ones: ``RecordDelivered``."""
 
     log: Log
     record: OrderedRecord
@@ -33,14 +33,15 @@ class WriteState:
 
 @dataclass(frozen=True, slots=True)
 class FetchEnds:
-    """Fetch the end offsets of inputs; then call ``ends``, after a time-out with None (rule-14)."""
+    """Fetch the end offsets of inputs: ``EndsFetched``, after a time-out with None (rule-14)."""
 
     logs: tuple[Log, ...]
+    isolation: Isolation = "read_uncommitted"
 
 
 @dataclass(frozen=True, slots=True)
 class FetchPositions:
-    """Fetch the live consumer's positions in inputs; then call ``positions`` (trace-11)."""
+    """Fetch the live consumer's positions in inputs: ``PositionsFetched`` (trace-11)."""
 
     logs: tuple[Log, ...]
 
@@ -104,5 +105,5 @@ Effect: TypeAlias = (
     | Fail
     | Rebuild
 )
-"""``Commit`` is defined by the core: commit a transaction; then call ``committed`` or
-``commit_failed``."""
+"""``Commit`` is defined by the core: commit a transaction: ``CommitSucceeded`` or
+``CommitFailed``."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
-from slackwater.codec.result_batches import Assembler, ResultStream
+from slackwater.codec.result_batches import ResultStream
 from slackwater.model.names import OrdererName, part_names
 from slackwater.model.records import (
     Heartbeat,
@@ -22,7 +22,7 @@ from slackwater.model.records import (
     SourceRecord,
 )
 from slackwater.protocols.common.inputs import ProbeEnds
-from slackwater.protocols.common.line import LINES, LineName
+from slackwater.protocols.common.line import LineName
 from slackwater.protocols.common.states import LineState
 from slackwater.protocols.dpc.reconcile.downstream import read_position_key
 from slackwater.protocols.dpc.reconcile.staggering import PeerStatus
@@ -48,7 +48,26 @@ from slackwater.sessions.effects import (
     Skipped,
     WriteState,
 )
-from slackwater.sessions.orderer_inputs import LogReading, SourceReading
+from slackwater.sessions.events import (
+    CommitFailed,
+    CommitSucceeded,
+    EndsFetched,
+    HeartbeatReceived,
+    HeartbeatReturned,
+    HoleReported,
+    IncarnationClaimed,
+    LiveAt,
+    PassedBy,
+    PositionGone,
+    PositionsFetched,
+    Received,
+    RecordDelivered,
+    Replayed,
+    ReplayedTo,
+    ResignRequested,
+    SessionEvent,
+)
+from slackwater.sessions.orderer_inputs import LogReadings
 from slackwater.sessions.orderer_start import Begun, OrdererStart, start_record
 from slackwater.sessions.other_writers import ALONE, look_at_claim, look_between
 from slackwater.sessions.requests import Ends, Isolation, Log, Procedure, StoreState
@@ -91,12 +110,12 @@ class OrdererSession:
         save_period_us: int = SAVE_PERIOD_US,
         lag_us: int = 0,
     ) -> None:
-        self._query = query
-        self._config = config
+        self._query, self._config = query, config
         self._operators = operators
-        self._sources = tuple(sources)
-        self._own = own
+        self._sources, self._own = tuple(sources), own
         self._results = dict(results or {})
+        # Source logs have no transactions.
+        self._isolation: Isolation = "read_committed" if self._results else "read_uncommitted"
         self._save_period_us, self._lag_us = save_period_us, lag_us
         self._stream_of = {log: i for i, log in enumerate(self._sources)}
         self._logs_of = Counter(config.names)
@@ -108,8 +127,7 @@ class OrdererSession:
         self._roots = {
             name.process: number for number, of in enumerate(read_by) for name in part_names(*of)
         }
-        self._arriving = {i: self._reading(i) for i in range(len(self._sources))}
-        self._replaying = {(line, i): self._reading(i) for line in LINES for i in self._arriving}
+        self._readings = LogReadings(config.logs, self._results, self._skip)
         self._started: tuple[OrdererCore, Deliveries] | None = None
         self.inc = -1
         """Offset of the session's START in the stable log; -1 before the start."""
@@ -119,15 +137,9 @@ class OrdererSession:
         self._is_ending = False
         self._asks_positions = self._looks_between = self._looks_at_claim = False
 
-    def _reading(self, stream: int) -> LogReading:
-        of, log = self._results.get(stream), self._sources[stream]
-        if of is None:
-            return SourceReading(self._config.logs[stream])
-
-        def pass_over(offset: int, found: str) -> None:
-            self._queued.append(Skipped(log, offset, "not a result of its part", found))
-
-        return Assembler(of, of.name, pass_over)
+    def _skip(self, stream: int, offset: int, found: str) -> None:
+        log = self._sources[stream]
+        self._queued.append(Skipped(log, offset, "not a result of its part", found))
 
     @property
     def core(self) -> OrdererCore:
@@ -156,11 +168,6 @@ class OrdererSession:
         return forms
 
     @property
-    def isolation(self) -> Isolation:
-        """``read_committed`` if any input is a result topic; source logs have no transactions."""
-        return "read_committed" if self._results else "read_uncommitted"
-
-    @property
     def listens_to(self) -> Sequence[str]:
         """The other replicas of the child and the query's roots."""
         return (*self._peers, *self._roots)
@@ -172,7 +179,7 @@ class OrdererSession:
         begun: Begun = yield from self._start.begin()
         self.inc = begun.inc
         # Fetched after START: nothing tentative is emitted until these ends are read (trace-6).
-        ends = yield Ends(self._sources, self.isolation)
+        ends = yield Ends(self._sources, self._isolation)
         core = OrdererCore(
             self._config,
             self._operators,
@@ -191,26 +198,60 @@ class OrdererSession:
         offsets = zip(self._sources, self.core.logs.live_offsets, strict=True)
         return {log: offset for log, offset in offsets if log in self.inputs}
 
-    def live_at(self, log: Log, offset: int) -> None:
+    # Input.
+
+    def take(self, event: SessionEvent) -> int | None:
+        """Take an event; see ``Session``. It has no transactions, and hands nothing over."""
+        match event:
+            case Received():
+                return self._receive(event)
+            case Replayed(line, log, offset, record):
+                self._replay(line, log, offset, record)
+            case ReplayedTo(line, log, position):
+                self._replayed_to(line, self._stream_of[log], position)
+            case RecordDelivered(log, offset):
+                self._deliveries.delivered(LineName(self._own.index(log)), offset)
+            case HeartbeatReceived(beat, received_at):
+                self._observe(beat, received_at)
+            case EndsFetched(ends, asked_at):
+                self._ends(ends, asked_at)
+            case PositionsFetched(positions):
+                self._positions(positions)
+            case PassedBy(log, offset):
+                self.core.logs.inputs.pass_by(self._stream_of[log], offset)
+            case LiveAt(log, offset):
+                self._live_at(log, offset)
+            case PositionGone(line, log, beginning):  # retention deleted the next record (rule-28)
+                self.core.logs.inputs.position_gone(line, self._stream_of[log], beginning)
+            case IncarnationClaimed(inc):
+                self._claimed(inc)
+            case HoleReported():
+                self._end_after_hole()
+            case CommitSucceeded() | CommitFailed() | HeartbeatReturned() | ResignRequested():
+                pass
+            case _:
+                assert_never(event)
+        return None
+
+    def _live_at(self, log: Log, offset: int) -> None:
         """Set the live consumer's position; cursors elsewhere are parked (rule-12)."""
         stream = self._stream_of[log]
         self.core.logs.inputs.live_at(stream, offset)
-        self._arriving[stream].restart(offset)
-
-    # Input.
+        self._readings.arriving[stream].restart(offset)
 
     def needs(self, log: Log, offset: int) -> bool:
         """Return whether a record is used."""
         return self.core.logs.inputs.needs(self._stream_of[log], offset)
 
-    def receive(self, log: Log, offset: int, record: Any) -> int | None:
+    def _receive(self, event: Received) -> int | None:
         """Take a record of the live consumer; a row that completes no window needs no turn."""
-        stream = self._stream_of[log]
-        taken = self._arriving[stream].take(offset, record)
+        stream = self._stream_of[event.log]
+        record: Any = event.record
+        taken = self._readings.arriving[stream].take(event.offset, record)
         if taken is None:
             return None
         if not self._lacks_logs(stream, taken):
-            self.core.logs.receive(stream, offset, taken)
+            self.core.logs.receive(stream, event.offset, taken)
         return 0 if stream in self._results else self._may_wait_us()
 
     def _lacks_logs(self, stream: int, record: SourceRecord | ResultBatch) -> bool:
@@ -233,51 +274,38 @@ class OrdererSession:
         In a result topic this is the offset after those rows of a window that have been read.
         """
         return {
-            (line, self._sources[i]): self._replaying[line, i].resume(offset)
+            (line, self._sources[i]): self._readings.replaying[line, i].resume(offset)
             for (line, i), offset in self.core.wanted().items()
         }
 
-    def catch_up(self, line: LineName, log: Log, offset: int, record: Any) -> None:
+    def _replay(self, line: LineName, log: Log, offset: int, record: Any) -> None:
         """Take a record for a parked cursor."""
         stream = self._stream_of[log]
-        taken = self._replaying[line, stream].take(offset, record)
+        cursor = self.core.logs.cursors(line)[stream]
+        taken = self._readings.at(cursor, line, stream).take(offset, record)
         if taken is not None and not self._lacks_logs(stream, taken):
             self.core.logs.catch_up(line, stream, offset, taken)
 
-    def caught_up_to(self, line: LineName, log: Log, position: int) -> None:
+    def _replayed_to(self, line: LineName, stream: int, position: int) -> None:
         """Take a reader's position in a result topic, which may be after a marker (trace-11)."""
-        stream = self._stream_of[log]
-        if self._replaying[line, stream].is_between:
+        cursor = self.core.logs.cursors(line)[stream]
+        if self._readings.at(cursor, line, stream).is_between:
             self.core.logs.inputs.caught_up_to(line, stream, position)
 
-    def position_gone(self, line: LineName, log: Log, beginning: int) -> None:
-        """Move a parked cursor to ``beginning``: retention deleted its next record (rule-28)."""
-        self.core.logs.inputs.position_gone(line, self._stream_of[log], beginning)
-
-    def ends(self, ends: Mapping[Log, int | None], asked_at: int) -> None:
+    def _ends(self, ends: Mapping[Log, int | None], asked_at: int) -> None:
         """Take the answer to ``FetchEnds``; for its cursors a withheld log ends at 0."""
         read = {self._stream_of[log]: end if log in self.inputs else 0 for log, end in ends.items()}
         self.core.ends(read, asked_at)
 
-    def positions(self, positions: Mapping[Log, int]) -> None:
+    def _positions(self, positions: Mapping[Log, int]) -> None:
         """Take the answer to ``FetchPositions``."""
         self._asks_positions = False
         for log, position in positions.items():
             stream = self._stream_of[log]
-            if self._arriving[stream].is_between:
+            if self._readings.arriving[stream].is_between:
                 self.core.logs.inputs.read_to(stream, position)
 
-    def delivered(self, log: Log, offset: int) -> None:
-        """Record that the next record of one of its logs was delivered at ``offset``."""
-        self._deliveries.delivered(LineName(self._own.index(log)), offset)
-
-    def committed(self, now: int) -> None:
-        """Do nothing: orderers write no transactions."""
-
-    def commit_failed(self, why: str) -> None:
-        """Do nothing: orderers write no transactions."""
-
-    def on_heartbeat(self, beat: Heartbeat, received_at: int) -> None:
+    def _observe(self, beat: Heartbeat, received_at: int) -> None:
         """Take peers' catch-up states (dpc-12) and roots' read positions (trace-33)."""
         if beat.process in self._peers:
             status = PeerStatus.of(beat.detail)
@@ -288,14 +316,7 @@ class OrdererSession:
             if read_to is not None:
                 self.core.downstream.update(self._roots[beat.process], read_to, received_at)
 
-    def returned(self, sent_at: int) -> None:
-        """Do nothing: an orderer's peers decide nothing for it."""
-
-    def resign(self, _now: int) -> bool:
-        """Do nothing: the other replicas send the same as before."""
-        return False
-
-    def claimed(self, inc: int) -> None:
+    def _claimed(self, inc: int) -> None:
         """Check in the log whether a greater incarnation has started (decision 51)."""
         if inc > self.inc and not self._looks_at_claim:
             self._looks_at_claim = True
@@ -314,7 +335,7 @@ class OrdererSession:
         topic, partition = self._own[LineName.STABLE]
         return Hole(topic, partition, self.inc)
 
-    def hole_reported(self) -> None:
+    def _end_after_hole(self) -> None:
         """End, after writing the state record from which the next incarnation starts (rule-11)."""
         if not self._is_ending:
             self._is_ending = True
@@ -342,7 +363,8 @@ class OrdererSession:
                 case Emit(line, record):
                     effects.append(self._append(line, record))
                 case ProbeEnds(streams):
-                    effects.append(FetchEnds(tuple(self._sources[i] for i in streams)))
+                    logs = tuple(self._sources[i] for i in streams)
+                    effects.append(FetchEnds(logs, self._isolation))
                 case SaveState():
                     self._saved_at = now - self._save_period_us
         if self.core.logs.asks_positions and not self._asks_positions:

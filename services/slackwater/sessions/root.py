@@ -16,14 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, assert_never
 
 from slackwater.codec.results import format_time
 from slackwater.model.errors import SupersededError
 from slackwater.model.records import (
     BucketRecord,
     Heartbeat,
-    Hole,
     RootState,
 )
 from slackwater.protocols.common.inputs import ProbeEnds
@@ -47,16 +46,35 @@ from slackwater.sessions.effects import (
     Rebuild,
     Refute,
 )
+from slackwater.sessions.events import (
+    CommitFailed,
+    CommitSucceeded,
+    EndsFetched,
+    HeartbeatReceived,
+    HeartbeatReturned,
+    HoleReported,
+    IncarnationClaimed,
+    LiveAt,
+    PassedBy,
+    PositionGone,
+    PositionsFetched,
+    Received,
+    Record,
+    RecordDelivered,
+    Replayed,
+    ReplayedTo,
+    ResignRequested,
+    SessionEvent,
+)
 from slackwater.sessions.progress import read_progress
 from slackwater.sessions.requests import (
     Beginnings,
     Ends,
-    Isolation,
     Log,
     Procedure,
 )
 from slackwater.sessions.root_logs import RootLogs
-from slackwater.sessions.session import Form, Record, Report
+from slackwater.sessions.session import Form, Report
 
 WATCH_PERIOD_US: Final = 50_000
 FOLLOW_PERIOD_US: Final = 10_000
@@ -72,6 +90,9 @@ class RootSession:
             the orderers' logs instead (trace-21).
         suspect_us: the silence of the other copy after which this one takes over.
     """
+
+    hole: Final = None
+    """Transactions are atomic, so the results have no hole."""
 
     def __init__(self, config: RootConfig, *, windowed: bool, suspect_us: int = SUSPECT_US) -> None:
         self.config = config
@@ -121,11 +142,6 @@ class RootSession:
         return dict.fromkeys(self._logs.at, self._logs.form) | states
 
     @property
-    def isolation(self) -> Isolation:
-        """``read_uncommitted``: the inputs have no transactions."""
-        return "read_uncommitted"
-
-    @property
     def listens_to(self) -> Sequence[str]:
         """All replicas of all children (Table II), and the other copy."""
         return (*self._logs.orderers, *self._copy.others)
@@ -166,10 +182,6 @@ class RootSession:
         if not found.has_begun:
             self._watch.began(self._now)
 
-    def resign(self, now: int) -> bool:
-        """Hand the part over to the other copy, if it could answer at once; see ``Session``."""
-        return not self._is_ending and self._copy.resign(now)
-
     def _look_after(self, why: str) -> Procedure[None]:
         """End after a failed transaction; a copy that was fenced is built again, and follows."""
         self._end_with((yield from self._copy.after_failure()))
@@ -192,29 +204,63 @@ class RootSession:
             offsets[self._copy.states] = self._states_from
         return offsets
 
-    def live_at(self, log: Log, offset: int) -> None:
+    # Input.
+
+    def take(self, event: SessionEvent) -> int | None:
+        """Take an event; see ``Session``. A root needs each record, and appends to no log."""
+        match event:
+            case Received():
+                return self._receive(event)
+            case Replayed(line, log, offset, record):
+                taken = self._checked(log, offset, record)
+                self.core.catch_up(line, self._logs.at[log], offset, taken)
+            case HeartbeatReceived(beat, received_at):
+                self._observe(beat, received_at)
+            case HeartbeatReturned(sent_at):
+                self.pair.returned(sent_at)
+            case EndsFetched(ends, asked_at):
+                self.core.ends({self._logs.at[log]: end for log, end in ends.items()}, asked_at)
+            case CommitSucceeded(now):
+                self._committed(now)
+            case CommitFailed(why):
+                self._commit_failed(why)
+            case LiveAt(log, offset):
+                self._live_at(log, offset)
+            case PositionGone(line, log, beginning):
+                self._position_gone(line, log, beginning)
+            case IncarnationClaimed(inc):
+                self._claimed(inc)
+            case ResignRequested(now):
+                return 0 if not self._is_ending and self._copy.resign(now) else None
+            case PassedBy() | ReplayedTo() | PositionsFetched() | RecordDelivered():
+                pass
+            case HoleReported():
+                pass  # it is that of another fragment
+            case _:
+                assert_never(event)
+        return None
+
+    def _live_at(self, log: Log, offset: int) -> None:
         """Set the live consumer's position; cursors elsewhere are parked (rule-12)."""
         if log in self._logs.at:
             self.core.live_at(self._logs.at[log], offset)
         elif offset > self._states_from:
             self._queued.append(Perform(self._read_progress()))
 
-    # Input.
-
     def needs(self, _log: Log, _offset: int) -> bool:
         """Return True: each record has a seq, and none may be skipped (rule-10)."""
         return True
 
-    def receive(self, log: Log, offset: int, record: Record) -> int | None:
+    def _receive(self, event: Received) -> int | None:
         """Take a record of the live consumer.
 
         No turn is needed while a transaction is in flight. A replica that restarts writes several
         seconds of buckets at once; a turn for each would delay live buckets of other replicas.
         """
-        if log not in self._logs.at:
-            self._end_with(self._copy.take_state(self.core, record, self._now))
+        if (log := self._logs.at.get(event.log)) is None:
+            self._end_with(self._copy.take_state(self.core, event.record, self._now))
             return 0
-        self.core.receive(self._logs.at[log], offset, self._checked(log, offset, record))
+        self.core.receive(log, event.offset, self._checked(event.log, event.offset, event.record))
         return None if self.core.awaits_commit else 0
 
     def _checked(self, log: Log, offset: int, record: Record) -> BucketRecord:
@@ -232,14 +278,7 @@ class RootSession:
         wanted = self.core.wanted()
         return {(line, self._logs.places[log]): offset for (line, log), offset in wanted.items()}
 
-    def catch_up(self, line: LineName, log: Log, offset: int, record: Record) -> None:
-        """Take a record for a parked cursor."""
-        self.core.catch_up(line, self._logs.at[log], offset, self._checked(log, offset, record))
-
-    def caught_up_to(self, line: LineName, log: Log, position: int) -> None:
-        """Do nothing: in a log without transactions the records show the reader's position."""
-
-    def position_gone(self, line: LineName, log: Log, beginning: int) -> None:
+    def _position_gone(self, line: LineName, log: Log, beginning: int) -> None:
         """Move a parked cursor to ``beginning``: retention deleted its next record (rule-28).
 
         A follower starts again from the state record: what it lacks has been answered.
@@ -249,27 +288,13 @@ class RootSession:
             return
         self.core.position_gone(line, self._logs.at[log], beginning)
 
-    def ends(self, ends: Mapping[Log, int | None], asked_at: int) -> None:
-        """Take the answer to ``FetchEnds``."""
-        self.core.ends({self._logs.at[log]: end for log, end in ends.items()}, asked_at)
-
-    def positions(self, positions: Mapping[Log, int]) -> None:
-        """Do nothing: roots do not request positions."""
-
-    def delivered(self, log: Log, offset: int) -> None:
-        """Do nothing: roots write in transactions only."""
-
-    def on_heartbeat(self, beat: Heartbeat, received_at: int) -> None:
+    def _observe(self, beat: Heartbeat, received_at: int) -> None:
         """Take the state of a replica's output from its heartbeat (trace-34)."""
         self._copy.on_heartbeat(beat, received_at)
         if (reported := self._logs.state_in(beat)) is not None:
             self.core.update_replica(*reported, received_at)
 
-    def returned(self, sent_at: int) -> None:
-        """Take the time at which its last heartbeat was sent that has returned from the log."""
-        self.pair.returned(sent_at)
-
-    def claimed(self, inc: int) -> None:
+    def _claimed(self, inc: int) -> None:
         """Check whether a copy with a greater placement has committed (decision 51)."""
         if inc > self.inc and not self._looks_at_claim:
             self._looks_at_claim = True
@@ -284,15 +309,7 @@ class RootSession:
         else:
             self._queued.append(Refute(inc))
 
-    @property
-    def hole(self) -> Hole | None:
-        """None: transactions are atomic, so the results have no hole."""
-        return None
-
-    def hole_reported(self) -> None:
-        """Do nothing: roots have no hole."""
-
-    def committed(self, now: int) -> None:
+    def _committed(self, now: int) -> None:
         """Record that the transaction in flight is committed."""
         commit, self._in_flight = self._in_flight, None
         assert commit is not None, "no transaction is in progress"
@@ -301,7 +318,7 @@ class RootSession:
         self.core.committed(now)
         self.pair.answered()
 
-    def commit_failed(self, why: str) -> None:
+    def _commit_failed(self, why: str) -> None:
         """End the session; its restart reads in the log whether the commit succeeded (rule-24)."""
         if self._copy.is_alone:
             self._fail(f"{self.fragment}: {why}")

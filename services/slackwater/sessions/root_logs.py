@@ -13,8 +13,9 @@ from slackwater.protocols.common.states import LineState
 from slackwater.protocols.dpc.soutput.config import DeltaLog, RootConfig
 from slackwater.protocols.dpc.soutput.delta_cursor import damaged_delta
 from slackwater.sessions.effects import Skipped
+from slackwater.sessions.events import Record
 from slackwater.sessions.requests import PROBE_TIMEOUT_US, Beginnings, Ends, Log, Procedure
-from slackwater.sessions.session import Form, Record
+from slackwater.sessions.session import Form
 
 
 class RootLogs:

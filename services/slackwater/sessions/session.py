@@ -13,49 +13,40 @@ A host does the following:
 
 1. Run the procedure ``start`` (``requests.py``) and carry out the effects that it returns.
 2. Read every log of ``inputs`` from ``live_offsets`` on. If it already reads a log for other
-   sessions, call ``live_at`` with its position, and pass the records from that position on.
+   sessions, pass ``LiveAt`` with its position, and the records from that position on.
 3. In each turn pass all available input, then call ``step``, then carry out the effects (input
    before timers, trace-11). The next turn is due at ``wake_at``, after new input, or immediately
    while ``busy``.
 
-The input of a session:
+The input of a session is ``start`` with the answers to its requests, the events that ``take`` gets
+(``events.py``), and the times that ``step`` gets. The rest are queries. A session that is built
+alike and gets the same input in the same order returns the same effects: a run can be recorded,
+and replayed.
 
-- ``receive``: each record of the live consumer, in log order. For every record the host first calls
-  ``needs``, and it decodes a record that any session needs, once for all sessions. The form of
-  the record is that of ``inputs``; a record that cannot be decoded is None. The return value is
-  how long the session's next turn may wait.
-- ``catch_up``: records read from the offsets that ``wanted`` returns. Then ``caught_up_to`` with
-  the reader's position, or ``position_gone`` if retention has removed the offset.
-- ``ends``, ``positions``, ``delivered``, ``committed`` and ``commit_failed``: results of effects.
-- ``on_heartbeat``: heartbeats of the fragments in ``listens_to``. ``claimed``: a heartbeat carries
-  a greater incarnation of this fragment. ``hole_reported``: a reader reports ``hole``.
+- For each record of the live consumer the host first calls ``needs``. It decodes a record that any
+  session needs, once for all sessions: ``Received`` for these, ``PassedBy`` for the others.
+- Catch-up readers read from the offsets that ``wanted`` returns.
+- Results of effects become events when they are known.
+- Heartbeats are passed in a turn before ``step``, though not in each turn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol
 
-from slackwater.model.records import (
-    BucketRecord,
-    Heartbeat,
-    Hole,
-    OrdererState,
-    RootState,
-    SourceRecord,
-)
+from slackwater.model.records import Hole
 from slackwater.protocols.common.line import LineName
 from slackwater.sessions.effects import Effect
-from slackwater.sessions.requests import Isolation, Log, Procedure
+from slackwater.sessions.events import SessionEvent
+from slackwater.sessions.requests import Log, Procedure
 
 Form = Literal["source", "results", "ordered", "deltas", "states"]
 """Type of the records of a log. Records of ``results`` are passed as bytes, the others decoded."""
 
 COMMITTED: Final[frozenset[Form]] = frozenset({"results", "states"})
 """Forms of the logs that are written in transactions: of these, only committed records are read."""
-
-Record: TypeAlias = SourceRecord | BucketRecord | OrdererState | RootState | bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +78,6 @@ class Session(Protocol):
         ...
 
     @property
-    def isolation(self) -> Isolation:
-        """Isolation level of requests for end offsets of the inputs.
-
-        Logs of a form in ``COMMITTED`` are always read with ``read_committed``.
-        """
-        ...
-
-    @property
     def listens_to(self) -> Sequence[str]:
         """Fragments whose heartbeats the session needs."""
         ...
@@ -110,91 +93,27 @@ class Session(Protocol):
         """Offsets at which the live consumer starts."""
         ...
 
-    def live_at(self, log: Log, offset: int) -> None:
-        """Set the live consumer's position: ``receive`` passes records from ``offset`` on.
-
-        The session requests earlier records through ``wanted``.
-        """
-        ...
-
     # Input.
 
-    def needs(self, log: Log, offset: int) -> bool:
-        """Return whether ``receive`` uses the live consumer's record at ``offset``."""
+    def take(self, event: SessionEvent) -> int | None:
+        """Take an event; one that it does not expect changes nothing.
+
+        Returns the time that the next turn may wait for it, in us. None: it needs no turn, or it
+        is passed where one follows anyway, in a turn or at the end of an effect.
+        """
         ...
 
-    def receive(self, log: Log, offset: int, record: Record) -> int | None:
-        """Take a record of the live consumer.
-
-        Returns the time that the next turn may wait, in us; None if no turn is needed.
-        """
+    def needs(self, log: Log, offset: int) -> bool:
+        """Return whether the session uses the live consumer's record at ``offset``."""
         ...
 
     def wanted(self) -> Mapping[tuple[LineName, Log], int]:
         """Return logs and start offsets for the catch-up readers of each line."""
         ...
 
-    def catch_up(self, line: LineName, log: Log, offset: int, record: Record) -> None:
-        """Take a record from a line's catch-up reader, in log order."""
-        ...
-
-    def caught_up_to(self, line: LineName, log: Log, position: int) -> None:
-        """Take a catch-up reader's position; all records below it have been passed."""
-        ...
-
-    def position_gone(self, line: LineName, log: Log, beginning: int) -> None:
-        """Take the log's new first offset after retention removed a wanted one (rule-28)."""
-        ...
-
-    def ends(self, ends: Mapping[Log, int | None], asked_at: int) -> None:
-        """Take end offsets of inputs, requested at ``asked_at``; None: no answer of the broker."""
-        ...
-
-    def positions(self, positions: Mapping[Log, int]) -> None:
-        """Take the live consumer's positions; all records below them have been passed.
-
-        Empty if they are unknown.
-        """
-        ...
-
-    def delivered(self, log: Log, offset: int) -> None:
-        """Take the offset of the next delivered record of one of its logs, in append order."""
-        ...
-
-    def committed(self, now: int) -> None:
-        """Record that the transaction in flight is committed."""
-        ...
-
-    def commit_failed(self, why: str) -> None:
-        """Record that the transaction was rejected, or that its outcome is unknown."""
-        ...
-
-    def on_heartbeat(self, beat: Heartbeat, received_at: int) -> None:
-        """Take a heartbeat of a fragment in ``listens_to``; one may be passed repeatedly."""
-        ...
-
-    def returned(self, sent_at: int) -> None:
-        """Take the time, in us, at which its last own heartbeat was sent that has been read."""
-        ...
-
-    def claimed(self, inc: int) -> None:
-        """Take a greater incarnation of this fragment than its own, from a heartbeat."""
-        ...
-
     @property
     def hole(self) -> Hole | None:
         """The form in which a reader reports a hole in its log; None if it can have none."""
-        ...
-
-    def hole_reported(self) -> None:
-        """Handle a recent heartbeat that reports ``hole`` (rule-11)."""
-        ...
-
-    def resign(self, now: int) -> bool:
-        """Give the output up, since the process is to end.
-
-        Returns whether there is something to wait for: the session then ends by itself.
-        """
         ...
 
     # Output.

@@ -349,6 +349,7 @@ def test_a_window_that_retention_cut_is_passed_over(left: int) -> None:
     assert batch.offset == 3
     assembler = Assembler(STREAM)
     assert assembler.resume(lines[0][0]) == lines[0][0]
+    assembler.seek(lines[0][0])
     for offset, value in lines[: left + 1]:
         assert assembler.take(offset, value) is None
     assert assembler.is_between

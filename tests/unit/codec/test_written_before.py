@@ -53,6 +53,7 @@ from slackwater.runtime.logs.transport import Log, read_to_end
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 from slackwater.runtime.service.state import read_states
+from slackwater.sessions.events import LiveAt
 from slackwater.sessions.orderer import OrdererSession
 
 FOLDER = Path(__file__).parents[2] / "data" / "written_before"
@@ -243,7 +244,7 @@ async def test_an_orderer_goes_on_exact_where_it_was_stopped(broker: MemoryBroke
     Backlog(broker).send(end)
     # All records are from the catch-up reader: there is no live consumer.
     for log in SOURCES.values():
-        driven.session.live_at(log, broker.end_offsets([log])[log])
+        driven.session.take(LiveAt(log, broker.end_offsets([log])[log]))
     await until(lambda: stable(broker)[-1].bucket_end >= end, running)
     await stop(running)
     written = stable(broker)

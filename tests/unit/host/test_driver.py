@@ -37,6 +37,7 @@ from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 from slackwater.runtime.service.state import read_states
 from slackwater.sessions.effects import Effect, FetchEnds, FetchPositions
+from slackwater.sessions.events import EndsFetched, LiveAt, PassedBy, PositionsFetched, SessionEvent
 from slackwater.sessions.orderer import GATHER_US_MAX, OrdererSession
 
 SOURCE = ("sw.source.s1", 0)
@@ -271,7 +272,7 @@ async def test_input_makes_a_session_due_and_only_the_one_that_it_is_for(
     await stop(running)
 
 
-@pytest.mark.parametrize("step", ["needs", "receive"])
+@pytest.mark.parametrize("step", ["needs", "take"])
 async def test_what_a_session_raises_at_a_record_takes_the_record_from_nobody(step: str) -> None:
     process, received = Process(3), list[int]()
     one, *others = process.driven
@@ -279,13 +280,13 @@ async def test_what_a_session_raises_at_a_record_takes_the_record_from_nobody(st
     def raises(*_given: Any) -> bool:
         raise RuntimeError("spoilt")
 
-    def receives(*_given: Any) -> bool:
+    def receives(_event: SessionEvent) -> int | None:
         received.append(1)
-        return False
+        return None
 
     setattr(one.session, step, raises)
     for other in others:
-        setattr(other.session, "receive", receives)  # noqa: B010 -- mypy
+        setattr(other.session, "take", receives)  # noqa: B010 -- mypy
     consumer = SimpleNamespace(add=AsyncMock())
     logs = SharedLogs(cast(Any, consumer))
     for driven in process.driven:
@@ -300,6 +301,16 @@ async def test_what_a_session_raises_at_a_record_takes_the_record_from_nobody(st
     assert len(received) == 2
     with pytest.raises(RuntimeError, match="spoilt"):
         one.turn()
+
+
+def test_a_session_learns_of_a_record_that_it_does_not_need() -> None:
+    """Its cursors are attached where the live consumer is (rule-12)."""
+    driven, reported = Process(1).driven[0], list[SessionEvent]()
+    driven.session = cast(
+        Any, SimpleNamespace(needs=lambda _, offset: offset > 7, take=reported.append)
+    )
+    assert [driven.needs(SOURCE, offset) for offset in (7, 8)] == [False, True]
+    assert reported == [PassedBy(SOURCE, 7)]
 
 
 async def test_one_that_fails_in_its_turn_leaves_the_loop_to_the_others() -> None:
@@ -353,28 +364,26 @@ async def test_ends_count_for_the_moment_at_which_they_were_asked() -> None:
         process.stopped_at_us += 20 * MS
         return dict.fromkeys(logs, 7)
 
-    reported: list[tuple[dict[Log, int], int]] = []
-    driven.session = cast(
-        Any, SimpleNamespace(isolation="read_uncommitted", ends=lambda *ends: reported.append(ends))
-    )
+    reported: list[SessionEvent] = []
+    driven.session = cast(Any, SimpleNamespace(take=reported.append))
     driven._ends = cast(Any, SimpleNamespace(end_offsets_async=answered))
     driven._carry_out([FetchEnds((SOURCE,))])
     await asyncio.gather(*driven._tasks)
-    assert reported == [({SOURCE: 7}, asked_at)]
+    assert reported == [EndsFetched({SOURCE: 7}, asked_at)]
 
 
 async def test_a_session_receives_the_positions_that_it_requested() -> None:
     """The live consumer reads other logs for others."""
-    driven, reported = Process(1).driven[0], list[dict[Log, int]]()
+    driven, reported = Process(1).driven[0], list[SessionEvent]()
 
     async def positions(_: Driven) -> dict[Log, int]:
         return {SOURCE: 4, ("sw.source.s2", 0): 9}
 
-    driven.session = cast(Any, SimpleNamespace(positions=reported.append))
+    driven.session = cast(Any, SimpleNamespace(take=reported.append))
     driven._positions = positions
     driven._carry_out([FetchPositions((SOURCE,))])
     await asyncio.gather(*driven._tasks)
-    assert reported == [{SOURCE: 4}]
+    assert reported == [PositionsFetched({SOURCE: 4})]
 
 
 async def test_what_cannot_be_written_makes_a_session_due_that_waits_for_something_else() -> None:
@@ -428,7 +437,7 @@ async def test_a_parked_cursor_passes_what_a_strangers_transaction_leaves_in_a_s
             with process.broker.transaction() as strangers:
                 strangers.append(*SOURCE, b"stray")
     # The consumer is already at the end, so all records are from the catch-up reader.
-    process.driven[0].session.live_at(SOURCE, process.broker.end_offsets([SOURCE])[SOURCE])
+    process.driven[0].session.take(LiveAt(SOURCE, process.broker.end_offsets([SOURCE])[SOURCE]))
     await until(lambda: process.stable(0)[-1].bucket_end == TICKS * 100 * MS, running)
     await stop(running)
     core = cast(OrdererSession, process.driven[0].session).core

@@ -55,6 +55,13 @@ from slackwater.runtime.service.parts import (
     LONG_TURN_MS,
 )
 from slackwater.sessions.effects import Rebuild
+from slackwater.sessions.events import (
+    LiveAt,
+    Received,
+    RecordDelivered,
+    ResignRequested,
+    SessionEvent,
+)
 from slackwater.sessions.orderer import OrdererSession
 
 # Waits are for conditions, so a busy machine causes no failure.
@@ -373,13 +380,14 @@ async def test_those_who_begin_together_have_nothing_to_catch_up(
             )
 
     def spoil(session: OrdererSession) -> None:
-        complete = session.live_at
+        complete = session.take
 
-        def live_at(log: Log, offset: int) -> None:
-            reported.append(session.fragment)
-            complete(log, offset)
+        def take(event: SessionEvent) -> int | None:
+            if isinstance(event, LiveAt):
+                reported.append(session.fragment)
+            return complete(event)
 
-        session.live_at = live_at  # type: ignore[method-assign]
+        session.take = take  # type: ignore[method-assign]
 
     async with running() as world:
         world.emit(20)
@@ -427,11 +435,13 @@ def resigning(world: World, name: str, ends_after: int) -> list[str]:
     def spoil(session: OrdererSession) -> None:
         if session.fragment == name:
             happened.append("life")
-            complete = session.step
+            complete, others = session.step, session.take
 
-            def resign(_now: int) -> bool:
+            def take(event: SessionEvent) -> int | None:
+                if not isinstance(event, ResignRequested):
+                    return others(event)
                 happened.append("resigns")
-                return True
+                return 0
 
             def step(now: int) -> Any:
                 effects = complete(now)
@@ -441,7 +451,7 @@ def resigning(world: World, name: str, ends_after: int) -> list[str]:
                 is_last = happened.count("turn") == ends_after
                 return [*effects, *([Rebuild("another one has taken over")] if is_last else [])]
 
-            session.resign, session.step = resign, step  # type: ignore[method-assign]
+            session.take, session.step = take, step  # type: ignore[method-assign]
 
     world.spoil = spoil
     return happened
@@ -549,28 +559,31 @@ async def test_a_log_that_could_not_be_removed_is_removed_later(
         assert asked == [{SOURCE}] * 3
 
 
-STEPS = ("needs", "receive", "step", "report", "live_at", "start", "wanted", "delivered")
+STEPS = ("needs", Received, "step", "report", LiveAt, "start", "wanted", RecordDelivered)
+"""Methods of a session, and events that it takes."""
 
 
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_fragment_that_raises_at_any_step_is_built_anew_and_harms_nobody(
-    step: str,
+    step: str | type[SessionEvent],
 ) -> None:
-    """Once: it continues at its position. ``live_at`` is called, since another one reads."""
-    raised: list[str] = []
+    """Once: it continues at its position. ``LiveAt`` is passed, since another one reads."""
+    raised: list[object] = []
 
     def spoil(session: OrdererSession) -> None:
         if session.fragment != "orderer/q2.0.a" or raised:
             return
-        complete = getattr(session, step)
+        method = step if isinstance(step, str) else "take"
+        complete = getattr(session, method)
 
         def spoilt(*given: Any) -> Any:
-            if world.sent >= 5 and not raised:
+            is_due = isinstance(step, str) or isinstance(given[0], step)
+            if is_due and world.sent >= 5 and not raised:
                 raised.append(step)
                 raise RuntimeError(f"spoilt at {step}")
             return complete(*given)
 
-        setattr(session, step, spoilt)
+        setattr(session, method, spoilt)
 
     async with running() as world:
         world.spoil = spoil

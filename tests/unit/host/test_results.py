@@ -30,6 +30,7 @@ from slackwater.protocols.dpc.soutput.answers import (
     Undo,
 )
 from slackwater.protocols.dpc.soutput.config import Commit
+from slackwater.sessions.events import Received
 
 MS = 1_000
 START = 1_458_031_648_000 * MS
@@ -148,7 +149,7 @@ def test_a_commit_is_encoded_after_its_session_has_taken_more_input_and_is_gone(
             last_id=n - 1, values=(np.arange(float(n)),), key_index=np.arange(n, dtype=np.int32),
             stimes=np.full(n, offset * 100 * MS - 50 * MS),
         )  # fmt: skip
-        host.session.receive(STABLE, offset, record)
+        host.session.take(Received(STABLE, offset, record))
 
     host = Host().started().begun()
     read(1, "m", "k")

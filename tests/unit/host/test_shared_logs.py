@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,6 +13,7 @@ from slackwater.host.faust_worker import Receive
 from slackwater.host.sharedlogs import SharedLogs
 from slackwater.model.errors import SlackwaterError
 from slackwater.runtime.logs.transport import Isolation, Log, NoAnswerError, PositionGoneError
+from slackwater.sessions.events import LiveAt, SessionEvent
 from slackwater.sessions.session import Form
 
 SOURCE, RESULTS = ("sw.source.s1", 0), ("sw.results.q.stable", 0)
@@ -56,14 +58,13 @@ class Reader:
 
     def __init__(self, **at: int) -> None:
         self.forms: dict[Log, Form] = {SOURCE: "source", RESULTS: "results"}
-        self.session = self
-        self.live_offsets = {SOURCE: at.get("source", 0), RESULTS: at.get("results", 0)}
-        self.reported: list[tuple[Log, int]] = []
+        self.reported: list[SessionEvent] = []
+        self.session = SimpleNamespace(
+            live_offsets={SOURCE: at.get("source", 0), RESULTS: at.get("results", 0)},
+            take=self.reported.append,
+        )
         self.taken: list[tuple[Log, int]] = []
         self.failed: list[BaseException] = []
-
-    def live_at(self, log: Log, offset: int) -> None:
-        self.reported.append((log, offset))
 
     def needs(self, log: Log, offset: int) -> bool:
         return True
@@ -112,7 +113,7 @@ async def test_a_position_is_known_when_all_that_was_read_is_handed_over() -> No
     assert await positions(logs, reader) == {SOURCE: 4, RESULTS: 7}
     newcomer = Reader(results=6)
     join(logs, newcomer)
-    assert newcomer.reported == [(SOURCE, 0), (RESULTS, 6)]
+    assert newcomer.reported == [LiveAt(SOURCE, 0), LiveAt(RESULTS, 6)]
     assert await positions(logs, reader) == {SOURCE: 4, RESULTS: 7}, (
         "it was passed on before it arrived"
     )
@@ -148,7 +149,7 @@ async def test_a_log_is_read_until_the_last_who_reads_it_leaves() -> None:
 async def test_a_removal_that_failed_harms_nobody_and_is_done_again() -> None:
     """Otherwise the log would be fetched in vain until the process ends."""
     consumer, one, other = Consumer(), Reader(), Reader()
-    del one.live_offsets[RESULTS], other.live_offsets[SOURCE]
+    del one.session.live_offsets[RESULTS], other.session.live_offsets[SOURCE]
     logs = SharedLogs(consumer)
     join(logs, one)
     await logs.settle()
@@ -182,7 +183,7 @@ async def test_a_log_that_was_not_removed_begins_anew_for_who_joins_it() -> None
 
 async def test_a_log_that_lost_its_position_fails_its_readers_and_no_others() -> None:
     logs, both, one = SharedLogs(Consumer()), Reader(), Reader()
-    del one.live_offsets[RESULTS]
+    del one.session.live_offsets[RESULTS]
     join(logs, both, one)
     logs.gone(PositionGoneError(*RESULTS, 3))
     assert [type(error) for error in both.failed] == [PositionGoneError]
@@ -194,7 +195,7 @@ async def test_a_fragment_ahead_of_those_it_joins_with_receives_the_consumer_s_p
     behind, ahead = Reader(source=3), Reader(source=9)
     join(logs, behind, ahead)
     assert behind.reported == []
-    assert ahead.reported == [(SOURCE, 3)]
+    assert ahead.reported == [LiveAt(SOURCE, 3)]
 
 
 async def test_a_consumer_that_cannot_read_fails_those_who_wait_for_it_and_is_asked_again() -> None:

@@ -22,6 +22,16 @@ from slackwater.model.records import (
 from slackwater.protocols.common.line import LineName
 from slackwater.protocols.dpc.sunion.config import OrdererConfig
 from slackwater.sessions.effects import Append, Effect, Fail, Perform, Refute, WriteState
+from slackwater.sessions.events import (
+    HeartbeatReceived,
+    HoleReported,
+    IncarnationClaimed,
+    LiveAt,
+    PassedBy,
+    Received,
+    RecordDelivered,
+    Replayed,
+)
 from slackwater.sessions.orderer import SAVE_PERIOD_US, OrdererSession
 from slackwater.sessions.requests import (
     BeginIncarnation,
@@ -130,7 +140,7 @@ class Host:
                 case Append(log, record):
                     offset = self.append(log, record)
                     if deliver:
-                        self.session.delivered(log, offset)
+                        self.session.take(RecordDelivered(log, offset))
                     else:
                         unreported.append(log)
                 case Perform(procedure):
@@ -141,7 +151,7 @@ class Host:
         """Pass on the available records, as the live consumer does."""
         for offset in range(len(self.logs[S1]), len(source.log)):
             self.logs[S1].append(source.log[offset])
-            self.session.receive(S1, offset, source.log[offset])
+            self.session.take(Received(S1, offset, source.log[offset]))
 
 
 def root_state(stable_from: int, query: str = "q") -> RootState:
@@ -180,7 +190,7 @@ def test_start_is_written_before_the_ends_are_asked_that_it_is_mute_until() -> N
     assert isinstance(host.asked[-1], Ends)
     assert host.session.core.suppress_tentative, "it has read nothing yet"
     for offset, record in enumerate(late):
-        host.session.receive(S1, offset, record)
+        host.session.take(Received(S1, offset, record))
     assert not host.session.core.suppress_tentative
 
 
@@ -260,7 +270,7 @@ def test_a_state_record_waits_until_what_it_counts_is_in_the_logs() -> None:
     for later in range(1, 4):
         assert of(WriteState, host.session.step(now + later * SAVE_PERIOD_US)) == []
     for offset in range(1, 4):
-        host.session.delivered(STABLE, offset)
+        host.session.take(RecordDelivered(STABLE, offset))
     (write,) = of(WriteState, host.session.step(now + 4 * SAVE_PERIOD_US))
     assert (write.query, write.state.frontier, write.state.last_id) == ("q", 300 * MS, 2)
 
@@ -272,7 +282,7 @@ def test_a_state_record_points_into_both_logs_though_nothing_is_delivered_yet() 
     host.do(host.perform(host.session.start()), deliver=False)
     host.session.step(10 * S)
     host.session.step(10 * S + SAVE_PERIOD_US)
-    host.session.delivered(LIVE, 0)
+    host.session.take(RecordDelivered(LIVE, 0))
     (write,) = of(WriteState, host.session.step(10 * S + 2 * SAVE_PERIOD_US))
     assert (write.state.stable_offset, write.state.live_offset) == (1_000, 0)
 
@@ -295,7 +305,7 @@ def test_it_ends_for_another_writer_and_for_nothing_else(is_writer: bool) -> Non
     host.append(STABLE, start if is_writer else b"hello")
     begun(host).session.step(10 * S + SAVE_PERIOD_US)  # a state record waits
     for offset in (2, 3, 4):
-        host.session.delivered(STABLE, offset)
+        host.session.take(RecordDelivered(STABLE, offset))
     assert host.session.busy, "it is read at once"
     effects = host.session.step(10 * S + SAVE_PERIOD_US + 1)
     assert of(WriteState, effects) == [], "later deliveries do not count yet"
@@ -312,7 +322,7 @@ def test_it_looks_again_when_the_broker_gave_no_answer() -> None:
     host = Host().started()
     host.append(STABLE, b"hello")
     begun(host)
-    host.session.delivered(STABLE, 2)
+    host.session.take(RecordDelivered(STABLE, 2))
     host.is_away = True
     host.do(host.session.step(10 * S + 1), deliver=True)
     is_again = host.session.busy
@@ -326,22 +336,22 @@ def test_it_looks_again_when_the_broker_gave_no_answer() -> None:
 def test_a_greater_incarnation_is_looked_up(is_true: bool) -> None:
     host = Host().started()
     host.begun = [7] if is_true else []
-    host.session.claimed(0)
+    host.session.take(IncarnationClaimed(0))
     assert not host.session.busy, "its own"
     for _ in range(2):
-        host.session.claimed(7)
+        host.session.take(IncarnationClaimed(7))
     performs = of(Perform, host.session.step(S))
     assert len(performs) == 1, "once, until there is a response"
     host.do(performs, deliver=True)
     assert isinstance(host.asked[-1], FindIncarnation)
-    host.session.claimed(7)  # received before the response is processed
+    host.session.take(IncarnationClaimed(7))  # received before the response is processed
     effects = host.session.step(S + 1)
     assert of(Perform, effects) == [], "its incarnation is known by now"
     if is_true:
         assert len(of(Fail, effects)) == 1
         return
     assert of(Refute, effects) == [Refute(7)]
-    host.session.claimed(7)
+    host.session.take(IncarnationClaimed(7))
     assert len(of(Perform, host.session.step(S + 2))) == 1, "it may have begun since"
 
 
@@ -349,7 +359,7 @@ def test_a_claim_without_an_answer_is_looked_up_when_it_is_made_again() -> None:
     host = Host().started()
     host.is_away = True
     for _ in range(2):
-        host.session.claimed(7)
+        host.session.take(IncarnationClaimed(7))
         effects = host.session.step(S)
         assert len(of(Perform, effects)) == 1
         assert of(Fail, effects) == []
@@ -362,12 +372,12 @@ def test_a_claim_without_an_answer_is_looked_up_when_it_is_made_again() -> None:
 def test_behind_a_hole_it_writes_nothing_but_where_its_successor_begins() -> None:
     host = begun(Host().started())
     for offset in (1, 2, 3):
-        host.session.delivered(STABLE, offset)
+        host.session.take(RecordDelivered(STABLE, offset))
     hole = host.session.hole
     assert (hole.topic, hole.partition, hole.inc) == (*STABLE, 0)
     host.receive_heartbeats(emitted(Source("s1"), 600))
     for _ in range(2):
-        host.session.hole_reported()
+        host.session.take(HoleReported())
     effects = host.session.step(20 * S)
     assert [type(effect) for effect in effects] == [Perform]
     host.do(effects, deliver=True)
@@ -384,9 +394,9 @@ def test_behind_a_hole_ids_go_on_behind_those_that_lie_before_the_results_end() 
     """Records of the own log below the frontier have taken ids, whether or not they were read."""
     host = begun(Host().started())
     for offset in (1, 2, 3):
-        host.session.delivered(STABLE, offset)
+        host.session.take(RecordDelivered(STABLE, offset))
     host.states["root/q.0"] = root_state(200 * MS)
-    host.session.hole_reported()
+    host.session.take(HoleReported())
     host.do(host.session.step(20 * S), deliver=True)
     state = host.states["orderer/q.0.a"]
     assert isinstance(state, OrdererState)
@@ -405,10 +415,10 @@ def test_behind_a_hole_the_results_of_a_query_count_that_has_joined_since() -> N
 
 def goes_on_where_all_results_end(host: Host) -> None:
     for offset in (1, 2, 3):
-        host.session.delivered(STABLE, offset)
+        host.session.take(RecordDelivered(STABLE, offset))
     host.states["root/q.0"] = root_state(200 * MS)
     host.states["root/r.0"] = root_state(100 * MS, "r")
-    host.session.hole_reported()
+    host.session.take(HoleReported())
     host.do(host.session.step(20 * S), deliver=True)
     state = host.states["orderer/q.0.a"]
     assert isinstance(state, OrdererState)
@@ -418,7 +428,7 @@ def goes_on_where_all_results_end(host: Host) -> None:
 def test_without_an_answer_there_is_no_going_on_behind_a_hole() -> None:
     host = begun(Host().started())
     host.is_away = True
-    host.session.hole_reported()
+    host.session.take(HoleReported())
     (perform,) = host.session.step(20 * S)
     with pytest.raises(Away):
         host.do([perform], deliver=True)
@@ -429,8 +439,8 @@ def test_without_an_answer_there_is_no_going_on_behind_a_hole() -> None:
 
 def test_a_record_that_does_not_decode_takes_its_offset_only() -> None:
     host, source = Host().started(), emitted(Source("s1"), 100)
-    host.session.receive(S1, 0, source.log[0])
-    host.session.receive(S1, 1, None)
+    host.session.take(Received(S1, 0, source.log[0]))
+    host.session.take(Received(S1, 1, None))
     assert host.session.needs(S1, 2)
     assert [cursor.offset for cursor in host.session.core.logs.stable] == [2]
 
@@ -446,7 +456,7 @@ def test_the_others_words_reach_the_core() -> None:
     )
     root = replace(unknown, process="root/q.0", detail={"read_0.a": 7 * MS})
     for beat in (unknown, peer, root, replace(root, detail={})):
-        host.session.on_heartbeat(beat, 3 * S)
+        host.session.take(HeartbeatReceived(beat, 3 * S))
     report = host.session.report()
     assert report.detail["stable_to"] == 0
     assert host.session.state == report.states[STABLE[0]]
@@ -459,7 +469,7 @@ def test_the_roots_of_all_readers_are_waited_for(behind: str) -> None:
     for query in ("q", "r"):
         read = {"read_0.a": 0 if query == behind else 10 * S}
         beat = Heartbeat(f"root/{query}.0", 0, 0, 0, -1, ready=True, states={}, detail=read)
-        host.session.on_heartbeat(beat, 3 * S)
+        host.session.take(HeartbeatReceived(beat, 3 * S))
     assert host.session.core.downstream.is_awaited(3 * S, 10 * S)
 
 
@@ -469,19 +479,33 @@ def test_of_two_copies_of_a_part_the_one_that_answers_is_waited_for() -> None:
     for copy, answers, read_to in (("b", 1, 10 * S), ("a", 0, 0)):
         detail = {"read_0.a": read_to, "answers": answers}
         beat = Heartbeat(f"root/q.0.{copy}", 0, 0, 0, -1, ready=True, states={}, detail=detail)
-        host.session.on_heartbeat(beat, 3 * S)
+        host.session.take(HeartbeatReceived(beat, 3 * S))
     assert not host.session.core.downstream.is_awaited(3 * S, 10 * S)
+
+
+def test_a_parked_cursor_is_attached_behind_the_records_that_were_passed_by() -> None:
+    host, source = Host().started(), emitted(Source("s1"), 300)
+    host.session.take(LiveAt(S1, 1))
+    assert not host.session.needs(S1, 1)
+    assert not host.session.needs(S1, 1), "a question changes nothing"
+    host.session.take(PassedBy(S1, 1))
+    for offset, attached in ((0, False), (1, True)):
+        record = source.log[offset]
+        for line in LineName:
+            host.session.take(Replayed(line, S1, offset, record))
+        assert (host.session.wanted() == {}) == attached
 
 
 def test_a_newcomer_to_a_host_has_its_cursors_parked_where_it_begins() -> None:
     """The consumer is at 301; earlier records are neither skipped nor lost."""
     host, source = Host().started(), emitted(Source("s1"), 30_000)
-    host.session.live_at(S1, 301)
+    host.session.take(LiveAt(S1, 301))
     assert host.session.wanted() == {(line, S1): 0 for line in LineName}
-    host.session.receive(S1, 301, SourceRecord(Kind.BOUNDARY, "s1", 0, 300, 299, 40 * S, 0, 0))
+    boundary = SourceRecord(Kind.BOUNDARY, "s1", 0, 300, 299, 40 * S, 0, 0)
+    host.session.take(Received(S1, 301, boundary))
     assert [c.offset for c in host.session.core.logs.stable] == [0]
     for line in LineName:
         for offset, record in enumerate(source.log):
-            host.session.catch_up(line, S1, offset, record)
+            host.session.take(Replayed(line, S1, offset, record))
     assert not any(gaps for c in host.session.core.logs.stable for gaps in [c.gaps])
     assert [c.offset for c in host.session.core.logs.stable] == [301]

@@ -24,6 +24,17 @@ from slackwater.model.records import Heartbeat, OrderedRecord, OrdererState, Roo
 from slackwater.protocols.common.line import LineName
 from slackwater.protocols.flux.pair import FRESH_FACTOR, SUSPECT_US, UNREADY_FACTOR, PairRole
 from slackwater.sessions.effects import Effect, Fail, LogLine, Rebuild, WriteState
+from slackwater.sessions.events import (
+    CommitFailed,
+    CommitSucceeded,
+    HeartbeatReceived,
+    HeartbeatReturned,
+    IncarnationClaimed,
+    LiveAt,
+    PositionGone,
+    Received,
+    ResignRequested,
+)
 from slackwater.sessions.requests import (
     AwaitRead,
     ClaimPart,
@@ -58,7 +69,7 @@ class CopyHost(Host):
             case AwaitRead(log, offset):
                 assert (log, offset) == (STATES, self.ends.get(STATES, 0))
                 if self.state is not None:
-                    self.session.receive(STATES, 0, self.state)
+                    self.session.take(Received(STATES, 0, self.state))
                 return None
             case StoreState(_, state, part):
                 assert part == 0
@@ -83,7 +94,7 @@ class CopyHost(Host):
     def commit(self, state: RootState) -> None:
         """Pass on a state record of the other copy, as the live consumer does."""
         self.state = state
-        self.session.receive(STATES, 0, state)
+        self.session.take(Received(STATES, 0, state))
 
     def asked_in(self, now: int) -> list[Request]:
         """Take a turn, and return what it has asked for."""
@@ -93,7 +104,7 @@ class CopyHost(Host):
 
     def falls_silent(self) -> list[Effect]:
         """Let the other copy be silent for long enough, and this one take over."""
-        self.session.returned(100 * SUSPECT_US)
+        self.session.take(HeartbeatReturned(100 * SUSPECT_US))
         return self.step(100 * SUSPECT_US)
 
 
@@ -125,7 +136,7 @@ def test_records_of_others_in_the_log_change_nothing() -> None:
     host = CopyHost().started()
     orderer = OrdererState("orderer/q.0.a", 0, 0, 0, 0, 0, ())
     for record in (None, orderer, replace(OF_A, fragment="root/q.1"), b"no record"):
-        assert host.session.receive(STATES, 0, record) == 0
+        assert host.session.take(Received(STATES, 0, record)) == 0
     assert host.session.pair.tenure.term == 3
 
 
@@ -151,11 +162,11 @@ def test_heartbeats_of_the_copy_that_answers_put_a_take_over_off() -> None:
     host = CopyHost().started()
     beat = Heartbeat("root/q.0.a", 7, 0, 0, 1, ready=True, states={})
     for at, detail in ((SUSPECT_US, {"answers": 1, "term": 3}), (SUSPECT_US, {"answers": 0})):
-        host.session.on_heartbeat(replace(beat, detail=detail), at)
-    host.session.returned(2 * SUSPECT_US - 1)
+        host.session.take(HeartbeatReceived(replace(beat, detail=detail), at))
+    host.session.take(HeartbeatReturned(2 * SUSPECT_US - 1))
     host.step(2 * SUSPECT_US)
     before = host.session.pair.role
-    host.session.returned(UNREADY_US + SUSPECT_US)
+    host.session.take(HeartbeatReturned(UNREADY_US + SUSPECT_US))
     host.step(UNREADY_US + 2 * SUSPECT_US)
     assert (before, host.session.pair.role) == (PairRole.FOLLOWING, PairRole.ANSWERING)
 
@@ -202,7 +213,7 @@ def test_a_transaction_that_fails_is_looked_after_in_the_log(term: int, ends: ty
     host = CopyHost().started()
     host.falls_silent()
     host.state = replace(OF_A, term=term)
-    host.session.commit_failed("fenced")
+    host.session.take(CommitFailed("fenced"))
     host.step(101 * SUSPECT_US)
     assert [type(effect) for effect in host.step(102 * SUSPECT_US)] == [ends]
 
@@ -221,7 +232,7 @@ def test_a_follower_reports_no_hole() -> None:
 def test_a_follower_that_retention_has_overtaken_starts_again() -> None:
     """trace-53."""
     host = CopyHost().started()
-    host.session.position_gone(LineName.STABLE, STABLE, 40)
+    host.session.take(PositionGone(LineName.STABLE, STABLE, 40))
     assert [type(effect) for effect in host.step(1)] == [Rebuild]
 
 
@@ -236,16 +247,16 @@ def test_a_copy_stays_down_if_its_name_has_a_greater_number() -> None:
 def test_a_greater_number_of_its_own_name_ends_a_copy() -> None:
     host = CopyHost().started()
     own = replace(OF_A, fragment="root/q.0.b", placement=PLACEMENT)
-    host.session.receive(STATES, 0, own)
+    host.session.take(Received(STATES, 0, own))
     assert not any(isinstance(effect, Fail) for effect in host.step(1))
-    host.session.receive(STATES, 1, replace(own, placement=PLACEMENT + 1))
+    host.session.take(Received(STATES, 1, replace(own, placement=PLACEMENT + 1)))
     assert [type(effect) for effect in host.step(2)] == [Fail]
 
 
 def test_a_claim_of_its_name_is_looked_up_in_its_own_record() -> None:
     host = CopyHost().started()
     host.copies = {"root/q.0.b": replace(OF_A, fragment="root/q.0.b", placement=PLACEMENT + 1)}
-    host.session.claimed(PLACEMENT + 1)
+    host.session.take(IncarnationClaimed(PLACEMENT + 1))
     host.step(1)
     assert [type(effect) for effect in host.step(2)] == [Fail]
 
@@ -253,7 +264,7 @@ def test_a_claim_of_its_name_is_looked_up_in_its_own_record() -> None:
 def test_a_later_generation_in_the_log_ends_a_copy() -> None:
     """Its fence is that of the later one, and must not be used again (rule-29)."""
     host = CopyHost().started()
-    host.session.receive(STATES, 0, replace(OF_A, fragment="root/q.g1.0"))
+    host.session.take(Received(STATES, 0, replace(OF_A, fragment="root/q.g1.0")))
     reasons = [effect.reason for effect in host.step(1) if isinstance(effect, Fail)]
     assert reasons == ["query q.g1 has replaced q: root/q.0.b stays down"]
 
@@ -274,7 +285,7 @@ def test_a_newcomer_to_a_host_reads_the_state_records_that_it_has_passed() -> No
     host = CopyHost()
     host.perform(host.session.start())
     host.state = replace(answered(100, 1), term=3, copy=0, next_seq=4)
-    host.session.live_at(STATES, 12)
+    host.session.take(LiveAt(STATES, 12))
     host.do(host.session.step(0))
     assert host.session.core.answers.state.stable_from == 100 * MS
 
@@ -297,9 +308,9 @@ def started_after(stable: int, live: int) -> CopyHost:
 def reads_all(host: CopyHost) -> CopyHost:
     """Pass two records of the stable line and one of the live line."""
     assert isinstance(START, OrderedRecord)
-    host.session.receive(STABLE, 0, START)
-    host.session.receive(STABLE, 1, boundary(0, 100))
-    host.session.receive(LIVE, 0, replace(START, seq=0))
+    host.session.take(Received(STABLE, 0, START))
+    host.session.take(Received(STABLE, 1, boundary(0, 100)))
+    host.session.take(Received(LIVE, 0, replace(START, seq=0)))
     return host
 
 
@@ -340,15 +351,15 @@ def answering() -> CopyHost:
         host.boundary(start_ms, start_ms + 100)
     host.falls_silent()
     for _ in host.commits(NOW):
-        host.session.committed(NOW)
+        host.session.take(CommitSucceeded(NOW))
     host.claimed.clear()
     return host
 
 
 def test_a_copy_resigns_in_favour_of_one_that_is_ready() -> None:
     host = answering()
-    host.session.on_heartbeat(FOLLOWER, NOW)
-    assert host.session.resign(NOW)
+    host.session.take(HeartbeatReceived(FOLLOWER, NOW))
+    assert host.session.take(ResignRequested(NOW)) == 0
     answered = host.session.core.answers.state
     lines = [effect.text for effect in host.step(NOW) if isinstance(effect, LogLine)]
     (last,) = host.claimed
@@ -376,34 +387,34 @@ def test_a_copy_resigns_in_favour_of_one_that_is_ready() -> None:
 def test_nobody_resigns_without_a_copy_that_could_answer_at_once(beat: Heartbeat | None) -> None:
     host = answering()
     if beat is not None:
-        host.session.on_heartbeat(beat, NOW)
-    assert not host.session.resign(NOW)
+        host.session.take(HeartbeatReceived(beat, NOW))
+    assert host.session.take(ResignRequested(NOW)) is None
     host.boundary(300, 1_000)
     assert host.commits(NOW + 1) != [], "it answers until it ends"
 
 
 def test_nobody_resigns_if_the_other_copy_is_silent() -> None:
     host = answering()
-    host.session.on_heartbeat(FOLLOWER, NOW - FRESH_FACTOR * SUSPECT_US)
-    assert not host.session.resign(NOW)
+    host.session.take(HeartbeatReceived(FOLLOWER, NOW - FRESH_FACTOR * SUSPECT_US))
+    assert host.session.take(ResignRequested(NOW)) is None
 
 
 def test_a_copy_that_follows_has_nothing_to_resign() -> None:
     host = CopyHost().started().begun()
-    host.session.on_heartbeat(replace(FOLLOWER, detail={"term": 3, "answers": 1}), 1)
-    assert not host.session.resign(1)
+    host.session.take(HeartbeatReceived(replace(FOLLOWER, detail={"term": 3, "answers": 1}), 1))
+    assert host.session.take(ResignRequested(1)) is None
 
 
 def test_the_last_transaction_is_waited_for() -> None:
     host = answering()
-    host.session.on_heartbeat(FOLLOWER, NOW)
+    host.session.take(HeartbeatReceived(FOLLOWER, NOW))
     host.boundary(300, 1_000)
     (commit, *_) = host.commits(NOW)
-    assert host.session.resign(NOW)
+    assert host.session.take(ResignRequested(NOW)) == 0
     host.step(NOW + 1)
     assert host.claimed == []
     assert not host.session.busy
-    host.session.committed(NOW + 2)
+    host.session.take(CommitSucceeded(NOW + 2))
     host.step(NOW + 2)
     (last,) = host.claimed
     assert last.next_seq == commit.state.next_seq
@@ -411,13 +422,13 @@ def test_the_last_transaction_is_waited_for() -> None:
 
 def test_a_copy_that_was_fenced_while_it_resigned_follows() -> None:
     host = answering()
-    host.session.on_heartbeat(FOLLOWER, NOW)
+    host.session.take(HeartbeatReceived(FOLLOWER, NOW))
 
     def takes_over() -> None:
         host.state = replace(OF_A, term=5)
 
     host.refused = takes_over
-    assert host.session.resign(NOW)
+    assert host.session.take(ResignRequested(NOW)) == 0
     host.step(NOW)
     assert host.step(NOW + 1) == []
     assert host.session.busy
@@ -427,11 +438,11 @@ def test_a_copy_that_was_fenced_while_it_resigned_follows() -> None:
 def test_a_copy_that_has_resigned_in_vain_ends_soon() -> None:
     """The other one has died before it took over."""
     host = answering()
-    host.session.on_heartbeat(FOLLOWER, NOW)
-    assert host.session.resign(NOW)
+    host.session.take(HeartbeatReceived(FOLLOWER, NOW))
+    assert host.session.take(ResignRequested(NOW)) == 0
     host.step(NOW)
     taking_over = replace(FOLLOWER, detail={"term": 4, "answers": 1})
-    host.session.on_heartbeat(taking_over, NOW + SUSPECT_US // 2)
+    host.session.take(HeartbeatReceived(taking_over, NOW + SUSPECT_US // 2))
     assert host.step(NOW + SUSPECT_US) == [], "it takes over"
     host.step(NOW + SUSPECT_US // 2 + SUSPECT_US)
     ends = host.step(NOW + SUSPECT_US // 2 + SUSPECT_US)
@@ -440,10 +451,10 @@ def test_a_copy_that_has_resigned_in_vain_ends_soon() -> None:
 
 def test_a_report_that_the_other_copy_has_died_ends_the_wait_for_it() -> None:
     host = answering()
-    host.session.on_heartbeat(FOLLOWER, NOW)
-    assert host.session.resign(NOW)
+    host.session.take(HeartbeatReceived(FOLLOWER, NOW))
+    assert host.session.take(ResignRequested(NOW)) == 0
     host.step(NOW)
-    host.session.on_heartbeat(FOLLOWER.as_dead(), NOW)
+    host.session.take(HeartbeatReceived(FOLLOWER.as_dead(), NOW))
     host.step(NOW + 1)
     assert [type(effect) for effect in host.step(NOW + 1)] == [Rebuild]
 
@@ -465,8 +476,8 @@ PRIMARY = Heartbeat(
 
 def test_a_copy_that_is_ready_takes_over_when_the_other_one_is_reported_dead() -> None:
     host = ready()
-    host.session.on_heartbeat(PRIMARY, 1)
-    host.session.on_heartbeat(PRIMARY.as_dead(), 2)
+    host.session.take(HeartbeatReceived(PRIMARY, 1))
+    host.session.take(HeartbeatReceived(PRIMARY.as_dead(), 2))
     lines = [effect.text for effect in host.step(2) if isinstance(effect, LogLine)]
     assert lines == ["takes over: the process of the other copy has ended"]
 
@@ -478,23 +489,23 @@ def test_a_copy_that_is_ready_takes_over_when_the_other_one_is_reported_dead() -
 )
 def test_a_report_of_a_process_that_does_not_answer_changes_nothing(detail: dict[str, int]) -> None:
     host = ready()
-    host.session.on_heartbeat(replace(PRIMARY, detail=detail).as_dead(), 1)
+    host.session.take(HeartbeatReceived(replace(PRIMARY, detail=detail).as_dead(), 1))
     host.step(1)
     assert host.session.pair.role is PairRole.FOLLOWING
 
 
 def test_a_copy_that_is_not_ready_waits_although_the_other_one_is_reported_dead() -> None:
     host = CopyHost().started()
-    host.session.on_heartbeat(PRIMARY.as_dead(), 1)
+    host.session.take(HeartbeatReceived(PRIMARY.as_dead(), 1))
     host.step(1)
     assert host.session.pair.role is PairRole.FOLLOWING
 
 
 def test_a_report_counts_until_another_term_begins() -> None:
     host = ready()
-    host.session.on_heartbeat(PRIMARY.as_dead(), 1)
+    host.session.take(HeartbeatReceived(PRIMARY.as_dead(), 1))
     host.commit(replace(OF_A, term=4))
-    host.session.on_heartbeat(PRIMARY.as_dead(), 2)
+    host.session.take(HeartbeatReceived(PRIMARY.as_dead(), 2))
     host.step(2)
     assert host.session.pair.role is PairRole.FOLLOWING
 
@@ -504,9 +515,9 @@ def test_a_replica_that_is_reported_dead_is_stale_at_once() -> None:
     host = ready()
     orderer = Heartbeat("orderer/q.0.a", 9, 0, 0, 1, ready=True, states={STABLE[0]: "STABLE"})
     upstream = host.session.core._children[0].upstream
-    host.session.on_heartbeat(orderer, 10)
+    host.session.take(HeartbeatReceived(orderer, 10))
     before = upstream.stable(11)
-    host.session.on_heartbeat(orderer.as_dead(), 10)
+    host.session.take(HeartbeatReceived(orderer.as_dead(), 10))
     dead = upstream.stable(11)
-    host.session.on_heartbeat(replace(orderer, pid=10), 12)
+    host.session.take(HeartbeatReceived(replace(orderer, pid=10), 12))
     assert (before, dead, upstream.stable(13)) == ([True], [False], [True])

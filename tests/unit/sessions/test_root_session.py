@@ -38,6 +38,15 @@ from slackwater.protocols.dpc.soutput.config import (
     initial_state,
 )
 from slackwater.sessions.effects import Effect, Fail, FetchEnds, LogLine, Perform, Refute, Skipped
+from slackwater.sessions.events import (
+    CommitFailed,
+    CommitSucceeded,
+    HeartbeatReceived,
+    IncarnationClaimed,
+    LiveAt,
+    Received,
+    Replayed,
+)
 from slackwater.sessions.requests import (
     Beginnings,
     ClaimPart,
@@ -138,12 +147,12 @@ class Host:
         """Extend the orderer's stable log, and pass the record on as the live consumer."""
         offset = self.ends[STABLE]
         self.ends[STABLE] += 1
-        self.session.receive(STABLE, offset, boundary(start_ms, end_ms, **other))
+        self.session.take(Received(STABLE, offset, boundary(start_ms, end_ms, **other)))
 
     def begun(self) -> Self:
         """Write the orderer's START."""
         self.ends[STABLE] += 1
-        self.session.receive(STABLE, 0, START)
+        self.session.take(Received(STABLE, 0, START))
         return self
 
     def commits(self, now: int) -> list[Commit]:
@@ -274,8 +283,8 @@ def test_a_copy_ends_before_it_answers_if_another_copy_was_placed_meanwhile() ->
     host.before[OpenTransactions] = is_placed_and_answers
     assert host.step(0) == []
     assert [type(effect) for effect in host.step(0)] == [Fail]
-    host.session.receive(STABLE, 0, START)
-    host.session.receive(STABLE, 1, boundary(0, 500))
+    host.session.take(Received(STABLE, 0, START))
+    host.session.take(Received(STABLE, 1, boundary(0, 500)))
     assert host.step(2_000 * MS) == [], "it has ended"
 
 
@@ -297,8 +306,8 @@ def test_it_is_mute_until_the_ends_that_it_saw() -> None:
     host.started()
     assert host.session.core.suppress_tentative
     assert host.session.state == "UP_FAILURE"
-    host.session.receive(STABLE, 0, START)
-    host.session.receive(STABLE, 1, boundary(0, 100))
+    host.session.take(Received(STABLE, 0, START))
+    host.session.take(Received(STABLE, 1, boundary(0, 100)))
     assert not host.session.core.suppress_tentative
 
 
@@ -312,7 +321,7 @@ def test_what_was_overdue_before_the_first_start_is_not_late(
     host.do(host.session.step(100_000 * MS))
     host.begun().boundary(0, 100)
     assert len(host.commits(100_001 * MS)) == 1
-    host.session.committed(100_002 * MS)
+    host.session.take(CommitSucceeded(100_002 * MS))
     assert (host.session.report().detail["beyond_bound"] > 0) == bool(late)
 
 
@@ -357,7 +366,7 @@ def test_a_transaction_waits_for_the_one_before() -> None:
     host.boundary(200, 300)
     assert host.commits(350 * MS) == []
     assert host.session.wake_at is None, "no wake-up is due"
-    host.session.committed(360 * MS)
+    host.session.take(CommitSucceeded(360 * MS))
     (second,) = host.commits(361 * MS)
     assert second.transaction.before == first.transaction.after
 
@@ -367,7 +376,7 @@ def test_a_transaction_that_failed_ends_the_copy_and_counts_for_nothing() -> Non
     host.boundary(0, 100)
     host.commits(150 * MS)
     before = initial_state(host.config)
-    host.session.commit_failed("the broker refused it")
+    host.session.take(CommitFailed("the broker refused it"))
     assert host.step(160 * MS) == [Fail("root/q.0: the broker refused it")]
     assert host.session.report().detail["stable_from"] == before.stable_from
     host.boundary(100, 200)
@@ -391,11 +400,11 @@ def test_a_claim_is_looked_up(placement: int, ends: bool) -> None:
     """Decision 51: a copy that was placed later and has answered has written it."""
     host = Host().started()
     host.state = answered(100, placement)
-    host.session.claimed(PLACEMENT)  # its own
-    host.session.claimed(PLACEMENT + 1)
-    host.session.claimed(PLACEMENT + 1)  # it is verified once at a time
+    host.session.take(IncarnationClaimed(PLACEMENT))  # its own
+    host.session.take(IncarnationClaimed(PLACEMENT + 1))
+    host.session.take(IncarnationClaimed(PLACEMENT + 1))  # it is verified once at a time
     host.step(0)
-    host.session.claimed(PLACEMENT + 1)  # received before the response is processed
+    host.session.take(IncarnationClaimed(PLACEMENT + 1))  # before the response is processed
     asked = len(host.asked)
     found = host.step(0)
     assert len(host.asked) == asked, "its number is known by now"
@@ -405,11 +414,11 @@ def test_a_claim_is_looked_up(placement: int, ends: bool) -> None:
 def test_a_claim_is_looked_up_again_when_the_broker_was_away() -> None:
     host = Host().started()
     host.is_away = True
-    host.session.claimed(PLACEMENT + 1)
+    host.session.take(IncarnationClaimed(PLACEMENT + 1))
     host.step(0)
     host.is_away = False
     assert not any(isinstance(effect, Fail | Refute) for effect in host.step(0))
-    host.session.claimed(PLACEMENT + 1)
+    host.session.take(IncarnationClaimed(PLACEMENT + 1))
     host.step(0)
     assert [type(effect) for effect in host.step(0)] == [Refute]
 
@@ -420,9 +429,9 @@ def test_a_replica_is_what_its_heartbeat_says() -> None:
     upstream = host.session.core._children[0].upstream
     assert host.session.listens_to == ("orderer/q.0.a",)
     for other in (replace(beat, process="orderer/q.9.a"), replace(beat, states={"x": "STABLE"})):
-        host.session.on_heartbeat(other, 5)
+        host.session.take(HeartbeatReceived(other, 5))
         assert upstream.stable(6) == [False]
-    host.session.on_heartbeat(beat, 5)
+    host.session.take(HeartbeatReceived(beat, 5))
     assert upstream.stable(6) == [True]
 
 
@@ -432,7 +441,7 @@ def test_a_replica_is_what_its_heartbeat_says() -> None:
 def test_what_cannot_be_read_takes_its_place_and_no_more() -> None:
     host = Host().started().begun()
     host.ends[STABLE] += 1
-    host.session.receive(STABLE, 1, None)
+    host.session.take(Received(STABLE, 1, None))
     host.boundary(0, 500)
     assert host.stable_frontier == Position(500 * MS)
 
@@ -454,17 +463,17 @@ def test_a_newcomer_reads_what_its_host_has_read_for_others() -> None:
     host = Host()
     host.ends[STABLE] = 40
     host.perform(host.session.start())
-    host.session.live_at(STABLE, 40)
+    host.session.take(LiveAt(STABLE, 40))
     host.do(host.session.step(0))
-    host.session.receive(STABLE, 40, boundary(3_900, 4_000))
+    host.session.take(Received(STABLE, 40, boundary(3_900, 4_000)))
     assert host.stable_frontier == Position(0)
     assert host.session.wanted() == {(line, STABLE): 0 for line in LineName}
     for line in LineName:
         for offset in range(41):
             record = boundary(100 * (offset - 1), 100 * offset) if offset else START
-            host.session.catch_up(line, STABLE, offset, record)
+            host.session.take(Replayed(line, STABLE, offset, record))
     assert host.session.wanted() == {}
-    host.session.receive(STABLE, 41, boundary(4_000, 4_100))
+    host.session.take(Received(STABLE, 41, boundary(4_000, 4_100)))
     assert host.stable_frontier == Position(4_100 * MS)
 
 
@@ -478,7 +487,7 @@ def test_where_ordered_logs_begin_is_asked_again_when_the_broker_was_away() -> N
     host.beginnings |= dict.fromkeys(host.session.inputs, 0)
     host.started()
     for offset, seq in enumerate((0, 2)):
-        host.session.receive(deltas, offset, delta(seq))
+        host.session.take(Received(deltas, offset, delta(seq)))
     host.is_away = True
     host.step(1_000 * MS)
     host.is_away = False

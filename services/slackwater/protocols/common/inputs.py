@@ -181,13 +181,14 @@ class Inputs(Generic[L, C]):
     def needs(self, log: L, offset: int) -> bool:
         """True if any cursor needs the record at ``offset``; else it need not be decoded."""
         at = self._logs[log]
-        if at.has_markers:
-            return True
-        at.position = offset + 1
-        return any(
+        return at.has_markers or any(
             offset >= cursor.offset if cursor.attached else offset == cursor.offset
             for _, cursor in at.readers
         )
+
+    def pass_by(self, log: L, offset: int) -> None:
+        """Record that the live consumer has passed a record that no cursor needs."""
+        self._logs[log].position = offset + 1
 
     def receive(self, log: L, offset: int, next_offset: int) -> Sequence[Reader[C]]:
         """The cursors that take a record, or a batch of records, of [offset, next_offset).
