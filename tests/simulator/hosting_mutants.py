@@ -133,9 +133,16 @@ HOSTING_MUTANTS: Final = (
         f"{_of_driver}:test_a_session_learns_of_a_record_that_it_does_not_need",
     ),
     Mutant(
+        "a boundary is forgotten when the reader asks where to read on", "trace-9",
+        (Edit("slackwater.codec.result_batches:Assembler.seek",
+              "if not self._continues(wanted):", "if self._first is None:"),),
+        "tests.unit.codec.test_result_batches:test_a_boundary_that_is_there_twice_is_one_window",
+        (True,),
+    ),
+    Mutant(
         "a question moves the live consumer's position", "trace-8",
         (Edit("slackwater.protocols.common.inputs:Inputs.needs", "at = self._logs[log]",
-              "at = self._logs[log]; at.position = max(at.position, offset + 2)"),),
+              "at = self._logs[log]; at.position = offset + 1"),),
         "tests.unit.sessions.test_orderer_session:"
         "test_a_parked_cursor_is_attached_behind_the_records_that_were_passed_by",
     ),

@@ -18,10 +18,11 @@ A host does the following:
    before timers, trace-11). The next turn is due at ``wake_at``, after new input, or immediately
    while ``busy``.
 
-The input of a session is ``start`` with the answers to its requests, the events that ``take`` gets
-(``events.py``), and the times that ``step`` gets. The rest are queries. A session that is built
-alike and gets the same input in the same order returns the same effects: a run can be recorded,
-and replayed.
+The input of a session is the events that ``take`` gets (``events.py``), the answers to requests of
+its procedures, and the times that ``step`` gets. The rest are queries, which change nothing. A
+session that is built alike and gets the same input in the same order returns the same effects: a
+run can be recorded, and replayed. The configuration may have functions of time that follow the
+registry or, with ``clock: data``, the data: what they return is input, too.
 
 - For each record of the live consumer the host first calls ``needs``. It decodes a record that any
   session needs, once for all sessions: ``Received`` for these, ``PassedBy`` for the others.

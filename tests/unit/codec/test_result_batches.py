@@ -188,10 +188,18 @@ def test_what_no_root_has_written_is_passed_over_and_nothing_is_lost(
     assert (second.first_id, second.last_id) == (3, 4)
 
 
-def test_a_boundary_that_is_there_twice_is_one_window() -> None:
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_boundary_that_is_there_twice_is_one_window(asks: bool) -> None:
+    """Also for a reader that asks in between where to read on, as a catch-up reader does."""
     found: list[str] = []
     assembler = Assembler(STREAM, "t", lambda _, why: found.append(why))
-    batches = [assembler.take(*line) for line in enumerate([*WINDOW, WINDOW[-1]])]
+    batches = []
+    for offset, value in enumerate([*WINDOW, WINDOW[-1]]):
+        begins_at = len(WINDOW) if offset == len(WINDOW) else 0
+        if asks:
+            assert assembler.resume(begins_at) == offset
+            assembler.seek(begins_at)
+        batches.append(assembler.take(offset, value))
     assert [batch is not None for batch in batches] == [False, False, True, False]
     assert found == ["a boundary that no root can have written"]
 

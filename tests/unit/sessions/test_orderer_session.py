@@ -487,8 +487,8 @@ def test_a_parked_cursor_is_attached_behind_the_records_that_were_passed_by() ->
     host, source = Host().started(), emitted(Source("s1"), 300)
     host.session.take(LiveAt(S1, 1))
     assert not host.session.needs(S1, 1)
-    assert not host.session.needs(S1, 1), "a question changes nothing"
     host.session.take(PassedBy(S1, 1))
+    assert not host.session.needs(S1, 2), "a question, which changes nothing"
     for offset, attached in ((0, False), (1, True)):
         record = source.log[offset]
         for line in LineName:
