@@ -72,7 +72,10 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """Query v: it is applied at run time, and has children of its own over some of q's streams."""
+    """Query v: it is applied at run time, and has children of its own over some of q's streams.
+
+    ``joins``: it is applied as by the command line, so it reads q's children if it can (trace-50).
+    """
 
     children: tuple[tuple[str, ...], ...] = (("s1",),)
     replicas: int = 1
@@ -80,6 +83,7 @@ class Added:
     window_us: int = 1 * SECOND
     slide_us: int = 1 * SECOND
     rows: bool = False
+    joins: bool = False
 
 
 @dataclass(frozen=True, slots=True)

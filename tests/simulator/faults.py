@@ -72,6 +72,7 @@ OF_MACHINES: Final = (
     "disk-lost",
     "apply",
     "delete",
+    "delete-first",
 )
 """Faults and operations of runs with machines."""
 OF_TOPICS: Final = ("remake", "grow", "expire", "unclean")

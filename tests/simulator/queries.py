@@ -74,13 +74,11 @@ class SimQuery:
         self.name = config.name
         self.start_time_us = config.start_time_us
         self.is_registered = True
-        """Whether it is registered: its roots start then."""
+        """Whether it is registered, and not deleted: its roots start then."""
         self.turns = PeerStatuses(self)
         self.places = ReadPositions(self)
         self.lateness = config.lateness({})
-        self.orderers: dict[tuple[int, int], SimOrderer] = {}
-        if config.children_of:
-            self.orderers = world.queries[config.children_of].orderers
+        self._own_orderers: dict[tuple[int, int], SimOrderer] = {}
         self.roots: dict[tuple[int, int], SimRoot] = {}
         """By part and copy."""
         self._history = history
@@ -91,18 +89,21 @@ class SimQuery:
         """Whether it is to answer; a new generation is not before it has taken over."""
 
     @property
+    def orderers(self) -> dict[tuple[int, int], SimOrderer]:
+        """The orderers of the children that it reads, by child and replica."""
+        of = self.config.children_of
+        return self.world.queries[of]._own_orderers if of else self._own_orderers
+
+    @property
     def has_children(self) -> bool:
         """Whether the children that it reads are its own."""
         return not self.config.children_of
 
     @property
     def readers(self) -> list[SimQuery]:
-        """The queries that read its children, itself first.
-
-        None if it has no children of its own.
-        """
+        """The queries that read its children, itself first; itself if there are none."""
         queries = [query for query in self.world.queries.values() if query.is_registered]
-        return [query for query in queries if query.config.child_query == self.name]
+        return [query for query in queries if query.config.child_query == self.name] or [self]
 
     # Names and logs.
 

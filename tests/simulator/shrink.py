@@ -124,7 +124,7 @@ def _fits(fault: Fault, config: WorldConfig) -> bool:
             )
         case "broker" | "truncate" | "change":
             return True
-        case "apply" | "delete":
+        case "apply" | "delete" | "delete-first":
             return config.added is not None
         case "move":
             return whom.split()[0] in config.names

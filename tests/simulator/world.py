@@ -482,15 +482,16 @@ class World:
             f"{topic}:{partition}": offset
             for of in self.queries.values()
             if of.has_children
-            for (topic, partition), offset in self._not_needed(of.readers).items()
+            for (topic, partition), offset in self._not_needed(of).items()
         }
         for name, offset in needed.items():
             self.broker.log(name).cut(min(offset, self._given_up.get(name, 0)))
         self._given_up = needed
 
     @staticmethod
-    def _not_needed(readers: list[SimQuery]) -> dict[tuple[str, int], int]:
-        states = {name: of for query in readers for name, of in query.states().items()}
+    def _not_needed(of: SimQuery) -> dict[tuple[str, int], int]:
+        readers = of.readers  # without itself if it has been deleted
+        states = {name: each for query in [*readers, of] for name, each in query.states().items()}
         return not_needed([query.config.query for query in readers], states)
 
     def cut_off(self, name: str, for_us: int) -> None:

@@ -126,11 +126,15 @@ class Starts:
             return of.e0_us
         found = []
         for each in readers:
-            states = read_root_states(self._transport, each.name, each.spec.parts)
-            roots = [states.get(RootName(each.name, p).process) for p in range(each.spec.parts)]
-            answered = answered_by_all(roots)
+            answered = self._answered(each)
             found.append(each.e0_us if answered is None else answered)
         return min(found)
+
+    def _answered(self, query: QueryDefinition) -> int | None:
+        """Up to which event time all parts have stable answers, us; None without state records."""
+        parts = query.spec.parts
+        states = read_root_states(self._transport, query.name, parts)
+        return answered_by_all(states.get(RootName(query.name, p).process) for p in range(parts))
 
     def _unanswered(self, later: QuerySpec) -> int | None:
         """Return E0 (us) of a new generation; None while no earlier generation is registered."""
@@ -143,9 +147,7 @@ class Starts:
                     " and its results continue: delete it, and apply it with these, or give the new"
                     " query another name"
                 )
-            parts = range(query.spec.parts)
-            states = read_root_states(self._transport, earlier, query.spec.parts)
-            answered = answered_by_all(states.get(RootName(earlier, p).process) for p in parts)
+            answered = self._answered(query)
             if answered is not None:
                 looks_back_us = 0 if later.join is None else later.join.within_us
                 start_us = start_of_generation(answered, query.e0_us, looks_back_us)

@@ -31,7 +31,7 @@ from slackwater.model.records import Kind, SourceRecord
 from slackwater.primitives.lateness import Lateness, Step
 
 _ROOT: Final = re.compile(r"\broot/(?P<query>\w+)\.")
-_FRAGMENT: Final = re.compile(r"\b(root|orderer)/(?P<query>\w+)\.")
+_FRAGMENT: Final = re.compile(r"\b(?P<kind>root|orderer)/(?P<query>\w+)\.(?P<later>g\d)?")
 
 
 class Facts:
@@ -111,10 +111,14 @@ class Facts:
     def _concerns(self, outage: Outage) -> bool:
         """Return whether an outage concerns this query: not if it is of another query's root.
 
-        With machines no process is shared but proxies and aggregators.
+        With machines no process is shared but proxies and aggregators, and orderers if it has
+        joined.
         """
         if self.config.machines is not None:
             of = _FRAGMENT.search(outage.what)
+            children = of is not None and of["kind"] == "orderer" and not of["later"]
+            if of is not None and children and of["query"] == self.config.child_query:
+                return True
         elif self.config.others:
             of = _ROOT.search(outage.what)
         else:

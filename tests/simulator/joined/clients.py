@@ -7,8 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tests.simulator.clock import MS, SECOND
-from tests.simulator.joined.definition import changed, definition_of
+from tests.simulator.joined.definition import changed, definition_of, shared
 
+from slackwater.control.admission import why_refused_on_nodes
 from slackwater.control.control_object import (
     ApplyQuery,
     ControlResponse,
@@ -21,7 +22,8 @@ from slackwater.control.control_object import (
     ResumeQuery,
 )
 from slackwater.control.control_state import ControlState
-from slackwater.control.recorded import key_of
+from slackwater.control.recorded import key_in, key_of
+from slackwater.model.errors import UsageError
 from slackwater.model.names import base_of, generation_of, latest_generation
 
 if TYPE_CHECKING:
@@ -59,6 +61,8 @@ class Clients:
         """Apply q at the start."""
         config = self._world.config
         text = definition_of(config, config.start_time_us)
+        if config.added is not None and config.added.joins:
+            _, text = shared(config, config.start_time_us, ControlState())
         self._insist(lambda _: [ApplyQuery(config.name, text)])
 
     def apply_added(self) -> None:
@@ -67,15 +71,29 @@ class Clients:
         query = world.queries[ADDED]
         grid = query.config.grid
         start_us = grid.window_end(grid.last_window_holding(world.scheduler.now))
+        assert world.config.added is not None
+        joins, requested = world.config.added.joins, list[ApplyQuery]()
+        own = ApplyQuery(ADDED, definition_of(query.config, start_us))
+        declared = query.config
         world.begins_at(query, start_us)
-        for name in [*query.config.orderer_names, *query.config.root_names]:
+        for name in query.config.root_names:
             world.begin_outage(name, "not started")
-        operation = ApplyQuery(ADDED, definition_of(query.config, start_us))
-        self._insist(
-            lambda _: [operation],
-            lambda _: world.history.accepted.append(ADDED),
-            until_accepted=True,
-        )
+        if not joins:
+            for name in query.config.orderer_names:
+                world.begin_outage(name, "not started")
+
+        def make(state: ControlState) -> Sequence[Operation]:
+            if not joins:
+                return [own]
+            if not requested or why_refused_on_nodes(requested[-1], state):
+                spec, text = shared(declared, start_us, state)
+                requested.append(ApplyQuery(ADDED, text))
+                world.reads_children(query, spec)
+                for name in query.config.orderer_names if spec.has_children else ():
+                    world.begin_outage(name, "not started")
+            return requested[-1:]
+
+        self._insist(make, lambda _: world.history.accepted.append(ADDED), until_accepted=True)
 
     def delete_added(self) -> None:
         """Delete the other query."""
@@ -88,6 +106,29 @@ class Clients:
             return () if ADDED in history.deleted else (DeleteQuery(ADDED),)
 
         self._insist(make, lambda _: history.deleted.append(ADDED), until_accepted=True)
+
+    def delete_first(self) -> None:
+        """Delete q, once the other query has been accepted; that may read q's children."""
+        history, world = self._world.history, self._world
+        if self._is_healed:
+            return
+        if ADDED not in history.accepted:
+            world.scheduler.after(RETRY_US, self.delete_first)
+            return
+        if history.deleted_at < 0:
+            history.deleted_at = world.scheduler.now
+
+        def make(state: ControlState) -> Sequence[Operation]:
+            return () if "q" in history.deleted else (DeleteQuery("q"),)
+
+        self._insist(make, lambda _: history.deleted.append("q"), until_accepted=True)
+
+    def give_up_added(self) -> None:
+        """Delete the other query, which cannot be registered."""
+        reader = self._world.history.reader
+        assert reader is not None
+        reader.deleted_at = reader.config.start_time_us
+        self.delete_added()
 
     def change(self) -> None:
         """Apply q's next generation (rule-29)."""
@@ -139,7 +180,15 @@ class Clients:
 
     def move(self, fragment: str, node: str) -> None:
         """Move a fragment to a node."""
-        self._insist(lambda _: [MoveFragment(*key_of(fragment), node)])
+
+        def make(state: ControlState) -> Sequence[Operation]:
+            try:
+                key = key_in(state, fragment)
+            except UsageError:
+                key = key_of(fragment)
+            return [MoveFragment(*key, node)]
+
+        self._insist(make)
 
     # How they are requested.
 

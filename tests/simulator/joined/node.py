@@ -308,6 +308,14 @@ class SimNode:
         if self.processes.get(process.name) is process:
             self._start_soon(process.name, self.world.config.restart_us)
 
+    def rebuild(self, process: Process) -> None:
+        """Make a session again that has ended by itself in its host, which runs on."""
+        name = process.name
+        number = self.assigned.fragments.get(name)
+        if self.processes.get(name) is process and number is not None:
+            self.processes[name] = self.world.make(self, name, number)
+            self.world.begins(self.processes[name])
+
     def stays_down(self, process: Process) -> None:
         """A greater number was there: it looks again later."""
         if self.processes.get(process.name) is process:

@@ -1,13 +1,14 @@
 """The registration of queries in Kafka, as a node carries it out, and the end of replaced ones.
 
-What is to be done is decided by the product (``changes``, ``replacements``); its shell is
-``registration.registering``. A node reads the registry, and writes some time later: another
-node, in the other half of a split network, may have written meanwhile.
+What is to be done is decided by the product (``changes``, ``replacements``, ``Registration``); its
+shell is ``registration.registering``. A node reads the registry, and writes some time later:
+another node, in the other half of a split network, may have written meanwhile.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from tests.simulator.clock import MS, Act
 
@@ -15,52 +16,16 @@ from slackwater.control.applied import AppliedQuery
 from slackwater.control.control_object import DeleteQuery
 from slackwater.control.control_state import Wanted
 from slackwater.control.generations import replacements
-from slackwater.control.plan import SetState, State, changes
+from slackwater.control.plan import Apply, SetState, State, changes
 from slackwater.control.recorded import applied_queries, deleted_since
-from slackwater.model.names import earlier_generations, generation_of
-from slackwater.protocols.dpc.soutput.config import answered_by_all, start_of_generation
+from slackwater.runtime.service.registry import QueryDefinition
 
 if TYPE_CHECKING:
     from tests.simulator.joined.node import Connection, SimNode
-    from tests.simulator.joined.world import JoinedWorld
 
 PUBLISH_US: Final = (5 * MS, 100 * MS)
 """Time to create topics, and to write an entry."""
 AGAIN_US: Final = 250 * MS
-
-
-class Registered(NamedTuple):
-    """An entry of the registry."""
-
-    state: State
-    start_us: int
-
-
-class Registry:
-    """The entries of queries in the registry's log: the last one of each name."""
-
-    def __init__(self, world: JoinedWorld) -> None:
-        self._world = world
-        self.entries: dict[str, Registered] = {}
-
-    @property
-    def states(self) -> dict[str, State]:
-        """The state of each registered query."""
-        return {name: entry.state for name, entry in self.entries.items()}
-
-    def start_of(self, name: str, applied: AppliedQuery) -> int | None:
-        """The start of a query that is to be registered; None if it is not known yet."""
-        if not generation_of(name):
-            assert isinstance(applied.start, int)
-            return applied.start
-        for earlier in earlier_generations(name, self.entries):
-            query, start_us = self._world.query_of(earlier), self.entries[earlier].start_us
-            answered = answered_by_all(query.root_states())
-            if answered is not None:
-                return start_of_generation(answered, start_us, query.config.join_us)
-            if not generation_of(earlier):
-                return start_us
-        return None
 
 
 class Registering:
@@ -106,16 +71,20 @@ class Registering:
         wanted = {**left, **assigned}
         stages = {name: each.deployment.stages(name) for name, each in applied.items()}
         known = world.registry.states
-        entries: dict[str, Registered] = {}
+        to_do = changes(wanted, known, stages)
+        entries = {
+            each.query: replace(world.registry.entries[each.query], state=each.state)
+            for each in to_do
+            if isinstance(each, SetState)
+        }
         waiting: set[str] = set()
-        for change in changes(wanted, known, stages):
-            name = change.query
-            if isinstance(change, SetState):
-                entries[name] = world.registry.entries[name]._replace(state=change.state)
-            elif (start_us := world.registry.start_of(name, applied[name])) is not None:
-                entries[name] = Registered("running", start_us)
-            else:
-                waiting.add(name)
+        new = [each.query for each in to_do if isinstance(each, Apply)]
+        if new and not entries:
+            defined, problems = world.registry.define(new, applied)
+            entries = {each.name: each for each in defined}
+            waiting = {*new} - entries.keys()
+            for name, why in problems.items():
+                world.cannot_register(name, why)
         if entries:
             delay_us = world.scheduler.between(*PUBLISH_US)
             self._is_due = True
@@ -129,12 +98,13 @@ class Registering:
         if self.done < {*assigned} or not is_ended:
             self.run_soon(AGAIN_US)
 
-    def _publish(self, entries: dict[str, Registered]) -> None:
+    def _publish(self, entries: dict[str, QueryDefinition]) -> None:
         world, self._is_due = self._node.world, False
         if world.broker.up:
             world.registry.entries |= entries
             for name, entry in entries.items():
                 world.note(self._node.name, f"registers {name} as {entry.state}")
+                world.registered(entry)
         self.run_soon()
 
     def _end_replaced(self, applied: dict[str, AppliedQuery]) -> bool:

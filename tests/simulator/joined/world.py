@@ -22,7 +22,7 @@ from tests.simulator.history import History, Note
 from tests.simulator.joined.clients import ADDED, Clients
 from tests.simulator.joined.control_plane import ControlPlane
 from tests.simulator.joined.node import SimNode
-from tests.simulator.joined.registering import Registry
+from tests.simulator.joined.registry import Registry
 from tests.simulator.orderers import SimOrderer
 from tests.simulator.process import Fragment, Process
 from tests.simulator.queries import SimQuery
@@ -30,7 +30,9 @@ from tests.simulator.roots import SimRoot
 from tests.simulator.sources import SimProxy
 from tests.simulator.world import World
 
-from slackwater.control.control_state import STREAMS, ControlState, Wanted, join_all
+from slackwater.control.control_state import ControlState, Wanted, join_all
+from slackwater.control.recorded import process_of
+from slackwater.model.deployment import QuerySpec
 from slackwater.model.names import (
     OrdererName,
     RootName,
@@ -41,6 +43,7 @@ from slackwater.model.names import (
     latest_generation,
     own_name,
 )
+from slackwater.runtime.service.registry import QueryDefinition
 
 FOLLOW_RECORD_US = 100 * MS
 
@@ -67,6 +70,10 @@ class JoinedWorld(World):
         """All processes ever."""
         self._were_live: set[str] = set()
         """Queries that have been recorded."""
+        self._refused: set[str] = set()
+        """Queries that cannot be registered."""
+        for query in self.queries.values():
+            query.is_registered = False
 
     # The machines.
 
@@ -92,7 +99,7 @@ class JoinedWorld(World):
             config = replace(self.config, name=name, added=None)
             query = self.queries[name] = SimQuery(self, config, self.history)
             query.lateness = config.lateness(self._learned)
-            query.start_time_us = self.registry.entries[name].start_us
+            query.start_time_us = self.registry.entries[name].e0_us
             self.queries["q"].successors.append(query)
         return self.queries[name]
 
@@ -103,6 +110,28 @@ class JoinedWorld(World):
         query.config = replace(query.config, start_time_us=start_us)
         self.history.reader.config = query.config
 
+    def reads_children(self, query: SimQuery, spec: QuerySpec) -> None:
+        """Set the children that the query reads which is applied at run time."""
+        assert self.history.reader is not None
+        config = replace(query.config, children_of=spec.children_of, cut_windows=spec.cut_windows)
+        query.config = self.history.reader.config = config
+
+    def registered(self, entry: QueryDefinition) -> None:
+        """An entry of the registry has been written."""
+        query = self.query_of(entry.name)
+        query.is_registered = entry.state != "deleted"
+        if entry.name == ADDED:
+            self.reads_children(query, entry.spec)
+            self.begins_at(query, entry.e0_us)
+        self._judge()
+
+    def cannot_register(self, name: str, why: str) -> None:
+        """A query cannot be registered, and has to be deleted."""
+        if name not in self._refused:
+            self._refused.add(name)
+            self.note(name, why)
+            self.clients.give_up_added()
+
     def is_registered(self, process: str) -> bool:
         """Whether the query of a fragment is registered in Kafka; a proxy needs no query."""
         kind = kind_of(process)
@@ -112,25 +141,28 @@ class JoinedWorld(World):
         """Note which queries have been deleted; a merge may bring one back."""
         states = [node.object.state for node in self.control.nodes.values()]
         live = join_all(states).live_queries()
-        for name, query in list(self.queries.items()):
+        known = list(self.queries.items())
+        wanted = {each for name, query in known if name in live for each in _fragments(query)}
+        self.retired -= wanted
+        for name, query in known:
             if name in live:
                 self._were_live.add(name)
-                self.retired -= _fragments(query)
-                self.over(f"orderer/{name}.")
-            elif name in self._were_live and not _fragments(query) <= self.retired:
-                self._retire_query(query, live)
+                self.over(f"root/{name}.")
+            elif name in self._were_live and not _fragments(query) - wanted <= self.retired:
+                self._retire_query(query, live, wanted)
         latest = latest_generation("q", live)
         if latest is not None and latest in self.registry.entries:
             self.q = self.query_of(latest)
         self.scheduler.after(FOLLOW_RECORD_US, self._follow_record)
 
-    def _retire_query(self, query: SimQuery, live: Collection[str]) -> None:
-        for name in _fragments(query):
+    def _retire_query(self, query: SimQuery, live: Collection[str], wanted: set[str]) -> None:
+        ended = _fragments(query) - wanted
+        for name in ended:
             self.over(name)
-        self.retired |= _fragments(query)
-        if query.name == ADDED:
+        self.retired |= ended
+        if query.name == ADDED or self.history.deleted_at >= 0:
             # The half of a split network that has not received the deletion lacks what ends here.
-            super().begin_outage(f"orderer/{query.name}.", "deleted")
+            super().begin_outage(f"root/{query.name}.", "deleted")
         later = [name for name in live if query.name in earlier_generations(name, [query.name])]
         # The roots of the next one start now. One after it may not be registered yet.
         following = sorted(later, key=generation_of)[:1]
@@ -238,6 +270,16 @@ class JoinedWorld(World):
         else:
             node.ended(process)
 
+    def rebuild(self, process: Process) -> None:
+        """Build a session again in its host on its node, at once and without a pause (rule-30)."""
+        if not process.alive:
+            return
+        if self.is_present(process):
+            self.begin_outage(process.name, "built again")
+        process.kill()
+        self._judge()
+        self.node_of(process).rebuild(process)
+
     def kill(self, name: str, *, stays_down: bool = False) -> None:
         """Kill -9 of a process, wherever it runs."""
         assert not stays_down
@@ -327,6 +369,8 @@ class JoinedWorld(World):
                 self.clients.apply_added()
             case "delete":
                 self.clients.delete_added()
+            case "delete-first":
+                self.clients.delete_first()
             case _:
                 fragment, _, node = name.partition(" ")
                 self.clients.move(fragment, node)
@@ -375,8 +419,11 @@ class JoinedWorld(World):
         return [name for name in all_names if self._present(name) is not None]
 
     def _present(self, name: str) -> Process | None:
-        if kind_of(name) in {"orderer", "root"} and _query_of(name) not in self.queries:
-            return None
+        kind = kind_of(name)
+        if kind in {"orderer", "root"}:
+            query = self.queries.get(_query_of(name))
+            if query is None or (kind == "orderer" and not query.has_children):
+                return None
         return super()._present(name)
 
     def finish(self) -> History:
@@ -394,13 +441,15 @@ class JoinedWorld(World):
             for process in node.processes.values()
             if self.follows(process)
         ]
+        self._finish_queries(first, state)
+        live = state.live_queries()
         reports = self.control.reports(first)
         self.history.not_ready = sorted(
             f"{query}/{fragment}"
             for (query, fragment), entry in state.placement.items()
-            if entry.number not in reports.ready and query in {*state.live_queries(), STREAMS}
+            if entry.number not in reports.ready
+            and (query in live or process_of(query, fragment) in self.history.to_run)
         )
-        self._finish_queries(first, state)
         return super().finish()
 
     def _finish_queries(self, first: str, state: ControlState) -> None:
@@ -423,7 +472,7 @@ class JoinedWorld(World):
             for query, child, replica in node.aggregator.fragments
         ]
         for name in {note.process for note in history.reported_states}:
-            if _query_of(name) not in live:
+            if name not in history.to_run:
                 history.reported_states.append(Note(self.scheduler.now, name, "ended"))
 
 

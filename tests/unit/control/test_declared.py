@@ -247,3 +247,17 @@ def test_shared_children_are_placed_once_and_outlive_the_query_they_are_named_af
     assert {*assignment(view, "up").fragments} == children | {"root/wide.0"}
     proxies = {"proxy/a", "proxy/b"}
     assert names(view) == {*children, *proxies, "root/wide.0", "registration/wide"}
+
+
+def test_a_record_that_is_made_again_has_the_children_of_one_that_is_deleted() -> None:
+    """`up` makes a lost record again from the registry: a query reads on what it has joined."""
+    world = World(WIDE)
+    shared = share(parsed(ONE, WIDE))
+    world.registered = registered(shared, one="deleted")
+    world.here = share(parsed(WIDE), shared.queries)
+    world.record = ControlObject(frozenset({"up"}), ControlState())
+    world.start()
+    assert world.state.live_queries() == ("wide",)
+    children = {"orderer/one.0.a", "orderer/one.0.b"}
+    proxies = {"proxy/a", "proxy/b"}
+    assert names(world.state) == {*children, *proxies, "root/wide.0", "registration/wide"}
