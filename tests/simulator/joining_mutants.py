@@ -16,6 +16,7 @@ _ended = f"{_scenario}:test_children_end_with_the_last_query_that_reads_them"
 _late = f"{_scenario}:test_it_begins_where_all_deltas_are_if_registration_takes_long"
 _recorded = "slackwater.control.recorded"
 _starts = "slackwater.registration.starts:Starts"
+_other = "slackwater.registration.starts:why_other_children"
 _dropped = "slackwater.control.control_state:drop_tombstones"
 _is_read = "(key[0] != CHILDREN or _is_read(key[1], state))"
 
@@ -61,6 +62,16 @@ JOINING_MUTANTS: Final = (
         "a query is registered with children that have lost their last reader", "trace-50",
         (Edit(f"{_starts}._kept_since", 'if q.state != "deleted"', "if q.state"),),
         f"{_scenario}:test_it_is_not_registered_if_its_children_have_lost_their_last_reader",
+    ),
+    Mutant(
+        "a query waits for children that will never be there", "trace-50",
+        (Edit(_other, "if known is None and of not in {*recorded, *registered}:", "if False:"),),
+        f"{_scenario}:test_it_is_not_registered_if_the_query_with_the_children_never_was",
+    ),
+    Mutant(
+        "the record and the registry have different children of a query", "trace-50",
+        (Edit(_other, "if known is not None and known.spec.child_query != of:", "if False:"),),
+        f"{_scenario}:test_it_is_given_up_if_it_is_registered_with_other_children",
     ),
     Mutant(
         "controllers do not check that the children are there", "trace-50",

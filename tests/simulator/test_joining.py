@@ -40,9 +40,11 @@ ORDERERS = {"orderer/q.0.a", "orderer/q.0.b"}
 class Deployment:
     """A deployment on which q runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, kafka_is_away_s: int = 0) -> None:
         self.world = JoinedWorld(1, CONFIG, MACHINES, 90 * SECOND)
         self.world.start()
+        if kafka_is_away_s:
+            self.world.broker_away(kafka_is_away_s * SECOND)
         self.passes(3)
 
     @property
@@ -95,6 +97,13 @@ class Deployment:
     def is_registered(self, name: str, state: str) -> bool:
         """Whether a query has this state in the registry; empty: it is not registered."""
         return self.world.registry.states.get(name, "") == state
+
+    @property
+    def why_not_registered(self) -> str:
+        """Why v cannot be registered."""
+        found = [note.what for note in self.world.history.notes if note.process == ADDED]
+        assert len(found) == 1
+        return found[0]
 
     @property
     def lives(self) -> dict[str, Process]:
@@ -250,6 +259,51 @@ def test_it_has_children_of_its_own_if_the_others_ended_meanwhile() -> None:
     deployment.every_guarantee_holds()
 
 
+def test_it_is_not_registered_if_the_query_with_the_children_never_was() -> None:
+    """All three operations are recorded while Kafka is away."""
+    deployment = Deployment(kafka_is_away_s=10)
+    world = deployment.world
+    deployment.apply()
+    assert world.history.accepted == ["q", ADDED]
+    deployment.strike("delete-first")
+    deployment.passes(5)
+    assert not world.registry.states
+    deployment.passes(3)
+    assert "are not there any more" in deployment.why_not_registered
+    deployment.passes(3)
+    assert world.history.deleted == ["q", ADDED], "its client deletes it"
+    deployment.every_guarantee_holds()
+
+
+def test_it_is_given_up_if_it_is_registered_with_other_children() -> None:
+    """One half of a split network has accepted it as q ran; in the other one q was deleted."""
+    deployment = Deployment()
+    world, answers = deployment.world, list[str]()
+    declared, start_us = deployment.v.config, world.scheduler.now // SECOND * SECOND + SECOND
+    state = world.control.state("a")
+    registers = state.placement["q", REGISTRATION].node
+    deployment.strike("split", f"a {registers}", 11)
+    deployment.passes(7)
+    history = world.history
+    history.deleted_at = world.scheduler.now
+    world.control.ask("b", DeleteQuery("q"), lambda _: history.deleted.append("q"))
+    deployment.passes(0.1)
+    for controller in "ab":  # each half has its own record
+        _, text = shared(declared, start_us, world.control.state(controller))
+        operation = ApplyQuery(ADDED, text)
+        world.control.ask(controller, operation, lambda r: answers.append(r.refusal))
+        deployment.passes(1.5)
+    assert answers == ["", ""]
+    history.accepted.append(ADDED)
+    deployment.passes(3)
+    assert world.registry.entries[ADDED].spec.children_of == "q"
+    why = deployment.why_not_registered
+    assert "with the children of query q, and recorded with those of query v" in why
+    deployment.passes(6)
+    assert history.deleted == ["q", ADDED], "its client deletes it"
+    deployment.every_guarantee_holds()
+
+
 def test_it_is_not_registered_if_its_children_have_lost_their_last_reader() -> None:
     """Both operations are carried out when Kafka is back; deltas may be missing by then."""
     deployment = Deployment()
@@ -264,8 +318,7 @@ def test_it_is_not_registered_if_its_children_have_lost_their_last_reader() -> N
     deployment.passes(2.2)
     assert deployment.is_registered("q", "deleted")
     assert deployment.is_registered(ADDED, "")
-    (why,) = [note.what for note in world.history.notes if note.process == ADDED]
-    assert "are not there any more" in why
-    deployment.passes(2)
+    assert "are not there any more" in deployment.why_not_registered
+    deployment.passes(5)
     assert world.history.deleted == ["q", ADDED], "its client deletes it"
     deployment.every_guarantee_holds()

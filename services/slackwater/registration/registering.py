@@ -30,6 +30,7 @@ from slackwater.registration.begins import Begins
 from slackwater.registration.registration import Registration
 from slackwater.registration.replacing import Replacing
 from slackwater.registration.retired import RetiredTopics
+from slackwater.registration.starts import why_other_children
 from slackwater.registration.truncation import Truncation
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import partition_counts
@@ -166,10 +167,16 @@ class Registering:
         problems: list[str] = []
         while True:
             found = self._registered = self._all_queries()
+            lost = {
+                name: reason
+                for name, state in states.items()
+                if state != "deleted" and name in all_.queries
+                if (reason := why_other_children(all_.queries[name], all_.queries, found))
+            }
             to_do = [
                 change
                 for change in changes(states, {n: q.state for n, q in found.items()}, stages)
-                if change.query not in waiting
+                if change.query not in {*waiting, *lost}
             ]
             set_ = [each for each in to_do if isinstance(each, SetState)]
             new = [each.query for each in to_do if isinstance(each, Apply)]
@@ -191,8 +198,9 @@ class Registering:
                     " which continues the results of that one, or under another name"
                     for name in sorted(used)
                 ]
+                problems += [lost[name] for name in sorted({*lost} - used)]
                 self.awaits_readings = bool(waiting) and not problems
-                return frozenset(wanted) - waiting - used, "; ".join(problems)
+                return frozenset(wanted) - waiting - used - {*lost}, "; ".join(problems)
 
     def _define_all(
         self, queries: Sequence[AppliedQuery], all_: Deployment

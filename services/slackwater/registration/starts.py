@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from slackwater.codec.results import format_time
 from slackwater.control.applied import Start
@@ -220,6 +220,33 @@ class Starts:
             (log for of in self._deployment.source_streams(query) for log in sources[of]),
             0 if query.join is None else query.join.within_us,
         )
+
+
+def why_other_children(
+    query: QuerySpec,
+    recorded: Collection[str],
+    registered: Mapping[str, QueryDefinition],
+) -> str:
+    """Return why a recorded query cannot have the children in its definition; empty if it can.
+
+    The query that has them may have been deleted before it was registered. Halves of a split
+    network may have accepted the query with different children, of which one is registered.
+
+    Args:
+        query: as it is recorded.
+        recorded: the names of all recorded queries.
+        registered: all registered queries, deleted ones too.
+    """
+    known, of = registered.get(query.name), query.child_query
+    if known is not None and known.spec.child_query != of:
+        return (
+            f"query {query.name} is registered with the children of query"
+            f" {known.spec.child_query}, and recorded with those of query {of}: delete it, and"
+            " apply it again under another name"
+        )
+    if known is None and of not in {*recorded, *registered}:
+        return _not_joined(query, "are not there any more")
+    return ""
 
 
 def _not_joined(query: QuerySpec, why: str) -> str:

@@ -124,11 +124,12 @@ class Clients:
         self._insist(make, lambda _: history.deleted.append("q"), until_accepted=True)
 
     def give_up_added(self) -> None:
-        """Delete the other query, which cannot be registered."""
-        reader = self._world.history.reader
+        """Delete the other query, which cannot be registered, when all controllers have merged."""
+        world, reader = self._world, self._world.history.reader
         assert reader is not None
         reader.deleted_at = reader.config.start_time_us
-        self.delete_added()
+        is_split = bool(world.cut_links)
+        world.scheduler.after(MERGED_US, self.give_up_added if is_split else self.delete_added)
 
     def change(self) -> None:
         """Apply q's next generation (rule-29)."""

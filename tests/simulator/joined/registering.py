@@ -71,7 +71,15 @@ class Registering:
         wanted = {**left, **assigned}
         stages = {name: each.deployment.stages(name) for name, each in applied.items()}
         known = world.registry.states
-        to_do = changes(wanted, known, stages)
+        lost = {
+            name: why
+            for name, of in assigned.items()
+            if of != "deleted" and name in applied
+            if (why := world.registry.why_other_children(name, applied))
+        }
+        for name, why in lost.items():
+            world.cannot_register(name, why)
+        to_do = [each for each in changes(wanted, known, stages) if each.query not in lost]
         entries = {
             each.query: replace(world.registry.entries[each.query], state=each.state)
             for each in to_do
@@ -92,7 +100,7 @@ class Registering:
             return
         used = {n for n, s in wanted.items() if s != "deleted" and known.get(n) == "deleted"}
         self._tried = {name: of for name, of in self._tried.items() if name not in left}
-        self.done = frozenset(assigned) - waiting - used
+        self.done = frozenset(assigned) - waiting - used - {*lost}
         self.ended = frozenset(name for name in self.done if wanted[name] == "deleted")
         is_ended = self._end_replaced(applied)
         if self.done < {*assigned} or not is_ended:

@@ -20,7 +20,7 @@ from slackwater.model.names import Names, earlier_generations, generation_of
 from slackwater.primitives.eventclock import EventClock
 from slackwater.protocols.dpc.soutput.config import answered_by_all, start_of_generation
 from slackwater.registration.registration import Registration
-from slackwater.registration.starts import Starts
+from slackwater.registration.starts import Starts, why_other_children
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.registry import QueryDefinition
 
@@ -39,6 +39,11 @@ class Registry:
     def states(self) -> dict[str, State]:
         """The state of each registered query."""
         return {name: entry.state for name, entry in self.entries.items()}
+
+    def why_other_children(self, name: str, applied: Mapping[str, AppliedQuery]) -> str:
+        """Return why a recorded query cannot have its children; empty if it can."""
+        query = applied[name].deployment.queries[name]
+        return why_other_children(query, applied, self.entries)
 
     def define(
         self, names: Iterable[str], applied: Mapping[str, AppliedQuery]

@@ -15,7 +15,7 @@ from tests.unit.machine.test_layout import query, stream
 from slackwater.codec.state_records import encode_root_state
 from slackwater.control.applied import AppliedQuery, Start
 from slackwater.control.control_state import Wanted
-from slackwater.deployment.sharing import share
+from slackwater.deployment.sharing import share, without_sharing
 from slackwater.model.deployment import Deployment, QuerySpec, TopicSpec
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.records import Position, RootState
@@ -145,7 +145,9 @@ async def test_queries_that_share_children_have_their_start_or_a_later_one(
     both = sharing(world)
     made = world.registering()
     r_alone = replace(both, queries={"r": both.queries["r"]})
-    assert await carry_out(made, r_alone, start) == (frozenset(), ""), "it waits for the children"
+    done, why = await carry_out(made, r_alone, start)
+    assert not done, "it waits for the children"
+    assert "the children of query q, which are not there any more" in why
     await carry_out(made, replace(both, queries={"q": both.queries["q"]}), 7_000_000)
     done, _ = await carry_out(made, both, start)
     assert done == {"q", "r"}
@@ -178,6 +180,19 @@ async def test_a_query_does_not_join_children_that_nobody_reads(world: World) ->
     await made.carry_out({"q": Wanted.DELETED}, {}, replace(both, queries={}))
     done, why = await carry_out(made, replace(both, queries={"r": both.queries["r"]}), 9_000_000)
     assert (done, "are not there any more" in why) == (frozenset(), True)
+
+
+async def test_a_query_that_is_registered_with_other_children_is_named(world: World) -> None:
+    """Two halves of a split network have accepted it, one of them when q had been deleted there."""
+    both = sharing(world)
+    made = world.registering()
+    await carry_out(made, both, 7_000_000)
+    own = without_sharing(both.queries["r"])
+    done, why = await carry_out(made, replace(both, queries={**both.queries, "r": own}), 7_000_000)
+    assert done == {"q"}
+    assert "with the children of query q, and recorded with those of query r: delete it" in why
+    assert not made.awaits_readings
+    assert await made.carry_out({"r": Wanted.DELETED}, {}, both) == (frozenset("r"), "")
 
 
 async def test_a_query_of_a_file_stands_without_its_streams(world: World) -> None:
