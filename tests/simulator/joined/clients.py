@@ -22,7 +22,7 @@ from slackwater.control.control_object import (
     ResumeQuery,
 )
 from slackwater.control.control_state import ControlState
-from slackwater.control.recorded import key_in, key_of
+from slackwater.control.recorded import key_in
 from slackwater.model.errors import UsageError
 from slackwater.model.names import base_of, generation_of, latest_generation
 
@@ -180,14 +180,13 @@ class Clients:
         self._insist_for(lambda _: [DrainNode(node)], for_us, lambda _: [join])
 
     def move(self, fragment: str, node: str) -> None:
-        """Move a fragment to a node."""
+        """Move a fragment to a node; the request is refused if there is none of this name."""
 
         def make(state: ControlState) -> Sequence[Operation]:
             try:
-                key = key_in(state, fragment)
+                return [MoveFragment(*key_in(state, fragment), node)]
             except UsageError:
-                key = key_of(fragment)
-            return [MoveFragment(*key, node)]
+                return ()
 
         self._insist(make)
 

@@ -88,7 +88,8 @@ def draw_joins(plan: Plan) -> Plan:
         faults.append(Fault(applied + rng.randrange(1, 5) * SECOND, "delete"))
     if rng.randrange(2) and not any(f.what == "change" for f in faults):
         faults.append(Fault(applied + rng.randrange(500, 4_000) * MS, "delete-first"))
-    faults += [_of_added(rng, config, applied) for _ in range(rng.choice([0, 0, 1, 2]))]
+    of_added = [_of_added(rng, config, applied) for _ in range(rng.choice([0, 0, 1, 2]))]
+    faults += [replace(f, whom=f.whom.replace("orderer/v.", "orderer/q.")) for f in of_added]
     if rng.randrange(3) == 0:
         of_queries = {"apply", "delete", "delete-first", "change"}
         around = rng.choice([f.at for f in faults if f.what in of_queries])
