@@ -1,0 +1,191 @@
+"""Writes what a deployment file declares as statements, and the other way as YAML.
+
+What ``parse`` makes of the printed statements is the given content. The content is valid: of a
+deployment, or of a file that was checked.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from slackwater.primitives.expression_text import RESERVED_WORDS
+from slackwater.sql.create_query import OPTIONS
+from slackwater.sql.cursor import INTERVAL_UNITS
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?", re.ASCII)
+_DURATION: Final = re.compile(r"([0-9.]+) ?([a-z]+)", re.ASCII)
+_PLAIN_YAML: Final = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*|-?[0-9]+(?:\.[0-9]+)?[a-z]*", re.ASCII)
+_NOT_TEXT: Final = frozenset({"null", "true", "false", "~"})
+_UNIT_NAMES: Final = {short: word for word, short in INTERVAL_UNITS.items()}
+_TRUE: Final = ("true", "false")
+_PRINTABLE: Final = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+
+
+def deployment_text(content: Mapping[str, Any]) -> str:
+    """Return the statements that declare a deployment."""
+    settings = [
+        f"SET {name} = {_value(value)};\n"
+        for name, value in content.items()
+        if name not in {"apiVersion", "streams", "queries"}
+    ]
+    streams = [stream_text(name, value) for name, value in content["streams"].items()]
+    queries = [query_text(name, value) for name, value in content["queries"].items()]
+    return "\n".join(filter(None, ["".join(settings), *streams, *queries]))
+
+
+def stream_text(name: str, content: Mapping[str, Any]) -> str:
+    """Return CREATE STREAM."""
+    options = ",\n".join(f"  {_key(n)} = {_value(v)}" for n, v in content.items())
+    return f"CREATE STREAM {_identifier(name)} WITH (\n{options}\n);\n"
+
+
+def query_text(name: str, content: Mapping[str, Any], *, replaces: bool = False) -> str:
+    """Return CREATE QUERY."""
+    window = content.get("window")
+    items = _row_items(content) if window is None else _window_items(content)
+    lines = [f"CREATE {'OR REPLACE ' if replaces else ''}QUERY {_identifier(name)} AS"]
+    lines += [f"SELECT {', '.join(items)}", f"FROM {_from(content)}"]
+    if "where" in content:
+        lines.append(f"WHERE {content['where']}")
+    if window is not None:
+        lines.append("GROUP BY window_start, key")
+    lines.append(f"EMIT WITHIN {interval(content['bound'])}")
+    options = {n: content[n] for n in OPTIONS if n in content and n != "from"}
+    join = content.get("join")
+    if join is not None and list(content["from"]) != [join["left"], join["right"]]:
+        options["from"] = content["from"]
+    if options:
+        lines.append(f"WITH {_value(options)}")
+    return "\n".join(lines) + ";\n"
+
+
+def interval(duration: str) -> str:
+    """Return a duration of the deployment file as an interval."""
+    found = _DURATION.fullmatch(duration.strip())
+    assert found is not None, duration
+    return f"INTERVAL '{found[1]}' {_UNIT_NAMES[found[2]]}"
+
+
+def _from(content: Mapping[str, Any]) -> str:
+    join, window = content.get("join"), content.get("window")
+    sources = content["from"]
+    if join is not None:
+        tables = f"TABLE {_identifier(join['left'])} JOIN TABLE {_identifier(join['right'])}"
+        tables += f" WITHIN {interval(join['within'])}"
+    else:
+        tables = " UNION ALL ".join(f"TABLE {_identifier(each)}" for each in sources)
+    if window is None:
+        plain = len(sources) == 1 and join is None
+        return _identifier(sources[0]) if plain else f"({tables})"
+    arguments = [tables]
+    if "slide" in window:
+        arguments.append(interval(window["slide"]))
+    arguments.append(interval(window["size"]))
+    if "offset" in window:
+        arguments.append(f"OFFSET => {interval(window['offset'])}")
+    arguments += [
+        f"{name.upper()} => {_string(window[name])}"
+        for name in ("starts", "zone")
+        if name in window
+    ]
+    return f"{'HOP' if 'slide' in window else 'TUMBLE'}({', '.join(arguments)})"
+
+
+def _row_items(content: Mapping[str, Any]) -> list[str]:
+    if "select" not in content:
+        return ["*"]
+    return [
+        text if text in {name, f'"{name}"'} else f"{text} AS {_identifier(name)}"
+        for name, text in content["select"].items()
+    ]
+
+
+def _window_items(content: Mapping[str, Any]) -> list[str]:
+    items = ["window_start", "key"]
+    select = content.get("select") or {"": "COLUMNS(*)"}
+    for name, text in select.items():
+        is_plain = not name or text in {name, f'"{name}"'}
+        for function, parameter, figure in _aggregates(content["aggregate"]):
+            arguments = text if parameter is None else f"{text}, {parameter}"
+            alias = "" if is_plain else f" AS {_identifier(f'{name}_{figure}')}"
+            items.append(f"{function}({arguments}){alias}")
+    return items
+
+
+def _aggregates(declared: Sequence[Any]) -> list[tuple[str, str | None, str]]:
+    """Return function, parameter and name of each."""
+    found: list[tuple[str, str | None, str]] = []
+    for each in declared:
+        if isinstance(each, str):
+            found.append((each, None, each))
+        elif "top" in each:
+            found.append(("top", str(each["top"]), f"top{each['top']}"))
+        else:
+            for share in each["quantiles"]:
+                digits = str(share).partition(".")[2].rstrip("0")
+                found.append(("quantile", str(share), f"p{digits:0<2}"))
+    return found
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"({', '.join(f'{_key(n)} = {_value(v)}' for n, v in value.items())})"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    text = str(value)
+    if text in _TRUE:
+        return text.upper()
+    return text if _NUMBER.fullmatch(text) else _string(text)
+
+
+def _string(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _key(name: str) -> str:
+    return name if _NAME.fullmatch(name) else _quoted(name)
+
+
+def _identifier(name: str) -> str:
+    is_plain = _NAME.fullmatch(name) and name.upper() not in RESERVED_WORDS
+    return name if is_plain else _quoted(name)
+
+
+def yaml_text(content: Mapping[str, Any]) -> str:
+    """Return the deployment file with this content."""
+    lines = [f"{name}: {_yaml(value)}" for name, value in content.items() if name not in _SECTIONS]
+    for section in _SECTIONS:
+        lines.append(f"{section}:")
+        for name, value in content[section].items():
+            lines.append(f"  {_scalar(name)}:")
+            lines += [f"    {_scalar(n)}: {_yaml(v)}" for n, v in value.items()]
+    return "\n".join(lines) + "\n"
+
+
+_SECTIONS: Final = ("streams", "queries")
+
+
+def _yaml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_scalar(n)}: {_yaml(v)}" for n, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_yaml, value)) + "]"
+    return _scalar(str(value), is_value=True)
+
+
+def _scalar(text: str, *, is_value: bool = False) -> str:
+    """Return a text as YAML; all scalars of a deployment file are texts, except null."""
+    if _PLAIN_YAML.fullmatch(text) and (
+        text.lower() not in _NOT_TEXT or (is_value and text in _TRUE)
+    ):
+        return text
+    quoted = json.dumps(text, ensure_ascii=False)
+    return _PRINTABLE.sub(lambda c: f"\\u{ord(c[0]):04x}", quoted)

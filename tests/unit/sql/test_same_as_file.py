@@ -1,0 +1,289 @@
+"""Queries as statements and in the deployment file: the definitions are equal."""
+
+# ruff: noqa: E501 -- what is compared is in one line
+
+from __future__ import annotations
+
+import pytest
+
+from slackwater.deployment.parse import parse_deployment
+from slackwater.model.deployment import Deployment
+from slackwater.sql.document import parse_deployment_sql
+
+STREAMS = """\
+apiVersion: slackwater/v1
+streams:
+  lab:
+    topic: {name: lab-readings, format: json}
+    key: {field: mote}
+    time: {field: at, unit: us}
+    fields: [temperature, group, emit]
+    texts: {status: state}
+    expect_every: auto
+  room-1: {key: {column: node}, time: {column: ts, unit: ms}, fields: [temperature], disorder: 1.5s}
+  room-2: {key: {value: two}, time: {columns: [d, t], format: "%Y-%m-%d %H"}, fields: {temperature: T}}
+queries:
+"""
+STATEMENTS = """\
+CREATE STREAM lab WITH (
+  topic = (name = 'lab-readings', format = 'json'), key = (field = 'mote'),
+  time = (field = 'at', unit = 'us'), fields = ['temperature', 'group', 'emit'],
+  texts = (status = 'state'), expect_every = 'auto');
+CREATE STREAM "room-1" WITH (
+  key = (column = 'node'), time = (column = 'ts', unit = 'ms'), fields = ['temperature'],
+  disorder = '1.5s');
+CREATE STREAM "room-2" WITH (
+  key = (value = 'two'), time = (columns = ['d', 't'], format = '%Y-%m-%d %H'),
+  fields = (temperature = 'T'));
+"""
+MINUTE = "INTERVAL '1' MINUTE"
+WITHIN = "EMIT WITHIN INTERVAL '2' SECOND"
+BY = "GROUP BY window_start, key"
+FIRST = "  first: {from: [room-1], window: {size: 1m}, aggregate: [count, avg], bound: 2s}\n"
+FIRST_SQL = (
+    "CREATE QUERY first AS SELECT count(COLUMNS(*)), avg(COLUMNS(*))"
+    f' FROM TUMBLE(TABLE "room-1", {MINUTE}) {BY} {WITHIN};\n'
+)
+PAIRS = {
+    "all fields": (
+        "{from: [room-1], window: {size: 1m}, aggregate: [count, avg], bound: 2s}",
+        (
+            "SELECT window_start, key, count(COLUMNS(*)), avg(COLUMNS(*))"
+            f' FROM TUMBLE(TABLE "room-1", {MINUTE}) {BY} {WITHIN}'
+        ),
+    ),
+    "one field": (
+        (
+            "{from: [room-1], select: {temperature: temperature}, window: {size: 1m},"
+            " aggregate: [min], bound: 2s}"
+        ),
+        f'SELECT min(temperature) FROM TUMBLE(TABLE "room-1", {MINUTE}) {BY} {WITHIN}',
+    ),
+    "a sliding window": (
+        (
+            "{from: [lab, room-1], where: temperature > -40, select: {fahrenheit: temperature * 1.8 + 32},"
+            " window: {size: 1m, slide: 10s}, aggregate: [count, avg], bound: 2s, parts: 4}"
+        ),
+        (
+            "SELECT window_start, key, count(temperature * 1.8 + 32) AS fahrenheit_count,"
+            " AVG(temperature * 1.8 + 32) AS fahrenheit_avg"
+            " FROM HOP(TABLE lab UNION ALL TABLE \"room-1\", INTERVAL '10' SECOND, INTERVAL '1' MINUTE)"
+            f" WHERE temperature > -40 {BY} {WITHIN} WITH (parts = 4)"
+        ),
+    ),
+    "several fields": (
+        (
+            "{from: [room-1], select: {a: temperature, b: temperature + 1}, window: {size: 1m},"
+            " aggregate: [sum, max], bound: 2s}"
+        ),
+        (
+            "SELECT key, sum(temperature) AS a_sum, sum(temperature + 1) AS b_sum,"
+            " max(temperature) AS a_max, max(temperature + 1) AS b_max"
+            f' FROM TUMBLE(TABLE "room-1", {MINUTE}) {BY} {WITHIN}'
+        ),
+    ),
+    "quantiles and the largest": (
+        (
+            "{from: [room-1], select: {temperature: temperature}, window: {size: 1m},"
+            " aggregate: [avg, quantiles: [0.5, 0.999], top: 3, last], bound: 2s}"
+        ),
+        (
+            "SELECT avg(temperature), quantile(temperature, 0.5), quantile(temperature, 0.999),"
+            " top(temperature, 3), last(temperature)"
+            f' FROM TUMBLE(TABLE "room-1", {MINUTE}) {BY} {WITHIN}'
+        ),
+    ),
+    "quantiles of an expression": (
+        (
+            "{from: [room-1], select: {x: temperature / 2}, window: {size: 1m},"
+            " aggregate: [quantiles: [0.05], top: 2], bound: 2s}"
+        ),
+        (
+            "SELECT quantile(temperature / 2, 0.05) AS x_p05, top(temperature / 2, 2) AS x_top2"
+            f' FROM TUMBLE(TABLE "room-1", {MINUTE}) {BY} {WITHIN}'
+        ),
+    ),
+    "fields that are words of SQL": (
+        (
+            "{from: [lab], where: group > 3 AND emit < 2, select: {group: group, emit: '\"emit\"'},"
+            " window: {size: 1m}, aggregate: [avg], bound: 2s}"
+        ),
+        (
+            f'SELECT avg(group), avg("emit") FROM TUMBLE(TABLE lab, {MINUTE})'
+            f" WHERE group > 3 AND emit < 2 {BY} {WITHIN}"
+        ),
+    ),
+    "a condition on texts": (
+        (
+            "{from: [lab], where: \"status IN ('ok', 'it''s') OR key = 'a'\", select: {t: temperature},"
+            " bound: 1s}"
+        ),
+        (
+            "SELECT temperature AS t FROM lab WHERE status IN ('ok', 'it''s') OR key = 'a'"
+            " EMIT WITHIN INTERVAL '1' SECOND"
+        ),
+    ),
+    "readings": ("{from: [room-1], bound: 2s}", f'SELECT * FROM "room-1" {WITHIN}'),
+    "readings of several": (
+        "{from: [lab, room-1, room-2], select: {temperature: temperature}, bound: 2s, children: 3}",
+        (
+            'SELECT key, temperature FROM (TABLE lab UNION ALL TABLE "room-1" UNION ALL TABLE'
+            f' "room-2") {WITHIN} WITH (children = 3)'
+        ),
+    ),
+    "readings with an expression": (
+        (
+            "{from: [room-1], where: temperature IS NOT NULL,"
+            " select: {temperature: temperature, x: CASE WHEN temperature > 1 THEN 1 ELSE 0 END}, bound: 2s}"
+        ),
+        (
+            "SELECT temperature, CASE WHEN temperature > 1 THEN 1 ELSE 0 END AS x"
+            f' FROM "room-1" WHERE temperature IS NOT NULL {WITHIN}'
+        ),
+    ),
+    "a chain": (
+        (
+            "{from: [first], where: temperature_count > 10, select: {mean: temperature_avg},"
+            " window: {size: 1h, slide: 1m}, aggregate: [min, max], bound: 2s}"
+        ),
+        (
+            "SELECT min(temperature_avg) AS mean_min, max(temperature_avg) AS mean_max"
+            " FROM HOP(TABLE first, INTERVAL '1' MINUTE, INTERVAL '1' HOUR)"
+            f" WHERE temperature_count > 10 {BY} {WITHIN}"
+        ),
+    ),
+    "a chain with a stream": (
+        (
+            "{from: [first, room-2], where: temperature_count > 10 or temperature IS NOT NULL,"
+            " select: {m: temperature_avg, alone: temperature}, window: {size: 1h}, aggregate: [max],"
+            " bound: 2s}"
+        ),
+        (
+            "SELECT max(temperature_avg) AS m_max, max(temperature) AS alone_max"
+            " FROM TUMBLE(TABLE first UNION ALL TABLE \"room-2\", INTERVAL '1' HOUR)"
+            f" WHERE temperature_count > 10 or temperature IS NOT NULL {BY} {WITHIN}"
+        ),
+    ),
+    "a join": (
+        (
+            "{from: [room-1, room-2], join: {left: room-1, right: room-2, within: 500ms},"
+            " where: left_temperature - right_temperature > 2,"
+            " select: {difference: left_temperature - right_temperature}, window: {size: 1m},"
+            " aggregate: [count, max], bound: 2s}"
+        ),
+        (
+            "SELECT count(left_temperature - right_temperature) AS difference_count,"
+            " max(left_temperature - right_temperature) AS difference_max"
+            ' FROM TUMBLE(TABLE "room-1" JOIN TABLE "room-2" WITHIN INTERVAL \'500\' MILLISECOND,'
+            f" {MINUTE}) WHERE left_temperature - right_temperature > 2 {BY} {WITHIN}"
+        ),
+    ),
+    "a join of readings that reads the right stream first": (
+        "{from: [room-2, room-1], join: {left: room-1, right: room-2, within: 0s}, bound: 2s}",
+        (
+            'SELECT * FROM (TABLE "room-1" JOIN TABLE "room-2" WITHIN INTERVAL \'0\' SECOND)'
+            f" {WITHIN} WITH (from = ['room-2', 'room-1'])"
+        ),
+    ),
+    "days of a zone": (
+        "{from: [room-1], window: {size: 1d, zone: Europe/Berlin}, aggregate: [avg], bound: 2s}",
+        (
+            "SELECT avg(COLUMNS(*)) FROM"
+            f" TUMBLE(TABLE \"room-1\", INTERVAL '1' DAY, ZONE => 'Europe/Berlin') {BY} {WITHIN}"
+        ),
+    ),
+    "shifts of work": (
+        (
+            "{from: [room-1], window: {size: 8h, offset: 6h, zone: Europe/Berlin}, aggregate: [avg],"
+            " bound: 2s}"
+        ),
+        (
+            "SELECT avg(COLUMNS(*)) FROM TUMBLE(TABLE \"room-1\", INTERVAL '8' HOURS,"
+            f" OFFSET => INTERVAL '6' HOUR, ZONE => 'Europe/Berlin') {BY} {WITHIN}"
+        ),
+    ),
+    "weeks": (
+        (
+            "{from: [room-1], window: {size: 1w, starts: sunday, zone: America/New_York},"
+            " aggregate: [avg], bound: 2s}"
+        ),
+        (
+            "SELECT avg(COLUMNS(*)) FROM TUMBLE(TABLE \"room-1\", INTERVAL '1' WEEK,"
+            f" STARTS => 'sunday', ZONE => 'America/New_York') {BY} {WITHIN}"
+        ),
+    ),
+    "months": (
+        "{from: [room-1], window: {size: 1mo, offset: 14d}, aggregate: [avg], bound: 2s}",
+        (
+            "SELECT avg(COLUMNS(*)) FROM TUMBLE(TABLE \"room-1\", INTERVAL '1' MONTH,"
+            f" OFFSET => INTERVAL '14' DAY) {BY} {WITHIN}"
+        ),
+    ),
+    "all options": (
+        (
+            "{from: [room-1], window: {size: 1m}, aggregate: [avg], bound: 2s, margin: 60ms,"
+            " policy: {failure: delay, stabilization: suspend}, replicas: 3, parts: 2, copies: 2,"
+            " results: {format: json}}"
+        ),
+        (
+            f'SELECT avg(COLUMNS(*)) FROM TUMBLE(TABLE "room-1", {MINUTE}) {BY} {WITHIN}'
+            " WITH (margin = '60ms', policy = (failure = 'delay', stabilization = 'suspend'),"
+            " replicas = 3, parts = 2, copies = 2, results = (format = 'json'))"
+        ),
+    ),
+    "comments and line breaks": (
+        (
+            "{from: [room-1], where: temperature > 1 AND temperature < 9, window: {size: 1m},"
+            " aggregate: [var, stddev, range, first, distinct], bound: 2s}"
+        ),
+        (
+            "-- what\nSELECT /* all */ var(COLUMNS(*)), stddev(COLUMNS(*)), range(COLUMNS(*)),"
+            " first(COLUMNS(*)), distinct(COLUMNS(*))"
+            f'\nFROM TUMBLE(TABLE "room-1", {MINUTE})\nWHERE temperature > 1 -- not 0\n  AND'
+            f" temperature\n< 9\n{BY}\n{WITHIN}"
+        ),
+    ),
+    "words in any case": (
+        (
+            "{from: [lab], where: temperature between 1 and 2, select: {temperature: temperature},"
+            " window: {size: 10s}, aggregate: [sum], bound: 2s}"
+        ),
+        (
+            "select SUM(temperature) from tumble(table lab, interval '10' seconds) where temperature"
+            " between 1 and 2 group by key, window_end, window_start emit within interval '2' second"
+        ),
+    ),
+}
+
+
+def from_file(query: str) -> Deployment:
+    return parse_deployment(f"{STREAMS}{FIRST}  q: {query}\n", "d.yaml").deployment
+
+
+@pytest.mark.parametrize("case", PAIRS)
+def test_a_statement_is_the_query_of_the_file(case: str) -> None:
+    in_file, statement = PAIRS[case]
+
+    declared = parse_deployment_sql(
+        f"{STATEMENTS}{FIRST_SQL}CREATE QUERY q AS {statement}", "d.sql"
+    )
+
+    assert declared.deployment == from_file(in_file)
+
+
+def test_settings_are_those_of_the_file() -> None:
+    http = "{listen: '0.0.0.0:9000', tls: {certificate: c.pem, key: k.pem}}"
+    head = f"clock: wall\nprefix: plant-7.\nhttp: {http}\n"
+    query = "{from: [room-1], bound: 2s}"
+    file = parse_deployment(f"{STREAMS}{FIRST}  q: {query}\n{head}", "d.yaml").deployment
+    settings = (
+        "SET clock = 'wall'; SET prefix = 'plant-7.'; SET http = (listen = '0.0.0.0:9000',"
+        " tls = (certificate = 'c.pem', key = 'k.pem'));"
+    )
+
+    declared = parse_deployment_sql(
+        f'{settings}{STATEMENTS}{FIRST_SQL}CREATE QUERY q AS SELECT * FROM "room-1" {WITHIN};',
+        "d.sql",
+    )
+
+    assert declared.deployment == file
