@@ -22,6 +22,7 @@ LEFT_OUT = {
         "typer",
         "rich",
         "prometheus-client",
+        "prompt-toolkit",
         "numba",
     },
     "node": set(),  # it runs processes of all kinds

@@ -47,6 +47,7 @@ from slackwater.cli.ingest_options import backfill, ingest
 from slackwater.cli.node import node_app
 from slackwater.cli.query import query_app
 from slackwater.cli.source_commands import init, quarantine, send, watch
+from slackwater.cli.sql import sql
 from slackwater.cli.surroundings import what_to_do
 from slackwater.cli.web import WebCommand, WebOption
 from slackwater.model.errors import CheckFailed, EnvironmentProblem, SlackwaterError, UsageError
@@ -472,6 +473,7 @@ app.command()(gateway)
 app.command()(init)
 app.command()(quarantine)
 app.command()(send)
+app.command()(sql)
 app.command()(watch)
 app.command()(ingest)
 app.command()(backfill)

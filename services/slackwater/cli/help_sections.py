@@ -13,7 +13,7 @@ SECTIONS: Final = {
     "Begin": ("demo", "init", "plan", "rehearse", "doctor"),
     "Run": ("up", "ingest", "send", "backfill", "topics"),
     "Look": ("gateway", "results", "watch", "status", "quarantine", "audit"),
-    "Change": ("query",),
+    "Change": ("query", "sql"),
     "Several machines, secured clusters": ("node", "controller", "acl"),
 }
 

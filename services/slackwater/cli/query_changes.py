@@ -208,10 +208,11 @@ def _starts(
     if start != "now":
         return dict.fromkeys(new, None if start == "beginning" else start)
     now_us = None if deployment.clock == "data" else SystemClock().now_us()
-    return {name: _next_window(deployment.queries[name], now_us) for name in new}
+    return {name: next_window(deployment.queries[name], now_us) for name in new}
 
 
-def _next_window(query: QuerySpec, now_us: int | None) -> int | None:
+def next_window(query: QuerySpec, now_us: int | None) -> int | None:
+    """Return the start (us) of a query that begins at its next window; None if now is not known."""
     if now_us is None:
         return None
     grid = Grid(query.bucket_us(), query.units(query.bucket_us()))
@@ -332,8 +333,17 @@ def _is_paused(entry: QueryEntry) -> bool:
 
 def _recorded(reach: Reach, command: str) -> dict[str, QueryEntry]:
     """Return the queries in the record that are not deleted."""
-    state = asyncio.run(_state(reach, command))
+    state = recorded_state(reach, command)
     return {name: state.queries[name] for name in state.live_queries()}
+
+
+def recorded_state(reach: Reach, command: str) -> ControlState:
+    """Return the record that controllers keep; ``command`` is the name of the connection.
+
+    Raises:
+        EnvironmentProblem: no controller answers.
+    """
+    return asyncio.run(_state(reach, command))
 
 
 async def _state(reach: Reach, command: str) -> ControlState:

@@ -31,6 +31,10 @@ _CLAUSES: Final = {
 }
 
 
+_ELSEWHERE: Final = -1
+"""Place of what the text does not declare, but runs already."""
+
+
 class SqlFindings(Findings):
     """Findings of a text: errors are kept with the character that they are at."""
 
@@ -41,11 +45,12 @@ class SqlFindings(Findings):
 
     def found(self) -> list[tuple[int, str]]:
         """Return the errors with their places."""
-        return list(self._errors)
+        return [(max(at, 0), reason) for at, reason in self._errors]
 
     def warnings(self) -> tuple[str, ...]:
-        """Return all warnings, in the order of the text."""
-        return tuple(self._source.report(at, reason) for at, reason in sorted(self._warnings))
+        """Return the warnings about what the text declares, in its order."""
+        found = (each for each in sorted(self._warnings) if each[0] >= 0)
+        return tuple(self._source.report(at, reason) for at, reason in found)
 
     def _reported(self, place: Place, reason: str) -> tuple[int, str]:
         at, shown = place, ""
@@ -59,7 +64,7 @@ class SqlFindings(Findings):
             shown = f"{_ONE[str(section)]} {name}{', ' + what if what else ''}: "
         elif place:
             shown = f"{'.'.join(map(str, place))}: "
-        return self._spots.get(at, 0), f"{shown}{reason}"
+        return self._spots.get(at, _ELSEWHERE), f"{shown}{reason}"
 
 
 @dataclass(slots=True)

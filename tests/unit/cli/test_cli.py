@@ -87,6 +87,7 @@ COMMANDS = [
     "rehearse",
     "demo",
     "send",
+    "sql",
     "watch",
     "gateway",
 ]

@@ -1,0 +1,1 @@
+"""What ``slackwater sql`` does with the statements that ``slackwater.sql`` parses."""

@@ -1,0 +1,358 @@
+"""`slackwater sql` against a controller that is a value, and without one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from tests.unit.cli.test_query_changes import Controller, nodes
+from typer.testing import CliRunner
+
+from slackwater.cli.app import app
+from slackwater.cli.controls import Reach
+from slackwater.cli.statements.output import RowOutput
+from slackwater.cli.statements.results import changed_rows, check_select, exact_rows
+from slackwater.cli.statements.run import StatementRunner
+from slackwater.cli.statements.running import RunningDeployment, Surroundings
+from slackwater.deployment.parse import parse_deployment
+from slackwater.model.errors import DeploymentError, EnvironmentProblem, UsageError
+from slackwater.model.names import Names
+from slackwater.sql.parser import parse
+from slackwater.sql.statements import Select
+
+STREAM = (
+    "CREATE STREAM lab WITH (key = (column = 'k'), time = (column = 't', unit = 's'),"
+    " fields = ['x', 'y'], disorder = '1s');\n"
+)
+AVERAGES = (
+    "QUERY averages AS SELECT count(x), avg(x) FROM TUMBLE(TABLE lab, INTERVAL '1' MINUTE)"
+    " GROUP BY window_start, key EMIT WITHIN INTERVAL '5' SECOND"
+)
+READINGS = "CREATE QUERY readings AS SELECT * FROM lab EMIT WITHIN INTERVAL '2' SECOND"
+
+
+def never() -> Any:
+    raise AssertionError("Kafka is not asked")
+
+
+class Session:
+    """Runs texts against one controller."""
+
+    def __init__(
+        self, controller: Controller | None = None, format_: str = "table", **options: Any
+    ) -> None:
+        self.controller = nodes() if controller is None else controller
+        where = Surroundings(
+            reach=lambda: cast(Reach, self.controller),
+            cluster=never,
+            names=Names,
+            registry=None,
+            data_dir=Path(),
+        )
+        self.runner = StatementRunner(where, RowOutput(format_), **options)
+
+    def run(self, text: str) -> None:
+        self.runner.run(text, "t.sql")
+
+    def failure(self, text: str) -> str:
+        requested = len(self.controller.requested)
+        with pytest.raises(DeploymentError) as error:
+            self.run(text)
+        assert len(self.controller.requested) == requested, "nothing is run"
+        return error.value.message
+
+    @property
+    def live(self) -> tuple[str, ...]:
+        return self.controller.object.state.live_queries()
+
+
+@pytest.fixture(name="session")
+def _session(capsys: pytest.CaptureFixture[str]) -> Session:
+    session = Session()
+    session.run(f"{STREAM}CREATE {AVERAGES};")
+    capsys.readouterr()
+    return session
+
+
+def rows(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_queries_are_created_changed_paused_resumed_and_dropped(
+    session: Session, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session.run(f"{READINGS}; PAUSE QUERY readings; RESUME QUERY readings;")
+    assert session.live == ("averages", "readings")
+    session.run(f"CREATE OR REPLACE {AVERAGES}")
+    session.run(f"CREATE OR REPLACE {AVERAGES.replace('5', '4')};")
+    session.run("DROP QUERY readings")
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[:3] == [
+        "query readings is accepted",
+        "query readings is paused; RESUME QUERY continues it",
+        "query readings is resumed",
+    ]
+    assert shown[3] == "query averages runs already"
+    assert shown[4].startswith("query averages is changed: generation 1 is accepted")
+    assert shown[5] == "query readings is deleted; its results stay in their topics"
+    assert session.live == ("averages", "averages.g1")
+
+
+def test_what_is_applied_is_what_a_file_applies(session: Session) -> None:
+    text = """\
+apiVersion: slackwater/v1
+streams:
+  lab: {key: {column: k}, time: {column: t, unit: s}, fields: [x, y], disorder: 1s}
+queries:
+  averages:
+    {from: [lab], select: {x: x}, window: {size: 1m}, aggregate: [count, avg], bound: 5s}
+"""
+    running = RunningDeployment.of(session.controller.object.state)
+    assert running.deployment == parse_deployment(text, "d.yaml").deployment
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (f"CREATE QUERY ^{AVERAGES[6:]}", "query averages is there: CREATE OR REPLACE QUERY"),
+        ("DROP QUERY ^average", "there is no query 'average', only averages; did you mean"),
+        ("DROP QUERY averages; PAUSE QUERY ^averages", "there is no query 'averages'"),
+        ("DESCRIBE ^lap", "there is no stream or query 'lap', only averages"),
+        ("SHOW CREATE STREAM ^lap", "there is no stream 'lap', only lab; did you mean 'lab'?"),
+        ("SELECT x_avg, ^x_max FROM averages", "averages has no column 'x_max', only window_start"),
+        ("SELECT * FROM averages WHERE ^x > 3", "there is no field 'x', only x_count, x_avg, key"),
+        ("SELECT * FROM ^nothing", "there is no query 'nothing', only averages"),
+        (f"CREATE STREAM ^b{STREAM[17:]}", "no query reads stream b: create one in the same text"),
+        (
+            STREAM.replace("'1s'", "'2s'").replace("lab", "^lab"),
+            "stream lab is read with another declaration, which stays",
+        ),
+        ("SET ^clock = 'data'", "clock of a running deployment stays as it was started"),
+        (
+            "CREATE QUERY q AS SELECT ^z FROM lab EMIT WITHIN INTERVAL '2' SECOND",
+            "query q, SELECT.z: 'z': there is no field 'z', only x, y, key",
+        ),
+        (
+            "EXPLAIN CREATE QUERY q AS SELECT ^z FROM lab EMIT WITHIN INTERVAL '2' SECOND",
+            "there is no field 'z', only x, y, key",
+        ),
+        (
+            "CREATE QUERY q AS SELECT x FROM averages EMIT WITHIN ^INTERVAL '2' SECOND".replace(
+                "SELECT x FROM", "SELECT x_avg FROM"
+            ).replace("'2'", "'0.1'"),
+            "query q, EMIT WITHIN: 100ms cannot be kept",
+        ),
+    ],
+)  # fmt: skip
+def test_an_error_has_its_place_and_nothing_is_run(
+    text: str, reason: str, session: Session
+) -> None:
+    at = text.index("^")
+    line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+    found = session.failure(f"PAUSE QUERY averages;\n{text.replace('^', '')}").splitlines()
+    assert found[0].startswith(f"t.sql:{line + 1}:{column}: "), found
+    assert reason in found[0]
+
+
+def test_a_stream_that_is_there_may_be_declared_again_as_it_is(session: Session) -> None:
+    session.run(f"{STREAM}SET clock = 'wall'; {READINGS}")
+    assert session.live == ("averages", "readings")
+
+
+def test_a_dropped_query_may_be_created_again_in_the_same_text(session: Session) -> None:
+    session.run(f"DROP QUERY averages; {READINGS};")
+    assert session.live == ("readings",)
+    assert "there is no stream or query 'averages'" in session.failure(
+        "DROP QUERY readings; CREATE QUERY r AS SELECT x FROM averages"
+        " EMIT WITHIN INTERVAL '2' SECOND"
+    )
+
+
+def test_a_session_keeps_a_stream_until_a_query_reads_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    session = Session(keeps_streams=True)
+    session.run(STREAM)
+    assert "stream lab is kept in this session" in capsys.readouterr().out
+    assert "stream lab, time: is required" in session.failure(
+        "CREATE STREAM b WITH (key = (value = 'k'), fields = ['x'])".replace("b", "lab")
+    )
+    assert session.runner.names() == (["lab"], [])
+    session.run(READINGS)
+    assert session.live == ("readings",)
+    session.run("SHOW CREATE STREAM lab")
+    assert "disorder = '1s'" in capsys.readouterr().out
+
+
+def test_what_runs_is_shown(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+    session.run(f"{READINGS}; PAUSE QUERY readings")
+    as_json = Session(session.controller, "jsonl")
+    capsys.readouterr()
+    as_json.run("SHOW QUERIES")
+    averages, readings = rows(capsys.readouterr().out)
+    assert averages == {
+        "query": "averages",
+        "reads": "lab",
+        "windows": "1m",
+        "aggregates": "count, avg",
+        "bound": "5s",
+        "state": "running",
+        "generation": 0,
+    }
+    assert (readings["windows"], readings["state"]) == ("every reading", "paused")
+    as_json.run("SHOW STREAMS")
+    assert rows(capsys.readouterr().out) == [
+        {"stream": "lab", "input": "files", "fields": "x, y", "read_by": "averages, readings"}
+    ]
+    as_json.run("DESCRIBE averages; DESCRIBE readings; DESCRIBE STREAM lab")
+    found = [(row["column"], row["type"], row["is"]) for row in rows(capsys.readouterr().out)]
+    assert ("x_count", "BIGINT", "count of x") in found
+    assert ("x_avg", "DOUBLE", "avg of x") in found
+    assert ("stime", "TIMESTAMP", "the time of the reading") in found
+    assert found[-1] == ("y", "DOUBLE", "y")
+    Session(session.controller, "csv").run("DESCRIBE averages")
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "column,type,is",
+        "window_start,TIMESTAMP,the start of the window",
+    ]
+
+
+def test_show_create_prints_the_statement(
+    session: Session, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session.run("SHOW CREATE QUERY averages; SHOW CREATE STREAM lab;")
+    shown = capsys.readouterr().out
+    statements = parse(shown, "shown").statements
+    assert [each.at for each in statements] == [shown.index("averages"), shown.index("lab WITH")]
+    assert shown.startswith(
+        "CREATE QUERY averages AS\nSELECT window_start, key, count(x), avg(x)\n"
+    )
+
+
+def test_a_query_is_explained(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+    def explained(text: str) -> dict[str, str]:
+        capsys.readouterr()
+        Session(session.controller, "jsonl").run(f"EXPLAIN {text}")
+        found: dict[str, str] = {}
+        for row in rows(capsys.readouterr().out):
+            found[row["what"]] = f"{found.get(row['what'], '')} {row['is']}".strip()
+        return found
+
+    other = AVERAGES.replace("averages", "wide").replace("'1' MINUTE", "'2' MINUTE")
+    shared = explained(f"CREATE {other.replace('count(x), avg(x)', 'avg(x)')}")
+    assert shared["children"] == "those of averages"
+    assert shared["fragment"] == "root/wide.0"
+    assert shared["first deadline"] == "4900ms after the normal time"
+    assert "orderer" not in shared["fragment"]
+    assert "sw.results.wide.stable, 1 partition" in shared["topic"]
+    own = explained(READINGS)
+    assert own["children"] == "its own"
+    assert "orderer/readings.0.a" in own["fragment"]
+    assert "sw.ordered.readings.0, 4 partitions" in own["topic"]
+    assert own["normal time"].startswith("1s after")
+    assert "readings/s of each stream" in own["cost"]
+
+
+def select(text: str, session: Session) -> Any:
+    (statement,) = parse(text, "t").statements
+    assert isinstance(statement, Select)
+    return check_select(statement, RunningDeployment.of(session.controller.object.state).deployment)
+
+
+def table(**columns: list[Any]) -> Any:
+    times = pa.array([0, 60_000_000, 120_000_000], pa.timestamp("us", "UTC"))
+    return pa.table({"window_start": times, "window_end": times, **columns})
+
+
+def test_exact_rows_are_those_that_the_condition_keeps(session: Session) -> None:
+    found = table(key=["a", "b", "a"], x_count=[1, 0, 3], x_avg=[1.5, None, 4.0])
+    kept = select("SELECT key, x_avg FROM averages WHERE x_avg > 2 OR x_count = 0", session)
+    assert list(exact_rows(kept, found)) == [("b", None), ("a", 4.0)]
+    kept = select("SELECT window_start FROM averages WHERE key = 'a'", session)
+    assert list(exact_rows(kept, found)) == [
+        ("1970-01-01T00:00:00.000000Z",),
+        ("1970-01-01T00:02:00.000000Z",),
+    ]
+    assert list(exact_rows(select("SELECT * FROM averages", session), found.slice(0, 0))) == []
+    assert select("SELECT * FROM averages", session).columns == (
+        *("window_start", "window_end", "key", "x_count", "x_avg"),
+    )
+
+
+def test_changes_have_their_kind_and_undo_is_always_shown(session: Session) -> None:
+    window = {"window_start": "s", "window_end": "e", "key": "a"}
+    records: list[dict[str, Any]] = [
+        {
+            "kind": "tentative",
+            **window,
+            "fields": {"x": {"count": 1, "avg": 1.0}},
+            "missing": ["lab"],
+        },
+        {"kind": "tentative", **window, "fields": {"x": {"count": 0, "avg": None}}, "missing": []},
+        {"kind": "undo", "undo_from": "s", "undo_to": "e"},
+        {"kind": "stable", **window, "fields": {"x": {"count": 2, "avg": 3.0}}, "missing": []},
+    ]
+    kept = select("SELECT key, x_avg FROM averages WHERE x_count > 0 EMIT CHANGES", session)
+    assert list(changed_rows(kept, iter(records))) == [
+        ("tentative", "a", 1.0),
+        ("undo", None, None),
+        ("stable", "a", 3.0),
+    ]
+    every = select("SELECT * FROM averages EMIT CHANGES", session)
+    assert next(changed_rows(every, iter(records))) == ("tentative", "s", "e", "a", 1, 1.0, "lab")
+
+
+def test_changes_of_readings(session: Session) -> None:
+    session.run(READINGS)
+    kept = select("SELECT stime, y FROM readings WHERE x < 3 EMIT CHANGES", session)
+    record = {"kind": "stable", "stime": "t", "key": "a", "fields": {"x": 1.0, "y": 2.0}}
+    assert list(changed_rows(kept, iter([record]))) == [("stable", "t", 2.0)]
+
+
+def command(*words: str, code: int = 0, input_: str | None = None) -> str:
+    done = CliRunner().invoke(app, ["sql", *words], input=input_)
+    if isinstance(done.exception, UsageError | DeploymentError | EnvironmentProblem):
+        assert done.exception.exit_code == code
+        return done.exception.message
+    assert done.exit_code == code, done.output
+    return done.stdout
+
+
+def test_the_command_prints_the_deployment_file_without_a_deployment(tmp_path: Path) -> None:
+    text = f"{STREAM}CREATE {AVERAGES};"
+    (tmp_path / "d.sql").write_text(text)
+    printed = command("--to-yaml", "-f", str(tmp_path / "d.sql"))
+    assert parse_deployment(printed, "d.yaml").deployment.queries.keys() == {"averages"}
+    assert command("--to-yaml", input_=text) == printed
+    assert command("--to-yaml", "-e", STREAM, "-e", f"CREATE {AVERAGES} -- no semicolon") == printed
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("-e", "SELEC"), "-e:1:1: SELEC begins no statement"),
+        (("--to-yaml", "-e", STREAM), "-e:1:1: there is no CREATE QUERY"),
+        (("--to-yaml", "-e", "DROP QUERY q"), "-e:1:12: declares nothing"),
+        (("-e", "SHOW QUERIES", "-f", "x"), "-e and -f: give one of them"),
+        (("-f", "not-there.sql"), "not-there.sql: cannot be read"),
+        (("-e", "", "--format", "xml"), "--format xml: choose table, jsonl or csv"),
+    ],
+)
+def test_the_command_refuses_with_exit_code_2(words: tuple[str, ...], reason: str) -> None:
+    assert reason in command(*words, code=2)
+
+
+def test_without_a_deployment_a_query_is_explained_and_others_are_refused(tmp_path: Path) -> None:
+    data = ("--data-dir", str(tmp_path))
+    shown = command("-e", f"{STREAM}EXPLAIN {READINGS}", *data)
+    assert "orderer/readings.0.a" in shown
+    assert "no deployment runs from" in command("-e", "SHOW QUERIES", *data, code=3)
+    assert command("-e", "-- nothing", *data) == ""
+
+
+def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "d.sql").write_bytes(b"\xff\xfe")
+    assert "is not UTF-8 text" in command("-f", str(tmp_path / "d.sql"), code=2)
