@@ -26,6 +26,7 @@ from slackwater.cli.controls import (
     reach_controllers,
 )
 from slackwater.model.errors import UsageError
+from slackwater.model.names import Names
 from slackwater.runtime.service.settings import settings
 
 
@@ -77,16 +78,15 @@ def sql(
         print_yaml(*text)
         return
 
-    names = cache(lambda: find_names(None, bootstrap, directory))
     cluster = cache(lambda: reach_kafka(bootstrap, kafka_config, directory))
 
-    def registry() -> Registry:
-        return Registry(KafkaTransport(cluster(), names()))
+    def registry(of: Names) -> Registry:
+        return Registry(KafkaTransport(cluster(), of))
 
     where = Surroundings(
         reach=cache(lambda: reach_controllers(controllers, secret_file, tls_dir, directory)),
         cluster=cluster,
-        names=names,
+        names=lambda: find_names(None, bootstrap, directory),
         registry=registry if controllers is None or bootstrap is not None else None,
         data_dir=directory,
         micro_batch=settings().aggregator_mode == "micro-batch",

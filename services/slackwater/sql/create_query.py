@@ -12,6 +12,7 @@ from typing import Any, Final
 from slackwater.deployment.shapes import QueryShape
 from slackwater.deployment.shaping import did_you_mean
 from slackwater.primitives.aggregates import AGGREGATES, PARAMETERISED
+from slackwater.primitives.expression_text import KEY
 from slackwater.sql.cursor import TokenCursor
 from slackwater.sql.tokens import SqlError, Tok
 
@@ -66,7 +67,7 @@ def parse_query(cursor: TokenCursor) -> dict[str, Any]:
         SqlError: at the first error.
     """
     cursor.expect("SELECT", wanted="SELECT is missing: CREATE QUERY name AS SELECT ...")
-    if cursor.tok.is_word("DISTINCT") and not cursor.ahead().is_symbol(","):
+    if cursor.is_modifier("DISTINCT"):
         raise cursor.error("rows of windows differ in their keys: leave DISTINCT out")
     first = cursor.at
     _skip_items(cursor)
@@ -273,8 +274,8 @@ def _row_items(items: TokenCursor, content: dict[str, Any], cursor: TokenCursor)
         name = items.name("the name behind AS") if items.keywords("AS") else _plain_name(text, tok)
         if name is None:
             raise items.error(f"an expression needs a name: {_short(text)} AS name", tok)
-        if tok.is_word("KEY") and text == tok.text:
-            if name != tok.text:
+        if text == KEY:
+            if name != KEY:
                 raise items.error("key is in every row, and keeps its name", tok)
         elif name in select:
             raise items.error(f"{name!r} is selected twice", tok)
@@ -336,7 +337,7 @@ def _aggregate(items: TokenCursor, found: _Items) -> None:
             f" {function}(COLUMNS(*))",
             tok,
         )
-    if items.tok.is_word("DISTINCT") and not items.ahead().is_symbol(")"):
+    if items.is_modifier("DISTINCT"):
         raise items.error("the number of different values is distinct(temperature)")
     of_all = _all_columns(items)
     start = items.tok

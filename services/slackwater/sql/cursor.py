@@ -40,6 +40,8 @@ class TokenCursor:
         self._toks = toks
         self.at = 0
         self.spots: dict[Place, int] = {}
+        self.tokens: dict[int, list[tuple[int, int]]] = {}
+        """By the place of an expression: of each token the place in its text, and in the source."""
 
     @property
     def tok(self) -> Tok:
@@ -60,7 +62,9 @@ class TokenCursor:
     def part(self, first: int, last: int) -> TokenCursor:
         """Return a cursor over tokens of this one, by their numbers."""
         end = self._toks[last].start
-        return TokenCursor(self._source, [*self._toks[first:last], Tok("end", "", end, end)])
+        part = TokenCursor(self._source, [*self._toks[first:last], Tok("end", "", end, end)])
+        part.tokens = self.tokens
+        return part
 
     def error(self, reason: str, tok: Tok | None = None) -> SqlError:
         """Return an error at a token, the next one by default."""
@@ -231,7 +235,12 @@ class TokenCursor:
             raise self.error(f"{closing} is missing", opened[-1])
         if self.at == first:
             raise self.unexpected(f"{what} is missing")
-        return self._text(first, self.at), self._toks[first].start
+        text = self._text(first, self.at)
+        return text, self._toks[first].start
+
+    def is_modifier(self, word: str) -> bool:
+        """Whether this word is next and an operand follows it: elsewhere it is a name."""
+        return self.tok.is_word(word) and self._begins_operand(self.ahead())
 
     def _is_clause(self, first: int) -> bool:
         """Whether a clause begins at the next token."""
@@ -241,12 +250,13 @@ class TokenCursor:
         if self.at > first and self._ends_operand(self._toks[self.at - 1]):
             return True
         # Without an operand before it, it is a name if an operator or the end follows it.
-        after = self.ahead()
-        return (
-            after.kind in {"name", "string", "number"}
-            or after.is_symbol("(")
-            or (after.kind == "word" and not after.is_word(*_OPERATORS, *_CLAUSES))
-        )
+        return self._begins_operand(self.ahead()) or self.ahead().is_symbol("(")
+
+    @staticmethod
+    def _begins_operand(tok: Tok) -> bool:
+        if tok.kind == "word":
+            return not tok.is_word(*_OPERATORS, *_CLAUSES)
+        return tok.kind in {"name", "string", "number"}
 
     @staticmethod
     def _ends_operand(tok: Tok) -> bool:
@@ -256,12 +266,13 @@ class TokenCursor:
 
     def _text(self, first: int, last: int) -> str:
         """Return the text of some tokens; what is between them has no line break or comment."""
-        source, parts = self._source.text, []
-        for before, tok in zip(
-            [None, *self._toks[first : last - 1]], self._toks[first:last], strict=True
-        ):
-            if before is not None:
-                gap = source[before.end : tok.start]
-                parts.append(gap if not gap.strip(" \t") else " ")
-            parts.append(source[tok.start : tok.end])
-        return "".join(parts)
+        source, text = self._source.text, ""
+        places = self.tokens[self._toks[first].start] = []
+        for number in range(first, last):
+            tok = self._toks[number]
+            if number > first:
+                gap = source[self._toks[number - 1].end : tok.start]
+                text += " " if gap.strip(" \t") else gap
+            places.append((len(text), tok.start))
+            text += source[tok.start : tok.end]
+        return text

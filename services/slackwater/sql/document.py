@@ -6,6 +6,7 @@ There is no second set of checks: CREATE and SET become entries of the mapping, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,7 +18,7 @@ from slackwater.deployment.yaml_lines import Path as Place
 from slackwater.model.deployment import Deployment, StreamSpec
 from slackwater.model.errors import DeploymentError
 from slackwater.sql.parser import ParsedText, parse
-from slackwater.sql.statements import Create, Setting
+from slackwater.sql.statements import Create, ExpressionTokens, Setting, place_of
 from slackwater.sql.tokens import Source
 
 _ONE: Final = {"streams": "stream", "queries": "query"}
@@ -31,6 +32,7 @@ _CLAUSES: Final = {
 }
 
 
+_POSITION: Final = re.compile(r" \(at character (\d+)\)$")
 _ELSEWHERE: Final = -1
 """Place of what the text does not declare, but runs already."""
 
@@ -38,10 +40,13 @@ _ELSEWHERE: Final = -1
 class SqlFindings(Findings):
     """Findings of a text: errors are kept with the character that they are at."""
 
-    def __init__(self, source: Source, spots: Mapping[Place, int]) -> None:
+    def __init__(
+        self, source: Source, spots: Mapping[Place, int], tokens: ExpressionTokens
+    ) -> None:
         super().__init__(Document(), source.where)
         self._source = source
         self._spots = spots
+        self._tokens = tokens
 
     def found(self) -> list[tuple[int, str]]:
         """Return the errors with their places."""
@@ -64,7 +69,11 @@ class SqlFindings(Findings):
             shown = f"{_ONE[str(section)]} {name}{', ' + what if what else ''}: "
         elif place:
             shown = f"{'.'.join(map(str, place))}: "
-        return self._spots.get(at, _ELSEWHERE), f"{shown}{reason}"
+        spot = self._spots.get(at, _ELSEWHERE)
+        if (within := _POSITION.search(reason)) is not None and spot in self._tokens:
+            spot = place_of(spot, int(within[1]), self._tokens)
+            reason = reason[: within.start()]
+        return spot, f"{shown}{reason}"
 
 
 @dataclass(slots=True)
@@ -81,6 +90,7 @@ class Draft:
     warnings: dict[str, None] = field(default_factory=dict)
     errors: list[tuple[int, str]] = field(default_factory=list)
     spots: dict[Place, int] = field(default_factory=dict)
+    tokens: dict[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
     broken: list[Place] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -115,6 +125,7 @@ class Draft:
         self.spots = {at: spot for at, spot in self.spots.items() if at[:2] != place}
         self.spots[place] = statement.at
         self.spots |= {(*place, *inside): spot for inside, spot in statement.spots.items()}
+        self.tokens |= statement.tokens
         if statement.is_broken:
             self.broken.append(place)
 
@@ -125,7 +136,7 @@ class Draft:
 
     def check(self, *, micro_batch: bool = False) -> Deployment | None:
         """Return the deployment; None after errors, which are in ``errors``, or without queries."""
-        findings = SqlFindings(self.source, self.spots)
+        findings = SqlFindings(self.source, self.spots, self.tokens)
         ignored = list(self.broken)
         if not self.content["queries"]:
             ignored.append(("queries",))

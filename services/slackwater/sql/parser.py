@@ -137,13 +137,13 @@ def _create(cursor: TokenCursor) -> Create:
     if section == "queries":
         cursor.expect("AS", wanted=QUERY_FORM)
         content = parse_query(cursor)
-        return Create(section, name, at, content, cursor.spots, replaces)
+        return Create(section, name, at, content, cursor.spots, cursor.tokens, replaces)
     if cursor.tok.is_symbol("("):
         raise cursor.error(f"fields are declared in WITH: {STREAM_FORM}")
     cursor.expect("WITH", wanted=STREAM_FORM)
     declared = cursor.options()
     cursor.end()
-    return Create(section, name, at, declared, cursor.spots, replaces)
+    return Create(section, name, at, declared, cursor.spots)
 
 
 def _broken(cursor: TokenCursor) -> Create | None:
@@ -232,7 +232,7 @@ def _select(cursor: TokenCursor) -> Select:
             )
         cursor.take()
     cursor.end(f"{_READS}: SELECT ... FROM q [WHERE ...] [EMIT CHANGES | EMIT FINAL];")
-    return Select(query, at.start, tuple(columns), where, changes)
+    return Select(query, at.start, tuple(columns), where, changes, cursor.tokens)
 
 
 _READS: Final = "SELECT reads the results of a query"

@@ -21,6 +21,12 @@ _DURATION: Final = re.compile(r"([0-9.]+) ?([a-z]+)", re.ASCII)
 _PLAIN_YAML: Final = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*|-?[0-9]+(?:\.[0-9]+)?[a-z]*", re.ASCII)
 _NOT_TEXT: Final = frozenset({"null", "true", "false", "~"})
 _UNIT_NAMES: Final = {short: word for word, short in INTERVAL_UNITS.items()}
+_KEYWORDS: Final = frozenset(
+    RESERVED_WORDS
+    | {"IF", "TABLE", "STREAM", "QUERY", "AS", "SELECT", "FROM", "WHERE", "GROUP", "EMIT", "WITH"}
+    | {"JOIN", "WITHIN", "UNION", "TUMBLE", "HOP", "HAVING", "WINDOW", "ORDER", "LIMIT"}
+)
+"""Words that are quoted as the name of a stream, a query or a column, although few need it."""
 _TRUE: Final = ("true", "false")
 _PRINTABLE: Final = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
@@ -155,7 +161,7 @@ def _key(name: str) -> str:
 
 
 def _identifier(name: str) -> str:
-    is_plain = _NAME.fullmatch(name) and name.upper() not in RESERVED_WORDS
+    is_plain = _NAME.fullmatch(name) and name.upper() not in _KEYWORDS
     return name if is_plain else _quoted(name)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from slackwater.deployment.yaml_lines import Path as Place
 
+ExpressionTokens = Mapping[int, Sequence[tuple[int, int]]]
 Changing = Literal["drop", "pause", "resume"]
 Section = Literal["streams", "queries"]
 
@@ -17,7 +18,9 @@ class Create:
     """CREATE STREAM or CREATE QUERY.
 
     ``content`` is what the deployment file has under the name; ``spots`` has the places in the text
-    of what is in it. ``is_broken``: the statement has an error, and the content is of no use.
+    of what is in it. ``tokens``: by the place of an expression, of each of its tokens the place in
+    the expression and in the text. ``is_broken``: the statement has an error, and the content is of
+    no use.
     """
 
     section: Section
@@ -25,6 +28,7 @@ class Create:
     at: int
     content: Any = None
     spots: Mapping[Place, int] = field(default_factory=dict)
+    tokens: ExpressionTokens = field(default_factory=dict)
     replaces: bool = False
     is_broken: bool = False
 
@@ -94,6 +98,16 @@ class Select:
     columns: tuple[tuple[str, int], ...] = ()
     where: tuple[str, int] | None = None
     changes: bool = False
+    tokens: ExpressionTokens = field(default_factory=dict)
+
+
+def place_of(at: int, position: int | None, tokens: ExpressionTokens) -> int:
+    """Return the place in the text of a character of the expression at ``at``, counted from 1."""
+    if position is None:
+        return at
+    places = [(inside, place) for inside, place in tokens.get(at, ()) if inside < position]
+    inside, place = places[-1] if places else (0, at)
+    return place + position - 1 - inside
 
 
 Statement = Create | Setting | ChangeQuery | Show | ShowCreate | Describe | Explain | Select

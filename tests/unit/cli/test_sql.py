@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import re
 from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 from tests.unit.cli.test_query_changes import Controller, nodes
+from tests.unit.sql.test_damaged import damaged
 from typer.testing import CliRunner
 
 from slackwater.cli.app import app
@@ -17,6 +20,7 @@ from slackwater.cli.statements.output import RowOutput
 from slackwater.cli.statements.results import changed_rows, check_select, exact_rows
 from slackwater.cli.statements.run import StatementRunner
 from slackwater.cli.statements.running import RunningDeployment, Surroundings
+from slackwater.control.admission import why_refused_on_nodes
 from slackwater.deployment.parse import parse_deployment
 from slackwater.model.errors import DeploymentError, EnvironmentProblem, UsageError
 from slackwater.model.names import Names
@@ -63,6 +67,14 @@ class Session:
             self.run(text)
         assert len(self.controller.requested) == requested, "nothing is run"
         return error.value.message
+
+    def outcome(self, text: str) -> str | None:
+        """Run a text; return its errors."""
+        try:
+            self.run(text)
+        except DeploymentError as error:
+            return error.message
+        return None
 
     @property
     def live(self) -> tuple[str, ...]:
@@ -254,6 +266,22 @@ def test_a_query_is_explained(session: Session, capsys: pytest.CaptureFixture[st
     assert "sw.ordered.readings.0, 4 partitions" in own["topic"]
     assert own["normal time"].startswith("1s after")
     assert "readings/s of each stream" in own["cost"]
+
+
+def test_a_damaged_text_is_refused_with_a_place_or_run() -> None:
+    text = (
+        f"{READINGS}; EXPLAIN CREATE {AVERAGES.replace('averages', 'a')}; DROP QUERY readings;"
+        " PAUSE QUERY averages; SHOW QUERIES; SHOW CREATE STREAM lab; DESCRIBE averages"
+    )
+    controller = nodes()
+    Session(controller).run(f"{STREAM}CREATE {AVERAGES};")
+    begun = controller.object
+    for other in damaged(text):
+        session = Session(Controller(why_refused_on_nodes))
+        session.controller.object = copy.deepcopy(begun)
+        if (reported := session.outcome(other)) is not None:
+            assert re.match(r"t\.sql:\d+:\d+: ", reported), other
+            assert not session.controller.requested, other
 
 
 def select(text: str, session: Session) -> Any:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slackwater.model.errors import DeploymentError
 from slackwater.sql.document import declare
@@ -91,3 +93,21 @@ def test_a_damaged_character_is_an_error_with_its_place_or_another_statement(num
         ):
             found = parsed(other)
             assert found.errors or found.statements
+
+
+PARTS = [
+    *dict.fromkeys(text[t.start : t.end] for text in TEXTS for t in tokenize(Source(text, "")))
+]
+
+
+@given(st.lists(st.sampled_from([*PARTS, "/*", "*/", "--", "\n", "'", '"', "[", "\\", "é", "\0"])))
+def test_any_row_of_tokens_is_refused_or_statements(parts: list[str]) -> None:
+    text = " ".join(parts)
+    found = parsed(text)
+    why_refused(found)
+    assert found.source.reports(list(found.errors)).count("\n    ") == 2 * len(found.errors)
+
+
+@given(st.text())
+def test_any_text_is_refused_or_statements(text: str) -> None:
+    why_refused(parsed(text))

@@ -122,7 +122,9 @@ def failure(text: str) -> str:
         (query(end=f"{END} ^LIMIT 4"), "a query has no end: leave LIMIT out"),
         # What the checks of the file find:
         (query("count(^z)"), "query q, SELECT.z: 'z': there is no field 'z', only x, y, key"),
-        (query(end=f" WHERE ^z > 1{END}"), "query q, WHERE: 'z > 1': there is no field 'z'"),
+        (query(end=f" WHERE z > 1{END}").replace("z >", "^z >"), "query q, WHERE: 'z > 1': there is no field 'z'"),
+        (query(end=f' WHERE x > 1 -- one\n  AND (y\n < 2 OR /* no */ ^"z" > 1){END}'), "there is no field 'z', only x, y, key"),
+        (query("avg(x), avg(y + ^foo(y)) AS y2_avg"), "query q, SELECT.y2: 'y + foo(y)': "),
         (query(from_="FROM TUMBLE(TABLE ^lap, INTERVAL '1' MINUTE)"), "query q, FROM[0]: there is no stream or query 'lap'; did you mean 'lab'?"),
         (query(from_="FROM HOP(TABLE lab, ^INTERVAL '2' MINUTE, INTERVAL '1' MINUTE)"), "query q, window.slide: 2m is larger than size, 1m"),
         (query(from_="FROM HOP(TABLE lab, ^INTERVAL '2' MONTH, INTERVAL '1' MINUTE)"), "query q, window.slide: '2mo' is not a duration"),

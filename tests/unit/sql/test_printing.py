@@ -116,6 +116,26 @@ queries:
     assert printed(share(deployment)) == deployment
 
 
+@pytest.mark.parametrize("word", ["table", "emit", "from", "tumble", "if", "join", "null", "key"])
+def test_words_of_sql_as_names_are_printed(word: str) -> None:
+    text = (
+        f"""\
+apiVersion: slackwater/v1
+streams:
+  {word}: {{key: {{value: k}}, time: {{column: t, unit: s}}, fields: [v]}}
+  b: {{key: {{value: k}}, time: {{column: t, unit: s}}, fields: [v]}}
+queries:
+  query: {{from: [{word}], bound: 2s}}
+  other: {{from: [{word}, b], window: {{size: 1m}}, aggregate: [sum], bound: 2s}}
+  select: {{from: [{word}, b], join: {{left: {word}, right: b, within: 1s}}, bound: 2s}}
+""".replace("  null:", '  "null":')
+        .replace("[null", '["null"')
+        .replace("left: null", 'left: "null"')
+    )
+    deployment = parse_deployment(text, "d.yaml").deployment
+    assert printed(deployment) == deployment
+
+
 FIELDS = ("v", "w", "select", "window_start", "_1", "a_avg", "FROM")
 names = st.one_of(
     st.sampled_from(FIELDS), st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)

@@ -21,6 +21,7 @@ streams:
     texts: {status: state}
     expect_every: auto
   room-1: {key: {column: node}, time: {column: ts, unit: ms}, fields: [temperature], disorder: 1.5s}
+  words: {key: {column: k}, time: {column: t, unit: s}, fields: [distinct, KEY, window_start]}
   room-2: {key: {value: two}, time: {columns: [d, t], format: "%Y-%m-%d %H"}, fields: {temperature: T}}
 queries:
 """
@@ -32,6 +33,9 @@ CREATE STREAM lab WITH (
 CREATE STREAM "room-1" WITH (
   key = (column = 'node'), time = (column = 'ts', unit = 'ms'), fields = ['temperature'],
   disorder = '1.5s');
+CREATE STREAM words WITH (
+  key = (column = 'k'), time = (column = 't', unit = 's'),
+  fields = ['distinct', 'KEY', 'window_start']);
 CREATE STREAM "room-2" WITH (
   key = (value = 'two'), time = (columns = ['d', 't'], format = '%Y-%m-%d %H'),
   fields = (temperature = 'T'));
@@ -242,6 +246,20 @@ PAIRS = {
             f'\nFROM TUMBLE(TABLE "room-1", {MINUTE})\nWHERE temperature > 1 -- not 0\n  AND'
             f" temperature\n< 9\n{BY}\n{WITHIN}"
         ),
+    ),
+    "fields that are called distinct, KEY and window_start": (
+        (
+            "{from: [words], select: {distinct: distinct, KEY: KEY, d: distinct + window_start},"
+            " bound: 2s}"
+        ),
+        "SELECT distinct, KEY, distinct + window_start AS d, key FROM words" + f" {WITHIN}",
+    ),
+    "the number of different values": (
+        (
+            "{from: [words], select: {distinct: distinct, KEY: KEY}, window: {size: 1m}, aggregate: [distinct],"
+            " bound: 2s}"
+        ),
+        f"SELECT distinct(distinct), distinct(KEY) FROM TUMBLE(TABLE words, {MINUTE}) {BY} {WITHIN}",
     ),
     "words in any case": (
         (

@@ -20,7 +20,7 @@ from slackwater.model.names import Names
 from slackwater.primitives.expression_text import ExpressionError
 from slackwater.primitives.expressions import Predicate, compile_predicate
 from slackwater.runtime.logs.cluster import Cluster
-from slackwater.sql.statements import Select
+from slackwater.sql.statements import Select, place_of
 from slackwater.sql.tokens import SqlError
 
 _TIMES: Final = ("window_start", "window_end", "stime")
@@ -66,7 +66,10 @@ def check_select(select: Select, deployment: Deployment) -> CheckedSelect:
             where = compile_predicate(text, figures)
         except ExpressionError as error:
             times = " (WHERE of a SELECT sees figures and key)"
-            raise SqlError(at, f"{error}{times if 'no field' in str(error) else ''}") from None
+            at = place_of(at, error.position, select.tokens)
+            raise SqlError(
+                at, f"{error.reason}{times if 'no field' in error.reason else ''}"
+            ) from None
     columns = tuple(name for name, _ in select.columns) or known
     if select.changes and "kind" not in columns:
         columns = ("kind", *columns)

@@ -260,18 +260,18 @@ class _Checked:
         except SqlError as error:
             self._error(error.at, error.reason)
             return
-        output = self._runner._output
-        self.acts.append(
-            lambda: print_select(checked, self._where.cluster(), self._where.names(), output)
-        )
+        names, output = self._current.names, self._runner._output
+        self.acts.append(lambda: print_select(checked, self._where.cluster(), names, output))
 
     # What statements do:
 
     def _create(self, deployment: Deployment, names: list[str]) -> None:
         reach = self._where.reach()
-        accepted = apply_queries(reach, deployment, names, "now", self._where.registry)
+        registry = self._where.registry
+        find = None if registry is None else lambda: registry(deployment.names)
+        accepted = apply_queries(reach, deployment, names, "now", find)
         if accepted and self._runner._waits:
-            wait_ready(self._where.cluster(), self._where.names(), accepted)
+            wait_ready(self._where.cluster(), deployment.names, accepted)
 
     def _change(self, change: Changing, name: str) -> None:
         request_each(self._where.reach(), _OPERATIONS[change], name)

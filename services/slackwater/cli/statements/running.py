@@ -22,12 +22,15 @@ from slackwater.runtime.service.registry import Registry
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Where a deployment runs. The functions are called when a statement needs what they return."""
+    """Where a deployment runs. The functions are called when a statement needs what they return.
+
+    ``names``: of a deployment without queries; others have them in the record.
+    """
 
     reach: Callable[[], Reach]
     cluster: Callable[[], Cluster]
     names: Callable[[], Names]
-    registry: Callable[[], Registry] | None
+    registry: Callable[[Names], Registry] | None
     data_dir: Path
     micro_batch: bool = False
 
