@@ -55,8 +55,6 @@ class _Items:
     expressions: dict[str, str] = field(default_factory=dict)
     aggregates: dict[str, dict[str, int]] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
-    shown: dict[str, str] = field(default_factory=dict)
-    """What an aggregate is called in SQL, with %s for its argument."""
     of_all: bool = False
 
 
@@ -308,11 +306,19 @@ def _window_items(items: TokenCursor, content: dict[str, Any], cursor: TokenCurs
     items.end("a column is an aggregate of an expression, as in avg(temperature * 2) AS twice_avg")
     if not found.aggregates:
         raise items.error("select an aggregate, as in count(temperature)", first)
-    _same_aggregates(found, items)
-    figures = next(iter(found.aggregates.values()))
-    content["aggregate"] = _merged([*map(_as_declared, figures)])
+    declared = {
+        name: _merged([*map(_as_declared, uses)]) for name, uses in found.aggregates.items()
+    }
     cursor.spots["aggregate",] = first.start
-    if not found.of_all:
+    if is_same := len({tuple(sorted(uses)) for uses in found.aggregates.values()}) == 1:
+        content["aggregate"] = next(iter(declared.values()))
+    else:
+        content["aggregate"] = declared
+        for name, uses in found.aggregates.items():
+            cursor.spots["aggregate", name] = min(uses.values())
+    are_plain = all(_is_plain(name, text) for name, text in found.expressions.items())
+    # With aggregates by field the rows have the fields that are named, of all that there are.
+    if not found.of_all and (is_same or not are_plain):
         content["select"] = dict(found.expressions)
         for name, at in found.places.items():
             cursor.spots["select", name] = at
@@ -379,7 +385,6 @@ def _aggregate(items: TokenCursor, found: _Items) -> None:
     if figure in uses:
         raise items.error(f"{shown % _short(text)} is selected twice", tok)
     uses[figure] = tok.start
-    found.shown[figure] = shown
 
 
 def _all_columns(items: TokenCursor) -> bool:
@@ -407,32 +412,6 @@ def _figure(items: TokenCursor, function: str, parameter: Tok | None) -> tuple[s
     # All numbers of a top are one column of SELECT.
     figure = names[0] if function == QUANTILE else f"{TOP}{len(names)}"
     return figure, f"{function}(%s, {parameter.text})"
-
-
-def _same_aggregates(found: _Items, items: TokenCursor) -> None:
-    """Refuse fields with different aggregates: in this version a query has one list of them."""
-    every = list(dict.fromkeys(name for uses in found.aggregates.values() for name in uses))
-    lacking = []
-    for name, uses in found.aggregates.items():
-        text = found.expressions[name]
-        for figure in every:
-            if figure not in uses:
-                alias = "" if _is_plain(name, text) else f" AS {name}_{figure}"
-                lacking.append(f"{found.shown[figure] % text}{alias}")
-    if lacking:
-        last = [*found.aggregates.values()][-1]
-        at = Tok("word", "", min(last.values()), 0)
-        raise items.error(
-            "in this version all fields of a query have the same aggregates: add"
-            f" {', '.join(map(_short, lacking[:10]))}, or create a query for each field",
-            at,
-        )
-    orders = {tuple(uses) for uses in found.aggregates.values()}
-    if len(orders) > 1:
-        for uses in found.aggregates.values():
-            ordered = {figure: uses[figure] for figure in every}
-            uses.clear()
-            uses.update(ordered)
 
 
 def _as_declared(figure: str) -> Any:

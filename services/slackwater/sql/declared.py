@@ -108,7 +108,11 @@ def query_content(spec: QuerySpec, margin_us: int = MARGIN_DEFAULT_US) -> dict[s
         content["select"] = dict(spec.select)
     if spec.window is not None:
         content["window"] = _window(spec.window)
-        content["aggregate"] = _aggregates(spec.aggregate)
+        content["aggregate"] = (
+            {field: _aggregates(names) for field, names in spec.of_fields}
+            if spec.of_fields
+            else _aggregates(spec.aggregate)
+        )
     content["bound"] = format_duration_us(spec.bound_us)
     if spec.margin_us != margin_us:
         content["margin"] = format_duration_us(spec.margin_us)

@@ -112,10 +112,16 @@ def _row_items(content: Mapping[str, Any]) -> list[str]:
 
 def _window_items(content: Mapping[str, Any]) -> list[str]:
     items = ["window_start", "key"]
+    aggregate = content["aggregate"]
+    of_fields = aggregate if isinstance(aggregate, Mapping) else None
     select = content.get("select") or {"": "COLUMNS(*)"}
+    if of_fields is not None:
+        given = content.get("select", {})
+        select = {name: given.get(name, _identifier(name)) for name in of_fields}
     for name, text in select.items():
         is_plain = not name or text in {name, f'"{name}"'}
-        for function, parameter, figure in _aggregates(content["aggregate"]):
+        declared = aggregate if of_fields is None else of_fields[name]
+        for function, parameter, figure in _aggregates(declared):
             arguments = text if parameter is None else f"{text}, {parameter}"
             alias = "" if is_plain else f" AS {_identifier(f'{name}_{figure}')}"
             items.append(f"{function}({arguments}){alias}")

@@ -203,6 +203,13 @@ def queries(draw: st.DrawFn, fields: list[str]) -> dict[str, Any]:
         if draw(st.booleans()):
             aggregates.append({"top": str(draw(st.integers(1, 100)))})
         content["aggregate"] = aggregates
+        shown = list(content.get("select", used))
+        texts = content.get("select", {})
+        # With the names of fields alone, text has those that are aggregated, and no select.
+        is_written = not texts or any(text not in {n, f'"{n}"'} for n, text in texts.items())
+        if is_written and len(shown) > 1 and len(aggregates) > 1 and draw(st.booleans()):
+            rest = dict.fromkeys(shown[1:], aggregates[:1])
+            content["aggregate"] = {shown[0]: aggregates, **rest}
         content["window"] = draw(
             st.sampled_from(
                 [

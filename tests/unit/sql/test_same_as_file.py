@@ -75,6 +75,26 @@ PAIRS = {
             f" WHERE temperature > -40 {BY} {WITHIN} WITH (parts = 4)"
         ),
     ),
+    "aggregates by field": (
+        (
+            "{from: [lab], window: {size: 1m},"
+            " aggregate: {emit: [max, count], temperature: [avg, quantiles: [0.5]]}, bound: 2s}"
+        ),
+        (
+            'SELECT max("emit"), avg(temperature), count("emit"), quantile(temperature, 0.5)'
+            f" FROM TUMBLE(TABLE lab, {MINUTE}) {BY} {WITHIN}"
+        ),
+    ),
+    "aggregates of expressions": (
+        (
+            "{from: [lab], select: {emit: '\"emit\"', f: temperature * 2}, window: {size: 1m},"
+            " aggregate: {emit: [max], f: [avg]}, bound: 2s}"
+        ),
+        (
+            'SELECT max("emit"), avg(temperature * 2) AS f_avg'
+            f" FROM TUMBLE(TABLE lab, {MINUTE}) {BY} {WITHIN}"
+        ),
+    ),
     "several fields": (
         (
             "{from: [room-1], select: {a: temperature, b: temperature + 1}, window: {size: 1m},"
