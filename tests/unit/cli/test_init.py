@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.ports import free_port
 from typer.testing import CliRunner
@@ -412,6 +412,8 @@ def test_a_field_has_a_name_that_needs_no_quotes(source: str, taken: list[str]) 
     assert name not in taken
 
 
+@example("NULL.csv")
+@example("null")
 @given(st.text(max_size=80))
 def test_a_stream_has_a_valid_name(text: str) -> None:
     columns = "t,v\n1700000000,1\n1700000001,2\n"

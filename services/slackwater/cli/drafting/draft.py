@@ -50,7 +50,7 @@ def deployment_text(streams: Sequence[MeasuredStream], command: str) -> str:
     ]
     for each in streams:
         lines += _stream(each)
-    names = ", ".join(each.draft.name for each in streams)
+    names = ", ".join(scalar(each.draft.name) for each in streams)
     size_us, why = _window(streams)
     lines += [
         "queries:",
@@ -66,7 +66,7 @@ def deployment_text(streams: Sequence[MeasuredStream], command: str) -> str:
 def _stream(each: MeasuredStream) -> Iterator[str]:
     draft, measured = each.draft, each.measured
     sample = draft.sample
-    yield f"  {draft.name}:"
+    yield f"  {scalar(draft.name)}:"
     yield f"    # {visible(sample.origin)}: {_summary(each)}"
     if sample.topic is not None:
         yield _with(
@@ -110,7 +110,7 @@ def _key(draft: DraftedStream) -> str:
     why = "one device: no column names it"
     if repeated := [n for n, texts in draft.texts.items() if 1 < len(texts) < sample.rows]:
         why = f"one device; or does {' or '.join(map(visible, repeated[:SHOWN_MAX]))} name it?"
-    return _with(f"    key: {{value: {draft.name}}}", why)
+    return _with(f"    key: {{value: {scalar(draft.name)}}}", why)
 
 
 def _time(draft: DraftedStream) -> str:
