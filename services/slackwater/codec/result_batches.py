@@ -53,9 +53,8 @@ class ResultStream:
 
     ``slide_us`` is None for a query without a window, whose rows have event times of their own.
     ``calendar`` is that of windows that follow one, and ``of_fields`` are the aggregates of each
-    field, if they differ. ``generation`` is that of the query that has
-    these columns. In rows of earlier generations a column may be absent, and is a missing value
-    (rule-29).
+    field, if they differ. ``generation`` is that of the query that has these columns. In rows of
+    earlier generations a column may be absent, and is a missing value (rule-29).
     """
 
     query: str

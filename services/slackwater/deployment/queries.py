@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -96,8 +96,6 @@ class QueryChecker:
         if not known:
             self._expressions_of_unknown(shape, place)
         selected = self._expressions(shape, join, place) if known else None
-        if known:
-            self._aggregated_fields(shape, join, selected, place)
         if not known or not sound:
             return None
         return QuerySpec(
@@ -255,27 +253,14 @@ class QueryChecker:
             self._expression(shape.where, (*place, "where"), checked.condition)
         for name, text in (shape.select or {}).items():
             self._expression(text, (*place, "select", name), checked.number)
+        numbers = [name for name in fields if name not in texts]
+        self._aggregated_fields(shape, list(shape.select or numbers), place)
         if shape.select is None and texts:
-            return tuple((name, f'"{name}"') for name in fields if name not in texts)
+            return tuple((name, f'"{name}"') for name in numbers)
         return None if shape.select is None else tuple(shape.select.items())
 
-    def _aggregated_fields(
-        self,
-        shape: QueryShape,
-        join: JoinSpec | None,
-        selected: tuple[tuple[str, str], ...] | None,
-        place: Place,
-    ) -> None:
-        """Check that the fields of ``aggregate`` are there."""
-        fields: Iterable[str] = (name for name, _ in selected or ())
-        if selected is None:
-            known = Deployment("wall", self._streams, self.queries)
-            of = {name: known.fields_of(name) for name in shape.from_}
-            if join is not None:
-                fields = joined_fields(of.get(join.left, ()), of.get(join.right, ()))
-            else:
-                fields = dict.fromkeys(name for names in of.values() for name in names)
-        there = tuple(fields)
+    def _aggregated_fields(self, shape: QueryShape, there: Sequence[str], place: Place) -> None:
+        """Check that the fields of ``aggregate`` are among those of the rows."""
         for field, _ in shape.of_fields:
             if field in there:
                 continue

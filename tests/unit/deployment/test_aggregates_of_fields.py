@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from slackwater.cli.statements.shown import described
 from slackwater.deployment.parse import parse_deployment
 from slackwater.deployment.sharing import share
 from slackwater.judge.batch import BatchSource, compute_from, windows_source
@@ -113,3 +114,9 @@ def test_the_judge_computes_and_demands_exactly_these() -> None:
     assert (
         windows_source(of_all, compute_from(of_all, {"s": BatchSource(("x",), [])}), ()).rows == []
     )
+
+
+def test_statements_describe_the_columns_that_rows_have() -> None:
+    rows = [*described(parsed(), "some")]
+    assert [name for name, _, _ in rows[3:]] == [*parsed().fields_of("some")]
+    assert ("x_count", "BIGINT", "count of x") in rows

@@ -13,6 +13,8 @@ from slackwater.deployment.windows import describe_window
 from slackwater.machine.plan import PlannedLoad, plan
 from slackwater.model.deployment import Deployment, StreamSpec
 from slackwater.model.durations import format_duration_us
+from slackwater.model.row_fields import described as named_aggregates
+from slackwater.model.row_fields import shown_of
 from slackwater.registration.topics import topic_specs
 
 QUERIES: Final = ("query", "reads", "windows", "aggregates", "bound", "state", "generation")
@@ -28,7 +30,7 @@ def query_rows(running: RunningDeployment) -> Iterator[tuple[Any, ...]]:
             name,
             ", ".join(query.sources),
             "every reading" if query.window is None else describe_window(query.window),
-            ", ".join(query.aggregate) or None,
+            ", ".join(named_aggregates(query.aggregate, query.of_fields)) or None,
             format_duration_us(query.bound_us),
             "paused" if name in running.paused else "running",
             running.generation(name),
@@ -61,8 +63,9 @@ def described(deployment: Deployment, name: str) -> Iterator[tuple[Any, ...]]:
     yield "window_start", "TIMESTAMP", "the start of the window"
     yield "window_end", "TIMESTAMP", "its end"
     yield "key", "TEXT", "the key of the readings"
-    for field in deployment.output_fields(query):
-        for figure in query.aggregate:
+    fields = deployment.output_fields(query)
+    for field, figures in shown_of(fields, query.aggregate, query.of_fields):
+        for figure in figures:
             kind = "BIGINT" if figure in {"count", "distinct"} else "DOUBLE"
             yield f"{field}_{figure}", kind, f"{figure} of {selected.get(field, field)}"
 
@@ -84,7 +87,8 @@ def explained(
     if (streams := after.source_streams(query)) != query.sources:
         yield "streams", ", ".join(streams)
     yield "windows", "every reading" if query.window is None else describe_window(query.window)
-    yield "aggregates", ", ".join(query.aggregate) or "none"
+    aggregates = named_aggregates(query.aggregate, query.of_fields)
+    yield "aggregates", ", ".join(aggregates) or "none"
     lateness = format_duration_us(after.lateness_us(query))
     yield "normal time", f"{lateness} after the end of a window (disorder and expect_every)"
     bound = after.bound_of(query)
