@@ -30,7 +30,7 @@ SLACKWATER: Final = Path(sys.executable).with_name("slackwater")
 MARK: Final = "SLACKWATER_TEST_MARK"
 SEED: Final = 49
 MOMENTS: Final = int(os.environ.get("SLACKWATER_TEST_MOMENTS", "17"))
-"""Of each of the twelve commands of the drill: 204 in all."""
+"""Of each of the commands of the drill: 17 commands make 289 in all."""
 SHORT_MOMENTS: Final = 6
 READINGS: Final = "ts,temperature,humidity\n" + "".join(
     f"{1_700_000_000_000 + 1_000 * n},{20 + n % 7},40\n" for n in range(1_800)
@@ -52,6 +52,11 @@ queries:
     {from: [room-1], window: {size: 2s}, aggregate: [count, avg], bound: 2s, replicas: 1}
   lab-seconds:
     {from: [lab], window: {size: 2s}, aggregate: [count], bound: 2s, replicas: 1}
+"""
+CREATED: Final = """\
+CREATE OR REPLACE QUERY hall AS SELECT window_start, key, max(temperature)
+FROM TUMBLE(TABLE lab, INTERVAL '2' SECOND) GROUP BY window_start, key
+EMIT WITHIN INTERVAL '2' SECOND;
 """
 
 
@@ -226,6 +231,11 @@ def test_commands_beside_a_running_deployment_end_at_ctrl_c(folder: Path) -> Non
             (["send", "lab", "--every", "100ms"], 4, {0, INTERRUPTED}),
             (["audit", "climate"], 20, {0, INTERRUPTED}),
             (["quarantine", "lab"], 1.5, {0, INTERRUPTED}),
+            (["sql", "-e", "SELECT * FROM climate EMIT CHANGES"], 4, {0, INTERRUPTED}),
+            (["sql", "--wait", "-e", CREATED], 8, {0, INTERRUPTED}),
+            (["query", "pause", "climate"], 1.5, {0, INTERRUPTED}),
+            (["query", "resume", "climate"], 1.5, {0, INTERRUPTED}),
+            (["gateway", "--listen", f"127.0.0.1:{free_port()}"], 4, {0, INTERRUPTED}),
         ]
         for command, longest_s, codes in commands:
             for _ in range(MOMENTS):
