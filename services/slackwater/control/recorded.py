@@ -30,6 +30,7 @@ from slackwater.control.control_state import (
 )
 from slackwater.control.placement import FragmentSpec
 from slackwater.control.readers import in_circles, serves
+from slackwater.deployment.children import planned
 from slackwater.deployment.sharing import is_same
 from slackwater.model.deployment import Deployment, StreamSpec
 from slackwater.model.errors import UsageError
@@ -233,11 +234,12 @@ def _of_query(
     """A query's fragments in hosts. Those of children prefer the sites of their streams."""
     query = deployment.queries[name]
     is_joinable = query.shared_by or query.child_aggregates
+    logs = planned(deployment, query)
     for kind in KINDS.values():
         if kind.process != HOST or (kind.follows and has_earlier):
             continue
         for n, copies in enumerate(kind.groups(query)):
-            sites = _sites(deployment, deployment.child_streams(name, n) if kind.is_shared else ())
+            sites = _sites(deployment, logs.streams_of(n) if kind.is_shared else ())
             for process in copies:
                 if kind.is_shared and is_joinable:
                     group = f"{query.child_query}.{n}"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from slackwater.deployment.bounds import too_many_records
+from slackwater.deployment.children import planned
 from slackwater.deployment.findings import Findings
 from slackwater.model.deployment import BUCKET_OF_WINDOWS_US, Deployment
 from slackwater.model.durations import format_duration_us
@@ -66,5 +67,7 @@ def _rates(deployment: Deployment) -> Iterator[tuple[str, int, float]]:
         slide_us = query.units(query.bucket_us()).slide_us
         rates[query.name] = query.parts * 1_000_000 / slide_us
     for name, query in deployment.queries.items():
+        logs = planned(deployment, query)
         for child in range(query.children):
-            yield name, child, sum(rates[s] for s in deployment.child_streams(query, child))
+            read = {source: logs.share_of(child, source) for source in logs.streams_of(child)}
+            yield name, child, sum(rates[source] * share for source, share in read.items())

@@ -18,7 +18,8 @@ from typing import Final
 
 from slackwater.deployment.check import check_content
 from slackwater.deployment.findings import Findings
-from slackwater.deployment.yaml_lines import read_document
+from slackwater.deployment.yaml_lines import Document, read_document
+from slackwater.deployment.yaml_lines import Path as Place
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import DeploymentError
 
@@ -55,6 +56,19 @@ def check_deployment(path: Path | str, *, micro_batch: bool = False) -> CheckedD
     if len(raw) > FILE_BYTES_MAX:
         raise DeploymentError(f"{path}: is larger than {FILE_BYTES_MAX} bytes")
     return parse_deployment(text, str(path), micro_batch=micro_batch)
+
+
+def where_in(path: Path, place: Place) -> str:
+    """Return how an error that is found later names its place in a file: with the line, if known.
+
+    The file may be in another notation, or be no longer there.
+    """
+    try:
+        document = read_document(path.read_text("utf-8-sig"))
+    except (OSError, UnicodeDecodeError):
+        document = Document()
+    line = f":{document.line(place)}" if document.content is not None else ""
+    return f"{path}{line}: {'.'.join(map(str, place))}"
 
 
 def parse_deployment(text: str, where: str, *, micro_batch: bool = False) -> CheckedDeployment:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from slackwater.deployment.bounds import too_many_fields
+from slackwater.deployment.children import children_of
 from slackwater.deployment.findings import Findings
 from slackwater.deployment.mending import shaped_or_mended
 from slackwater.deployment.shapes import QueryShape
@@ -93,6 +94,7 @@ class QueryChecker:
         self._policy(shape, place)
         margin = self._margin(name, shape, place)
         join = self._join(shape, place)
+        children, groups = children_of(shape, self._streams, self.queries, place, self._findings)
         if not known:
             self._expressions_of_unknown(shape, place)
         selected = self._expressions(shape, join, place) if known else None
@@ -111,7 +113,8 @@ class QueryChecker:
             failure_policy=shape.policy.failure,
             stabilization_policy=shape.policy.stabilization,
             replicas=shape.replicas,
-            children=shape.children,
+            children=children,
+            child_groups=groups,
             parts=shape.parts,
             copies=shape.copies,
             results_format=shape.results.format,
@@ -130,9 +133,6 @@ class QueryChecker:
                 meant = did_you_mean(source, [*streams, *queries])
                 self._findings.error(at, f"there is no stream or query {source!r}{meant}")
             seen.add(source)
-        if shape.children > len(shape.from_):
-            reason = f"{shape.children} children, but only {len(shape.from_)} sources for them"
-            self._findings.error((*place, "children"), reason)
         return all(source in self._streams or source in self.queries for source in shape.from_)
 
     def _join(self, shape: QueryShape, place: Place) -> JoinSpec | None:
@@ -146,9 +146,6 @@ class QueryChecker:
         if sorted(shape.from_) != sorted((join.left, join.right)):
             reason = f"left and right must be the two sources of from, {', '.join(shape.from_)}"
             self._findings.error(at, reason)
-        if shape.children > 1:
-            reason = "a join has one child: one orderer must read both streams"
-            self._findings.error((*place, "children"), reason)
         if join.within > JOIN_WITHIN_US_MAX:
             reason = (
                 f"{format_duration_us(join.within)} is too long, an orderer keeps this period of "

@@ -165,6 +165,7 @@ def _aggregate(text: Any) -> Any:
 
 Prefix = Annotated[str, BeforeValidator(_prefix)]
 Aggregate = Annotated[tuple[str, ...], BeforeValidator(_aggregate)]
+CHILDREN_MAX: Final = 1_024
 OF_ALL, OF_FIELDS = "[all]", "[fields]"
 """Tags of the two forms of ``aggregate``, which Pydantic puts into the places of errors."""
 Aggregated = Annotated[
@@ -173,6 +174,26 @@ Aggregated = Annotated[
     Discriminator(lambda value: OF_FIELDS if isinstance(value, Mapping) else OF_ALL),
 ]
 """The aggregates of all fields, or those of each field."""
+COUNTED, NAMED, BY_SITE = "[count]", "[named]", "[sites]"
+"""Tags of the forms of ``children``."""
+SITES: Final = "sites"
+
+
+def _form_of_children(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return NAMED
+    return BY_SITE if value == SITES else COUNTED
+
+
+Children = Annotated[
+    Annotated[int, Field(ge=1, le=CHILDREN_MAX), Tag(COUNTED)]
+    | Annotated[
+        dict[str, tuple[str, ...]], Field(min_length=1, max_length=CHILDREN_MAX), Tag(NAMED)
+    ]
+    | Annotated[Literal["sites"], Tag(BY_SITE)],
+    Discriminator(_form_of_children),
+]
+"""A number of children, the logs of each, or one for each site of the streams."""
 Duration = Annotated[int, BeforeValidator(_duration)]
 PositiveDuration = Annotated[int, BeforeValidator(lambda text: _positive(_duration(text)))]
 Every = Annotated[int | Literal["auto"], BeforeValidator(_every)]
@@ -375,9 +396,8 @@ class QueryShape(Shape):
     margin: PositiveDuration | None = None
     policy: PolicyShape = PolicyShape()
     replicas: Annotated[int, Field(ge=1, le=26)] = 2
-    children: Annotated[int, Field(ge=1, le=1024)] = 1
+    children: Children = 1
     parts: Annotated[int, Field(ge=1, le=1024)] = 1
-
     copies: Annotated[int, Field(ge=1, le=2)] = 1
     results: ResultsShape = ResultsShape()
 

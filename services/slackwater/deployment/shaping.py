@@ -12,11 +12,19 @@ from pydantic_core import ErrorDetails
 
 from slackwater.deployment.bounds import EMPTY, empty_fields
 from slackwater.deployment.findings import Findings
-from slackwater.deployment.shapes import OF_ALL, OF_FIELDS, FileShape, Shape
+from slackwater.deployment.shapes import (
+    BY_SITE,
+    COUNTED,
+    NAMED,
+    OF_ALL,
+    OF_FIELDS,
+    FileShape,
+    Shape,
+)
 from slackwater.deployment.yaml_lines import Path as Place
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,62}", re.ASCII)
-_NO_PLACES: Final = {"[key]", OF_ALL, OF_FIELDS}
+_NO_PLACES: Final = {"[key]", OF_ALL, OF_FIELDS, COUNTED, NAMED, BY_SITE}
 """Parts of Pydantic's places that are not in the file."""
 _ATTRIBUTES: Final = {"from": "from_", "fields": "fields_"}
 """Attributes of fields whose names are words of Python, or of Pydantic."""

@@ -226,7 +226,7 @@ def _key(deployment: Deployment, query: QuerySpec, window: WindowSpec) -> Hashab
         deployment.deadline_us(query.name),
         query.margin_us,
         (query.failure_policy, query.stabilization_policy),
-        (query.replicas, query.children, query.parts),
+        (query.replicas, query.children, query.child_groups, query.parts),
         others_of(query.aggregate),
         states_of(query.aggregate),
     )

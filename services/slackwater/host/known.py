@@ -84,9 +84,9 @@ class RegistryView:
         """The placement number in the replicated record; -1 if there is no such record."""
         return -1 if self._placements is None else self._placements.of(fragment)
 
-    def partitions(self, stream: str) -> int:
+    def partitions(self, stream: str, at_least: int = 1) -> int:
         """Return the number of a stream's source logs; waits until its proxy has recorded it."""
-        return self.registry.wait_for_partitions(stream)
+        return self.registry.wait_for_partitions(stream, at_least=at_least)
 
     def readers(self, children_of: str) -> list[QuerySpec]:
         """Return the queries that read this query's children."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from slackwater.codec.result_batches import ResultStream
 from slackwater.host.fragment import Fragment
 from slackwater.host.known import RegistryView
+from slackwater.model.child_logs import ChildLogs
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import UsageError
 from slackwater.model.names import Names, OrdererName, ResultKind, base_of, generation_of
@@ -43,8 +44,8 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
             f" there is no orderer {name}"
         )
     deployment = known.deployment_of(of.query)
-    streams = deployment.child_streams(definition.spec, of.child)
-    logs = list(inputs(deployment, streams, known, definition))
+    child_logs = known.query(definition.spec.child_query).logs_of_children
+    logs = list(inputs(deployment, child_logs, of.child, known, definition))
     same = bucket_contents_key(deployment, definition.spec, logs)
     time = known.normal_time(definition.spec, awaits_begin=definition.awaits_begin)
     shared = known.join_buckets(same)
@@ -158,6 +159,7 @@ def config_of(
         results=results,
         reached=time.reached_us if results and deployment.clock == "data" else None,
         withheld=frozenset(i for i, log in enumerate(logs) if log.withheld),
+        coming={log.source: log.coming for log in logs if log.coming is not None},
     )
 
 
@@ -210,7 +212,8 @@ class SourceInput:
 
     If the input is a query, each of its parts has two logs: one of the stable topic, with
     ``watermark`` (event time before which there is no row), and one of the tentative topic.
-    ``withheld``: it is the log of a partition that the query has not taken in.
+    ``withheld``: it is the log of a partition that the query has not taken in. ``coming``: the
+    first partition of its topic that the child would read, too, if it were there.
     """
 
     name: str
@@ -219,6 +222,7 @@ class SourceInput:
     results: ResultStream | None = None
     watermark: int | None = None
     withheld: bool = False
+    coming: int | None = None
 
     def place(self, names: Names) -> Log:
         """Return the log of this input."""
@@ -230,11 +234,12 @@ class SourceInput:
 
 def inputs(
     deployment: Deployment,
-    sources: Sequence[str],
+    child_logs: ChildLogs,
+    child: int,
     known: RegistryView,
     definition: QueryDefinition | None = None,
 ) -> Iterator[SourceInput]:
-    """Yield the input logs of streams and queries, in the same order in all replicas.
+    """Yield the child's logs of streams and queries, in the same order in all replicas.
 
     Of a query that is read, the columns are those that it had when the reading query was
     registered: ``registered`` has it, or, for a query of the deployment file, its first definition.
@@ -243,24 +248,36 @@ def inputs(
     query has taken in of a topic with ``partitions: fixed`` (rule-30).
     """
     registered = None if definition is None else definition.deployment
-    for source in sources:
+    for source in child_logs.streams_of(child):
         if deployment.query_read(source) is not None:
             first = known.query(source)
+            parts = child_logs.of_child(child, source, first.spec.parts)
             if registered is not None and (read := registered.query_read(source)) is not None:
-                yield from result_logs(registered, replace(first, spec=read))
+                yield from result_logs(registered, replace(first, spec=read), parts)
             else:
-                yield from result_logs(deployment, first)
+                yield from result_logs(deployment, first, parts)
             continue
-        spec, logs = deployment.streams[source], source_logs(deployment, source, known)
-        taken_in = len(logs)
-        if definition is not None and spec.topic is not None and spec.topic.partitions == "fixed":
+        spec = deployment.streams[source]
+        if spec.topic is None:
+            yield SourceInput(source, source, spec.disorder_us)
+            continue
+        # The number is the recorded one: orderers that counted the partitions at their own starts
+        # would disagree on what a bucket contains (rule-30). A child has one of them at least.
+        number = known.partitions(source, 1 + child_logs.there(source).index(child))
+        taken_in = number
+        if definition is not None and spec.topic.partitions == "fixed":
             taken_in = definition.partitions.get(source, taken_in)
-        for i, log in enumerate(logs):
-            yield SourceInput(log, source, spec.disorder_us, withheld=i >= taken_in)
+        coming = child_logs.next_of(child, source, number)
+        for log in child_logs.of_child(child, source, number):
+            is_taken = log < taken_in and child_logs.takes_in(source, log)
+            name = f"{source}.{log}"
+            yield SourceInput(name, source, spec.disorder_us, withheld=not is_taken, coming=coming)
 
 
-def result_logs(deployment: Deployment, definition: QueryDefinition) -> Iterator[SourceInput]:
-    """Yield a query's result logs: for each part that of the stable topic, then the tentative one.
+def result_logs(
+    deployment: Deployment, definition: QueryDefinition, parts: Iterable[int]
+) -> Iterator[SourceInput]:
+    """Yield the result logs of parts: for each that of the stable topic, then the tentative one.
 
     All generations of a query write to the same topics, and the first one writes the first row. See
     trace-20.
@@ -272,7 +289,7 @@ def result_logs(deployment: Deployment, definition: QueryDefinition) -> Iterator
     else:
         # The first row is that of the first window; its event time is the window's end - 1 us.
         watermark = grid.window_end(grid.first_window_holding(definition.e0_us)) - 1
-    for part in range(spec.parts):
+    for part in parts:
         stream = ResultStream(
             query,
             part,
@@ -285,14 +302,3 @@ def result_logs(deployment: Deployment, definition: QueryDefinition) -> Iterator
         )
         yield SourceInput(stream.name, query, results=stream, watermark=watermark)
         yield SourceInput(f"{stream.name}/tentative", query, results=stream)
-
-
-def source_logs(deployment: Deployment, stream: str, known: RegistryView) -> list[str]:
-    """Return a stream's source logs: one, or one for each partition of an existing topic.
-
-    The number of partitions is the recorded one: orderers that counted them at their own starts
-    would disagree on what a bucket contains (rule-30).
-    """
-    if deployment.streams[stream].topic is None:
-        return [stream]
-    return [f"{stream}.{p}" for p in range(known.partitions(stream))]

@@ -55,6 +55,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         return max((state.placement for state in (answered, *copies.values()) if state), default=-1)
 
     placement = known.placement(of.process, answered_with)
+    logs = known.query(spec.child_query).logs_of_children
     time = known.normal_time(spec, awaits_begin=definition.awaits_begin)
     config = RootConfig(
         fragment=RootName(of.query, of.part).process,
@@ -62,7 +63,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         part=of.part,
         copy=of.copy,
         placement=placement,
-        children=tuple(deployment.child_streams(spec, child) for child in range(spec.children)),
+        children=tuple(map(logs.streams_of, range(spec.children))),
         replicas=spec.replicas,
         topics=transport.names,
         fields=deployment.output_fields(spec),

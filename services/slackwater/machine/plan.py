@@ -15,6 +15,7 @@ from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from slackwater.deployment.children import planned
 from slackwater.deployment.sharing import share
 from slackwater.machine import costs
 from slackwater.machine.launchers import ProcessSpec
@@ -159,11 +160,15 @@ def _work_us(cost: Cost, name: FragmentName, deployment: Deployment, load: Plann
 
 def _child_per_s(deployment: Deployment, query: QuerySpec, child: int, load: PlannedLoad) -> float:
     """Return the readings per second of a child: of its streams and of queries that it reads."""
+    logs = planned(deployment, query)
     return sum(
-        _rows_per_s(deployment.queries[source], load)
-        if source in deployment.queries
-        else load.per_s
-        for source in deployment.child_streams(query, child)
+        logs.share_of(child, source)
+        * (
+            _rows_per_s(deployment.queries[source], load)
+            if source in deployment.queries
+            else load.per_s
+        )
+        for source in logs.streams_of(child)
     )
 
 
@@ -263,7 +268,7 @@ def _for_children(deployment: Deployment, load: PlannedLoad) -> Iterator[str]:
             yield (
                 f"query {query.name}: {max(per_s):,.0f} readings/s for one orderer, which sustains"
                 f" {costs.CHILD_READINGS_PER_S_MAX:,}: use `children: {wanted:.0f}`, if it has as"
-                " many sources"
+                " many logs"
             )
 
 

@@ -2,8 +2,8 @@
 
 ``slackwater.deployment.parse.load_deployment`` makes these values from the YAML file and checks
 them; this module defines their shape and what follows from them alone. Processes that read the same
-file must agree on everything that enters the logs (the order of fields, the streams of each child,
-the lateness of a query), so every derived value depends only on the file's order. A hash or an
+file must agree on everything that enters the logs (the order of fields and of streams, the lateness
+of a query), so every derived value depends only on the file's order. A hash or an
 alphabetical order would also agree; readers of the results expect the file's order.
 
 All durations are whole microseconds. ``size``, ``slide``, ``disorder``, ``ahead`` and
@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
+from slackwater.model.child_logs import LogGroups
 from slackwater.model.kinds import deadlines_from
 from slackwater.model.mqtt import MqttSpec
 from slackwater.model.names import UNPREFIXED, Names, ProxyName, base_of, earliest_generation
@@ -53,7 +54,9 @@ BUCKET_OF_ROWS_US: Final = 10_000
 """Bucket width without a window, where every reading waits for the end of its bucket."""
 
 
-_OMITTED: Final = {"child_aggregates", "children_of", "cut_windows", "of_fields", "shared_by"}
+_TUPLES: Final = ("shared_by", "child_aggregates")
+_PAIRS: Final = ("of_fields", "child_groups")
+_OMITTED: Final = {*_TUPLES, *_PAIRS, "children_of", "cut_windows"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +267,8 @@ class QuerySpec:
     """What the deltas serve, if queries may join its children later; empty: they may not."""
     of_fields: OfFields = ()
     """By field, the aggregates in its rows, in order; empty: all fields have all of them."""
+    child_groups: LogGroups = ()
+    """The logs of each child, if the file names them; see ``model/child_logs.py``."""
 
     @property
     def child_query(self) -> str:
@@ -308,11 +313,12 @@ class QuerySpec:
         values["select"] = None if select is None else tuple((n, e) for n, e in select)
         values["join"] = None if join is None else JoinSpec(**join)
         values["cut_windows"] = tuple(WindowSpec(**each) for each in values.get("cut_windows", ()))
-        for name in ("shared_by", "child_aggregates"):
+        for name in _TUPLES:
             values[name] = tuple(values.get(name, ()))
+        for name in _PAIRS:
+            values[name] = tuple((of, tuple(names)) for of, names in values.get(name, ()))
         values["sources"] = tuple(values["sources"])
         values["aggregate"] = tuple(values["aggregate"])
-        values["of_fields"] = tuple((f, tuple(names)) for f, names in values.get("of_fields", ()))
         return cls(**values)
 
 
@@ -426,14 +432,6 @@ class Deployment:
         if spec.select is None:
             return self.input_fields(spec)
         return tuple(name for name, _ in spec.select)
-
-    def child_streams(self, query: str | QuerySpec, child: int) -> tuple[str, ...]:
-        """The child's share of the query's streams: contiguous runs, the first ones longer."""
-        spec = self._spec(query)
-        assert 0 <= child < spec.children, f"query {spec.name} has no child {child}"
-        base, longer = divmod(len(spec.sources), spec.children)
-        start = child * base + min(child, longer)
-        return spec.sources[start : start + base + (child < longer)]
 
     def in_order(self) -> tuple[QuerySpec, ...]:
         """All queries in topological order, each after those that it reads."""

@@ -14,8 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from slackwater.control.applied import Start
+from slackwater.deployment.children import divided
 from slackwater.deployment.deadlines import brought_forward, first_deadlines
+from slackwater.deployment.parse import where_in
 from slackwater.deployment.sharing import is_same, share, without_sharing
+from slackwater.model.child_logs import ChildLogs, ChildrenError
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import DeploymentError, EnvironmentProblem, UsageError
 from slackwater.model.names import (
@@ -310,8 +313,39 @@ class Registration:
                 defined = replace(defined, deployment=self._deployment.connected(query))
             awaits = speed is None and not generation_of(query.name)
             divided_by = key_hash_of(query, registered)
-            found.append(replace(defined, awaits_begin=awaits, key_hash=divided_by))
+            logs_of = {d.name: d.child_logs for d in (*registered.values(), *found)}
+            found.append(
+                replace(
+                    defined,
+                    awaits_begin=awaits,
+                    key_hash=divided_by,
+                    child_logs=self._child_logs(query, logs_of),
+                )
+            )
         return found
+
+    def _child_logs(
+        self, query: QuerySpec, registered: Mapping[str, ChildLogs | None]
+    ) -> ChildLogs | None:
+        """Return the child of each log; None with one child, or with children of others.
+
+        A topic that was made again with fewer partitions has left logs, which count too.
+        """
+        if query.children == 1:
+            return None
+        if not query.has_children:
+            return registered[query.child_query]
+        recorded = Registry(self._transport)
+        counts = {
+            stream: max(self.partitions_of[stream], recorded.partitions(stream) or 0)
+            for stream in query.sources
+            if stream in self._input_topics
+        }
+        try:
+            return divided(self._deployment, query, counts)
+        except ChildrenError as error:
+            place = ("queries", base_of(query.name), "children", *error.place)
+            raise DeploymentError(f"{where_in(self._path, place)}: {error}") from error
 
     def _begin(
         self,
@@ -354,8 +388,8 @@ class Registration:
     def missing(self) -> list[str]:
         """Return the unregistered queries.
 
-        ``DeploymentError`` if a registered query has changed, or its first deadline would become
-        earlier.
+        ``DeploymentError`` if a registered query has changed, its first deadline would become
+        earlier, or the logs that are there cannot be divided among the children of a new query.
         """
         found = Registry(self._transport).queries()
         for name, query in self._deployment.queries.items():
@@ -367,7 +401,11 @@ class Registration:
                     f" or {self._new_start}"
                 )
         self._check_deadlines(found)
-        return [name for name in self._deployment.queries if name not in found]
+        missing = [name for name in self._deployment.queries if name not in found]
+        for query in map(self._deployment.queries.__getitem__, missing):
+            if query.has_children:
+                self._child_logs(query, {})
+        return missing
 
     def _check_deadlines(self, found: Mapping[str, QueryDefinition]) -> None:
         queries = self._deployment.queries

@@ -118,7 +118,6 @@ class OrdererSession:
         self._isolation: Isolation = "read_committed" if self._results else "read_uncommitted"
         self._save_period_us, self._lag_us = save_period_us, lag_us
         self._stream_of = {log: i for i, log in enumerate(self._sources)}
-        self._logs_of = Counter(config.names)
         self._peers = _peers(query, config)
         self._start = OrdererStart(
             config, query, tuple(readers) or (query,), parts, self._sources, own, start_time
@@ -257,7 +256,8 @@ class OrdererSession:
     def _lacks_logs(self, stream: int, record: SourceRecord | ResultBatch) -> bool:
         """Whether the stream has more logs than are read: the session is then rebuilt (rule-30)."""
         name = self._config.names[stream]
-        if record.partitions > self._logs_of[name] and not self._is_ending:
+        lacks = name in self._config.coming and record.partitions > self._config.coming[name]
+        if lacks and not self._is_ending:
             self._is_ending = True
             self._queued.append(Rebuild(f"{name} has {record.partitions} source logs now"))
         return self._is_ending

@@ -124,10 +124,12 @@ def query_content(spec: QuerySpec, margin_us: int = MARGIN_DEFAULT_US) -> dict[s
     )
     if policy:
         content["policy"] = policy
+    if spec.child_groups:
+        content["children"] = {name: list(logs) for name, logs in spec.child_groups}
     return content | _without(
         {
             "replicas": (spec.replicas, 2),
-            "children": (spec.children, 1),
+            "children": (1 if spec.child_groups else spec.children, 1),
             "parts": (spec.parts, 1),
             "copies": (spec.copies, 1),
         }

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.deployment import zones
+from slackwater.deployment.children import planned
 from slackwater.deployment.parse import (
     CheckedDeployment,
     check_deployment,
@@ -125,7 +126,7 @@ def test_everything_that_can_be_said() -> None:
     assert climate.aggregate == ("count", "avg", "stddev")
     assert (climate.bound_us, climate.margin_us) == (2_000_000, 60_000)
     assert (climate.replicas, climate.children, climate.parts, climate.copies) == (3, 2, 4, 2)
-    assert d.child_streams("climate", 1) == ("room-1",)
+    assert planned(d, climate).streams_of(1) == ("room-1",)
 
 
 def test_defaults() -> None:
@@ -277,7 +278,36 @@ def test_defaults() -> None:
         (
             "bound: 2s",
             "bound: 2s\n    children: 2",
-            "14: queries.q.children: 2 children, but",
+            "14: queries.q.children: 2 children, but only 1 logs for them",
+        ),
+        ("bound: 2s", "bound: 2s\n    children: 1.5", "14: queries.q.children: '1.5' is not a"),
+        ("bound: 2s", "bound: 2s\n    children: 1025", "14: queries.q.children: 1025 is out of"),
+        ("bound: 2s", "bound: 2s\n    children: {}", "14: queries.q.children: must not be empty"),
+        ("bound: 2s", "bound: 2s\n    children: sites", "14: queries.q.children: needs a site of"),
+        (
+            "bound: 2s",
+            "bound: 2s\n    children:\n      a: [s]\n      b: [s]",
+            "16: queries.q.children.b[0]: s is also in a",
+        ),
+        (
+            "bound: 2s",
+            "bound: 2s\n    children: {a: [s], a: [s]}",
+            "14: 'a' is defined twice, first in line 14",
+        ),
+        (
+            "bound: 2s",
+            "bound: 2s\n    children:\n      a: [t]",
+            "15: queries.q.children.a[0]: 't' is not in from",
+        ),
+        (
+            "bound: 2s",
+            "bound: 2s\n    children:\n      a: s",
+            "15: queries.q.children.a: must be a list",
+        ),
+        (
+            "bound: 2s",
+            "bound: 2s\n    children:\n      a: [s/1]",
+            "15: queries.q.children.a[0]: there is no s/1: s has 1 log",
         ),
         ("bound: 2s", "bound: 2s\n    policy: {failure: suspend}", "14: queries.q.policy.failure:"),
         ("bound: 2s", "bound: 2s\n    results: {format: avro}", "14: queries.q.results.format:"),

@@ -15,6 +15,7 @@ import pytest
 
 from slackwater.codec import decode_delta, decode_ordered, encode_delta, encode_ordered
 from slackwater.codec.results import ResultHead
+from slackwater.deployment.children import planned
 from slackwater.deployment.parse import parse_deployment
 from slackwater.deployment.sharing import share
 from slackwater.host.orderer import operators_of
@@ -103,7 +104,7 @@ def answer(rows: dict[str, list[SensorReading]], piece_bytes: int = 8 << 20) -> 
     contents = contents_of_windows(QUERY)["contents"](table, ("x", "y"))
     stores = []
     for child in range(2):
-        (name,) = DEPLOYMENT.child_streams(QUERY, child)
+        (name,) = planned(DEPLOYMENT, QUERY).streams_of(child)
         columns = columns_of(rows[name], DEPLOYMENT.fields_of(name))
         operators = operators_of(DEPLOYMENT, QUERY, [name])
         operators._piece_bytes_max = piece_bytes

@@ -89,15 +89,6 @@ def test_deadlines_form_a_ladder() -> None:
         d.deadline_us("q", "aggregator")
 
 
-@given(st.integers(1, 40), st.integers(1, 40))
-def test_children_share_all_streams_in_order_and_evenly(streams: int, children: int) -> None:
-    names = tuple(f"s{i}" for i in range(streams))
-    d = deployment(query(*names, children=children), *map(stream, names))
-    shares = [d.child_streams("q", child) for child in range(children)]
-    assert sum(shares, ()) == names
-    assert max(map(len, shares)) - min(map(len, shares)) <= 1
-
-
 def test_a_query_travels_as_json() -> None:
     for spec in (query("s1", "s2", select=(("x", "a"),)), query("s")):
         assert QuerySpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec

@@ -126,6 +126,43 @@ def test_a_query_over_a_fixed_topic_is_registered_with_its_partitions(
     assert applied.partitions == {}
 
 
+def test_the_logs_are_divided_among_children_when_a_query_is_registered(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A query that joins the children later has their logs, however many there are by then."""
+    broker = MemoryBroker()
+    for spec in topics_for([], []):
+        broker.create_topic(spec.name, spec.partitions)
+    there = {"readings": 4}
+    for name in ("of", "joined"):
+        monkeypatch.setattr(starts.Starts, name, lambda *_: 7_000_000)
+    monkeypatch.setattr(registration, "partition_counts", lambda where, topics: dict(there))
+    monkeypatch.setattr(broker, "cluster", None, raising=False)
+    streams = {"s1": replace(stream("s1"), topic=TopicSpec("readings")), "s2": stream("s2")}
+    q, r = (replace(query(name, "s1", "s2"), children=2) for name in ("q", "r"))
+    alone = Deployment("wall", streams, {"q": q})
+    path = tmp_path / "d.yaml"
+    assert Registration(cast(Any, broker), alone, path).missing() == ["q"]
+    register(Registration(cast(Any, broker), alone, path), ["q"], WallClock())
+    of_q = Registry(broker).queries()["q"].child_logs
+    assert of_q is not None
+    assert dict(of_q.logs) == {"s1": (0, 0, 0, 1), "s2": (1,)}
+    assert dict(of_q.added) == {"s1": (0, 1), "s2": (1,)}
+
+    there["readings"] = 8
+    joined = replace(alone, queries={"q": q, "r": replace(r, children_of="q")})
+    register(Registration(cast(Any, broker), joined, path), ["r"], WallClock())
+    assert Registry(broker).queries()["r"].child_logs == of_q
+
+    names = replace(q, name="n", child_groups=(("a", ("s1/0-7", "s2")), ("b", ("s1/8-",))))
+    path.write_text("queries:\n  n:\n    children:\n      a: [s1/0-7, s2]\n      b: [s1/8-]\n")
+    with pytest.raises(DeploymentError) as raised:
+        Registration(cast(Any, broker), replace(alone, queries={"n": names}), path).missing()
+    assert str(raised.value) == (
+        f"{path}:5: queries.n.children.b.0: there is no s1/8: s1 has 8 logs, 0 to 7"
+    )
+
+
 def test_a_history_waits_for_all_its_files_but_not_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

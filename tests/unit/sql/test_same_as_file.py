@@ -155,6 +155,17 @@ PAIRS = {
             f' "room-2") {WITHIN} WITH (children = 3)'
         ),
     ),
+    "children with names": (
+        (
+            "{from: [lab, room-1], select: {temperature: temperature}, bound: 2s,"
+            " children: {first-half: [lab/0-7], rest: [lab/8-, room-1]}}"
+        ),
+        (
+            'SELECT key, temperature FROM (TABLE lab UNION ALL TABLE "room-1") EMIT WITHIN'
+            " INTERVAL '2' SECOND WITH (children = (\"first-half\" = ['lab/0-7'],"
+            " rest = ['lab/8-', 'room-1']))"
+        ),
+    ),
     "readings with an expression": (
         (
             "{from: [room-1], where: temperature IS NOT NULL,"

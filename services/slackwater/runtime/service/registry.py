@@ -31,6 +31,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from slackwater.codec.state_records import decode_registry, encode_registry
 from slackwater.deployment.sharing import readers_of
+from slackwater.model.child_logs import ChildLogs, of_sources
 from slackwater.model.deployment import Deployment, QuerySpec, StreamSpec
 from slackwater.model.errors import EnvironmentProblem, MalformedRecordError
 from slackwater.model.records import RegistryRecord
@@ -93,6 +94,7 @@ class QueryDefinition:
     that read the same children: fragments with other rules would disagree about the windows.
     ``partitions`` has, by stream with ``partitions: fixed``, the logs that it takes in (rule-30).
     ``key_hash`` is set for a query without a window with several parts; see ``divided_by``.
+    ``child_logs`` is set for a query with several children; see ``logs_of_children``.
     """
 
     name: str
@@ -107,6 +109,12 @@ class QueryDefinition:
     awaits_begin: bool = False
     partitions: dict[str, int] = field(default_factory=dict)
     key_hash: KeyHash | None = None
+    child_logs: ChildLogs | None = None
+
+    @property
+    def logs_of_children(self) -> ChildLogs:
+        """The child of each log; of entries before decision 217 each source has one."""
+        return self.child_logs or of_sources(self.spec.sources, self.spec.children)
 
     @property
     def divided_by(self) -> KeyHash:
@@ -151,6 +159,8 @@ class QueryDefinition:
             values["partitions"] = self.partitions
         if self.key_hash is not None:
             values["key_hash"] = self.key_hash
+        if self.child_logs is not None:
+            values["child_logs"] = self.child_logs.to_json()
         return values
 
     @classmethod
@@ -158,6 +168,8 @@ class QueryDefinition:
         """The inverse of ``to_json``; ``ValueError`` for an invalid definition."""
         try:
             made = cls(**(data | {"spec": QuerySpec.from_json(data["spec"])}))
+            if (of := data.get("child_logs")) is not None:
+                made = replace(made, child_logs=ChildLogs.from_json(of))
             if made.deployment is not None:
                 text = json.dumps(data["deployment"])
                 made = replace(made, deployment=_DEPLOYMENT.validate_json(text, strict=True))
@@ -221,13 +233,15 @@ class Registry:
         """The recorded ids of the deployment's topics, by name."""
         return cast(dict[str, str], _named(self._entries(), TOPIC))
 
-    def wait_for_partitions(self, stream: str, timeout_s: float | None = None) -> int:
-        """Wait until the number of a stream's source logs is recorded.
+    def wait_for_partitions(
+        self, stream: str, timeout_s: float | None = None, *, at_least: int = 1
+    ) -> int:
+        """Wait until a number of a stream's source logs is recorded.
 
         Raises:
             EnvironmentProblem: it is not recorded before the time-out.
         """
-        return cast(int, self._wait(PARTITIONS + stream, timeout_s))
+        return cast(int, self._wait(PARTITIONS + stream, timeout_s, at_least))
 
     def take_placement(self, process: str, above: int = -1) -> int:
         """Allocate a placement number for a start of this fragment, greater than all before.
@@ -361,8 +375,8 @@ class Registry:
             _take(record, entries)
         return entries
 
-    def _wait(self, name: str, timeout_s: float | None) -> object:
-        """Follow the log from its beginning until the entry exists.
+    def _wait(self, name: str, timeout_s: float | None, at_least: int | None = None) -> object:
+        """Follow the log from its beginning until the entry exists, with such a number or more.
 
         The log is first read to its current end, so that a replaced entry is not returned.
         """
@@ -370,7 +384,9 @@ class Registry:
         entries: dict[str, _Entry] = {}
         for caught_up in self._follow(entries):
             if caught_up and name in entries:
-                return entries[name].value
+                value = entries[name].value
+                if at_least is None or cast(int, value) >= at_least:
+                    return value
             if deadline is not None and time.monotonic() > deadline:
                 raise EnvironmentProblem(f"the registry has no {name} after {timeout_s} s")
         raise AssertionError("following the registry does not end by itself")

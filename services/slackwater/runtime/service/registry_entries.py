@@ -114,6 +114,8 @@ def check_ranges(query: QueryDefinition) -> None:
         raise ValueError("children, replicas, parts or copies are out of range")
     if not all(0 < n <= PARTITIONS_MAX for n in query.partitions.values()):
         raise ValueError("a number of partitions is out of range")
+    if query.child_logs is not None:
+        query.child_logs.check(spec.sources, spec.children)
     if query.key_hash is not None and (window is not None or query.key_hash not in KEY_HASHES):
         raise ValueError(f"the keys are not divided by {query.key_hash!r}")
     if query.deployment is not None:

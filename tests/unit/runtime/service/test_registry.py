@@ -14,6 +14,7 @@ from tests.support.waiting import WAIT_S_MAX
 
 from slackwater.codec.state_records import decode_registry, encode_registry, encode_root_state
 from slackwater.deployment.parse import parse_deployment
+from slackwater.model.child_logs import ChildLogs
 from slackwater.model.deployment import QuerySpec, WindowSpec
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.records import (
@@ -176,6 +177,21 @@ def test_the_begins_of_queries_are_recorded_by_name(broker: MemoryBroker) -> Non
     awaits = replace(CLIMATE, awaits_begin=True)
     assert QueryDefinition.from_json(awaits.to_json()) == awaits
     assert "awaits_begin" not in CLIMATE.to_json()
+
+
+def test_a_definition_has_the_child_of_each_log(broker: MemoryBroker) -> None:
+    spec = replace(SPEC, sources=("t", "s"), children=2)
+    logs = ChildLogs.of({"t": (0, 0, 1), "s": (1,)}, {"t": (0, 1)})
+    made = replace(CLIMATE, spec=spec, child_logs=logs)
+    registry = Registry(broker)
+    registry.publish_queries(made)
+    assert registry.query(made.name) == made, "in the order of from"
+    before = made.to_json()
+    del before["child_logs"]
+    assert QueryDefinition.from_json(before).logs_of_children.logs == (("t", (0,)), ("s", (1,)))
+    wrong = before | {"child_logs": {"logs": [["t", [0, 0]], ["s", [0]]], "added": []}}
+    with pytest.raises(ValueError, match="not those of the query"):
+        QueryDefinition.from_json(wrong)
 
 
 def test_a_definition_has_the_logs_that_it_takes_in_of_a_fixed_topic() -> None:

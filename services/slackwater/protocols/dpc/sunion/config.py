@@ -88,6 +88,10 @@ class OrdererConfig:
     """Logs of partitions that the query has not taken in, by index: they are not read, and their
     inputs fail like those of a silent stream (rule-30)."""
 
+    coming: Mapping[str, int] = field(default_factory=dict)
+    """By stream, the first partition that is not among ``logs`` and would be, if the topic had it:
+    once a source log tells of it, the orderer must be built again (rule-30)."""
+
     def max_skew_us(self, e: int) -> int:
         """Maximum event-time skew between healthy inputs at event time e."""
         return self.lateness(e) + self.in_time_us
