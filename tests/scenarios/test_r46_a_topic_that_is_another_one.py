@@ -484,11 +484,11 @@ def test_a_proxy_that_reads_on_until_it_is_superseded_has_truncated_nothing(fed:
     """Its last records have positions beyond the end that the next one has seen at its start."""
     earlier = fed.proxy
 
-    def late(*logs_and_context: Any) -> None:
+    def late(*logs_and_context: Any) -> Any:
         fed.put(range(910, 920))
         fed.bring()
         fed.world.run(earlier, 2)
-        take_over(*logs_and_context)
+        return take_over(*logs_and_context)
 
     fed.monkeypatch.setattr(topic_input, "take_over", late)
     fed.serve_anew()

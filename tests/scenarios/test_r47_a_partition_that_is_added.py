@@ -71,17 +71,29 @@ class OfTopic(Orderer):
     ) -> None:
         self.every = logs
         start = start_ms * MS
-        super().__init__(logs[:known], SETTINGS, replica=replica, replicas=2, start_time=start)
+        self.known = known
+        read = self.reads(known)
+        super().__init__(read, SETTINGS, replica=replica, replicas=2, start_time=start)
+
+    def reads(self, known: int) -> Sequence[Source]:
+        """Return the logs that it reads if so many are recorded."""
+        return self.every[:known]
+
+    def coming(self, known: int) -> int | None:
+        """Return the next partition that it would read."""
+        return known
 
     def crash(self) -> None:
         """Restart, as the other logs are those of the same stream."""
-        self.config = replace(self.config, names=("s",) * len(self.config.logs))
+        names, coming = ("s",) * len(self.config.logs), self.coming(self.known)
+        of = {} if coming is None else {"s": coming}
+        self.config = replace(self.config, names=names, coming=of)
         super().crash()
 
     def rebuild(self, known: int, taken_in: int | None = None) -> None:
         """Build the session again, with as many logs as are recorded now."""
-        self.outdated = ""
-        self.sources = self.every[:known]
+        self.outdated, self.known = "", known
+        self.sources = self.reads(known)
         withheld = frozenset(range(known if taken_in is None else taken_in, known))
         logs = tuple(each.name for each in self.sources)
         self.config = replace(self.config, logs=logs, withheld=withheld)
@@ -355,6 +367,13 @@ def test_a_proxy_that_sees_a_partition_before_the_first_one_takes_it_in_later(
     registry.publish_partitions("room", 4)
     with pytest.raises(TopicChangedError, match="4 partitions have been taken in, not 2"):
         world.run(second, 3)
+    second.close()
+    second = TopicInput(world.context(share=1), theirs)
+    second.begin()
+    assert [log.name for log in second.logs] == ["room.1"], "the first log does not tell of it"
+    TopicInput(world.context(share=0), theirs).begin()
+    with pytest.raises(TopicChangedError, match="2 partitions have been taken in, not 1"):
+        world.run(second, 4)
     second.close()
     second = TopicInput(world.context(share=1), theirs)
     second.begin()

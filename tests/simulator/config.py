@@ -164,6 +164,8 @@ class WorldConfig:
     """With ``clock: data``: how fast event time passes, in the readings; 0: wall time."""
     topics: dict[str, int] = field(default_factory=dict)
     """By stream that reads a topic: the number of its partitions at first."""
+    by_log: bool = False
+    """Whether the children are groups of logs (rule-35): a stream may be in several of them."""
     shares: dict[str, int] = field(default_factory=dict)
     """By stream whose topic several proxies read: their number."""
     name: str = "q"
@@ -184,7 +186,7 @@ class WorldConfig:
             assert chain is None, "a run has at most two queries"
             assert sharing is None, "a run has at most two queries"
             return replace(
-                self, name="v", added=None, join_us=0, children=added.children,
+                self, name="v", added=None, join_us=0, children=added.children, by_log=False,
                 replicas=added.replicas, parts=added.parts, rows=added.rows,
                 window_us=self.w_us if added.rows else added.window_us,
                 slide_us=self.w_us if added.rows else added.slide_us,
@@ -200,6 +202,7 @@ class WorldConfig:
             return None
         return replace(
             self, name="p", reads=self, chain=None, join_us=0, children=chain.children,
+            by_log=False,
             replicas=chain.replicas, parts=chain.parts, rows=chain.rows,
             window_us=self.w_us if chain.rows else chain.window_us,
             slide_us=self.w_us if chain.rows else chain.slide_us,
@@ -236,7 +239,7 @@ class WorldConfig:
     @cached_property
     def inputs(self) -> tuple[str, ...]:
         """Streams and the query that is read, in the children's order."""
-        return tuple(s for child in self.children for s in child)
+        return tuple(dict.fromkeys(s for child in self.children for s in child))
 
     @cached_property
     def streams(self) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from tests.simulator.faults import (
 )
 from tests.simulator.readings import Habits, shared_keys
 
+from slackwater.model.child_logs import dealt
 from slackwater.model.names import ProxyName
 from slackwater.protocols.common.line import Policy
 
@@ -134,6 +135,7 @@ def draw(seed: int) -> Plan:
         draw_history,
         draw_shares,
         draw_copies,
+        draw_by_log,
     )
     for more in draws:
         complete = more(complete)
@@ -440,6 +442,36 @@ def draw_topics(plan: Plan) -> Plan:
     config = replace(config, ahead_bytes_max=config.ahead_bytes_max * (1 + more))
     faults = [*kept, *changes]
     return replace(plan, config=config, faults=tuple(sorted(faults, key=lambda f: f.at)))
+
+
+def draw_by_log(plan: Plan) -> Plan:
+    """In half of the runs with topics the children are groups of logs (rule-35), up to eight.
+
+    A topic may have more partitions then. Drawn last, from a separate generator.
+    """
+    rng, config = Random(f"by log/{plan.seed}"), plan.config
+    if not config.topics or config.join_us or rng.randrange(2):
+        return plan
+    more = rng.choice([0, 0, 0, 6])
+    topics = {stream: count + more for stream, count in config.topics.items()}
+    logs = sum(topics.get(stream, 1) for stream in config.inputs)
+    wanted = max(len(config.children), rng.choice([2, 2, 3, 4, 8]))
+    if logs < 2 or logs < wanted <= len(config.children):
+        return plan
+    return replace(plan, config=by_log(replace(config, topics=topics), min(wanted, logs)))
+
+
+def by_log(config: WorldConfig, children: int) -> WorldConfig:
+    """Return the deployment with its logs dealt out to so many children."""
+    counts = {source: config.topics.get(source, 1) for source in config.inputs}
+    logs = dealt(counts, children, in_order=config.rows)
+    return replace(
+        config,
+        by_log=True,
+        children=tuple(map(logs.streams_of, range(children))),
+        # Each log has its share of H, which must hold the skew of the streams (decision 36).
+        ahead_bytes_max=config.ahead_bytes_max * (1 + sum(counts.values())),
+    )
 
 
 def draw_shares(plan: Plan) -> Plan:

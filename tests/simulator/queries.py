@@ -21,6 +21,7 @@ from tests.simulator.read_positions import ReadPositions
 from slackwater.codec.result_batches import ResultStream
 from slackwater.codec.results import ResultHead
 from slackwater.host.results import ResultsWriter
+from slackwater.model.child_logs import ChildLogs, dealt
 from slackwater.model.deployment import BOUND_TOLERANCE_US
 from slackwater.model.names import (
     ONLY,
@@ -78,6 +79,7 @@ class SimQuery:
         self.turns = PeerStatuses(self)
         self.places = ReadPositions(self)
         self.lateness = config.lateness({})
+        self._child_logs = self._divided()
         self._own_orderers: dict[tuple[int, int], SimOrderer] = {}
         self.roots: dict[tuple[int, int], SimRoot] = {}
         """By part and copy."""
@@ -87,6 +89,23 @@ class SimQuery:
         """With machines: its later generations, which answer in its place."""
         self._is_judged = not generation_of(self.name)
         """Whether it is to answer; a new generation is not before it has taken over."""
+
+    def _divided(self) -> ChildLogs:
+        """The child of each log; a generation divides those that are there at its registration."""
+        config, recorded = self.config, self.world.partitions
+        if config.by_log:
+            topics = config.topics.items()
+            there = {stream: max(count, recorded.get(stream, 0)) for stream, count in topics}
+            counts = {source: there.get(source, 1) for source in config.inputs}
+            return dealt(counts, len(config.children), in_order=config.rows)
+        of = {source: (child,) for child, read in enumerate(config.children) for source in read}
+        return ChildLogs.of(of, of)
+
+    @property
+    def child_logs(self) -> ChildLogs:
+        """The child of each log, of the query that has the children."""
+        of = self.config.children_of
+        return self.world.queries[of]._child_logs if of else self._child_logs
 
     @property
     def orderers(self) -> dict[tuple[int, int], SimOrderer]:
@@ -171,10 +190,12 @@ class SimQuery:
 
     def inputs(self, child: int) -> Iterator[Input]:
         """Return the logs that an orderer of the child reads, in the same order in all replicas."""
-        for source in self.config.children[child]:
+        logs_of = self._child_logs
+        for source in logs_of.streams_of(child):
             if self.config.reads is None or source != self.config.reads.name:
-                for log in self.world.logs_of(source):
-                    yield Input(log, source, (Names().source(log), 0))
+                logs = self.world.logs_of(source)
+                for number in logs_of.of_child(child, source, len(logs)):
+                    yield Input(logs[number], source, (Names().source(logs[number]), 0))
             else:
                 yield from self.world.queries[source].result_logs()
 
@@ -317,7 +338,15 @@ class SimQuery:
             seek_period_us=config.seek_period_us,
             results={i: of.watermark for i, of in enumerate(inputs) if of.watermark is not None},
             placement=placement,
+            coming=self._coming(child),
         )
+
+    def _coming(self, child: int) -> dict[str, int]:
+        """By stream, the first partition that the child would read if the topic had it."""
+        world, logs = self.world, self._child_logs
+        read = [stream for stream in logs.streams_of(child) if stream in world.topics]
+        found = {s: logs.next_of(child, s, len(world.logs_of(s))) for s in read}
+        return {stream: number for stream, number in found.items() if number is not None}
 
     def root_config(
         self,
@@ -336,7 +365,7 @@ class SimQuery:
             placement=placement,
             copy=copy,
             is_recorded=is_recorded,
-            children=self.config.children,
+            children=tuple(map(self.child_logs.streams_of, range(len(self.config.children)))),
             replicas=self.config.replicas,
             fields=self.config.fields,
             grid=self.config.grid,

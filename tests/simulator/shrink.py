@@ -17,7 +17,7 @@ from typing import Any, Final
 from tests.simulator.clock import MS, SECOND
 from tests.simulator.config import START_TIME_US, WorldConfig
 from tests.simulator.faults import OF_MACHINES, OF_TOPICS, Fault
-from tests.simulator.plans import Plan
+from tests.simulator.plans import Plan, by_log
 from tests.simulator.run import Outcome, run
 
 DEFAULTS: Final = WorldConfig()
@@ -138,10 +138,18 @@ def _fits(fault: Fault, config: WorldConfig) -> bool:
 
 # Simplifications of a deployment, one property each.
 
+
+def _by_stream(config: WorldConfig) -> WorldConfig:
+    """Return the deployment with one child, if its children are groups of logs."""
+    return replace(config, by_log=False, children=(config.inputs,)) if config.by_log else config
+
+
 SIMPLER: Final[list[Callable[[WorldConfig], WorldConfig]]] = [
-    lambda c: replace(c, topics={}),
-    lambda c: replace(c, topics=dict.fromkeys(c.topics, 1)),
-    lambda c: replace(c, topics=dict([*c.topics.items()][:1])),
+    _by_stream,
+    lambda c: by_log(c, len(c.children) // 2) if c.by_log and len(c.children) > 3 else c,
+    lambda c: replace(_by_stream(c), topics={}),
+    lambda c: replace(_by_stream(c), topics=dict.fromkeys(c.topics, 1)),
+    lambda c: replace(_by_stream(c), topics=dict([*c.topics.items()][:1])),
     lambda c: replace(c, chain=None),
     lambda c: replace(c, sharing=None),
     lambda c: _shared(c, joins_us=0),
@@ -157,10 +165,10 @@ SIMPLER: Final[list[Callable[[WorldConfig], WorldConfig]]] = [
     lambda c: _chained(c, window_us=c.window_us, slide_us=c.slide_us),
     lambda c: replace(c, replicas=1, skew_us=_known(c, replicas=1)),
     lambda c: replace(c, replicas=min(c.replicas, 2), skew_us=_known(c, replicas=2)),
-    lambda c: replace(c, children=(c.streams,)),
-    lambda c: replace(c, children=c.children[:1]),
-    lambda c: replace(c, children=tuple(child[:1] for child in c.children)),
-    lambda c: replace(c, children=tuple(child[:2] for child in c.children)),
+    lambda c: c if c.by_log else replace(c, children=(c.streams,)),
+    lambda c: c if c.by_log else replace(c, children=c.children[:1]),
+    lambda c: c if c.by_log else replace(c, children=tuple(child[:1] for child in c.children)),
+    lambda c: c if c.by_log else replace(c, children=tuple(child[:2] for child in c.children)),
     lambda c: replace(c, parts=1),
     lambda c: replace(c, policy=DEFAULTS.policy),
     lambda c: replace(c, skew_us={}),

@@ -96,13 +96,15 @@ def on_a_growing_topic(test: Callable[[added.Growing], None]) -> None:
 
 
 _OBSERVED_LATER: Final = """\
-    take_over(self.logs, context)
+    later = take_over(self.logs, context, self._watched)
+    self._all = [partition for partition in self._all if partition.log not in later]
+    self._partitions = [partition for partition in self._all if partition.is_present]
     logs = [(self._topic, p.number) for p in self._partitions]
     begins = context.transport.beginning_offsets(logs)
     ends = context.transport.end_offsets(logs, isolation="read_committed")
 """
 _OBSERVED_FIRST: Final = "".join(
-    [*_OBSERVED_LATER.splitlines(keepends=True)[1:], *_OBSERVED_LATER.splitlines(keepends=True)[:1]]
+    [*_OBSERVED_LATER.splitlines(keepends=True)[3:], *_OBSERVED_LATER.splitlines(keepends=True)[:3]]
 )
 UNREAD: Final = ("at=2s pause proxy/s1 for 0.4s", "at=2.3s remake s1 for 0.001s by 2")
 """What was written between the two has never been read."""
@@ -166,7 +168,7 @@ TOPIC_MUTANTS: Final = (
     ),
     Mutant(
         "simulated: orderers take an added partition in at different times", "trace-47",
-        (Edit(f"{_session}._lacks_logs", "record.partitions > self._logs_of[name]", "False"),),
+        (Edit(f"{_session}._lacks_logs", "name in self._config.coming", "False"),),
         _simulated, (1, "at=2s grow s1 by 1", "at=2.6s kill orderer/q.0.b"),
     ),
     Mutant(
@@ -299,7 +301,7 @@ TOPIC_MUTANTS: Final = (
     ),
     Mutant(
         "an added partition is taken in where each orderer likes", "trace-47",
-        (Edit(f"{_session}._lacks_logs", "record.partitions > self._logs_of[name]", "False"),),
+        (Edit(f"{_session}._lacks_logs", "name in self._config.coming", "False"),),
         f"{_added}:test_replicas_agree_wherever_they_take_it_in", (900, 1),
     ),
     Mutant(
@@ -310,7 +312,7 @@ TOPIC_MUTANTS: Final = (
     ),
     Mutant(
         "the log of an added partition begins with any watermark", "trace-47",
-        (Edit(f"{_logs}:take_over", "added_at if log in added else None", "None"),),
+        (Edit(f"{_logs}:take_over", "log.begin(added_at=added_at)", "log.begin()"),),
         "tests.simulator.topic_mutants:on_a_growing_topic",
         (added.test_the_proxy_records_the_partition_before_it_names_it_and_begins_its_log,),
     ),
@@ -350,7 +352,7 @@ TOPIC_MUTANTS: Final = (
     Mutant(
         "the added log of a new proxy begins without a watermark", "trace-47",
         (Edit(f"{_logs}:take_over",
-              "_watermark_before(transport, first, new) if has_all and new else NEVER", "NEVER"),),
+              "*before.watermarks, *(log.core.watermark for log in old)", ""),),
         "tests.simulator.topic_mutants:on_a_topic", (added_with_its_proxy,),
     ),
     Mutant(
@@ -417,7 +419,7 @@ TOPIC_MUTANTS: Final = (
     ),
     Mutant(
         "an added partition of a fixed topic is taken in by itself", "trace-47",
-        (Edit("slackwater.host.orderer:inputs", "withheld=i >= taken_in", "withheld=False"),),
+        (Edit("slackwater.host.orderer:inputs", "withheld=not is_taken", "withheld=False"),),
         "tests.unit.host.test_orderer_inputs:"
         "test_partitions_that_a_fixed_query_was_registered_without_are_withheld",
     ),

@@ -70,7 +70,7 @@ class SourceLog:
         self.was_added = False
         """Whether the log was added to a stream that had begun, and has no record of its input yet.
 
-        Its START has the smallest watermark of the others. If they have none, it is found by the
+        Its START has the largest watermark of the others. If they have none, it is found by the
         number of partitions; see ``source_logs.take_over``.
         """
         self._next_offset = 0

@@ -164,7 +164,9 @@ class TopicInput:
         and messages would be read twice.
         """
         context = self._context
-        take_over(self.logs, context)
+        later = take_over(self.logs, context, self._watched)
+        self._all = [partition for partition in self._all if partition.log not in later]
+        self._partitions = [partition for partition in self._all if partition.is_present]
         logs = [(self._topic, p.number) for p in self._partitions]
         begins = context.transport.beginning_offsets(logs)
         ends = context.transport.end_offsets(logs, isolation="read_committed")

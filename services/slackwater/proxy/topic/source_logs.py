@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 RECORDED_S_MAX: Final = 2.0
 """How long a proxy that is not the first one waits for the number before it checks for its end."""
 TELLING_RECORDS: Final = 1_000
-"""Records at the end of the first log that are read first, for where it tells of added ones."""
+"""Records at the end of a log that are read first, for where it tells of added ones."""
 
 
 def decided_partitions(context: InputContext, topic: WatchedTopic) -> int:
@@ -57,7 +57,7 @@ def decided_partitions(context: InputContext, topic: WatchedTopic) -> int:
         count = _recorded(context, registry)
         if count < there:
             now_us = context.clock.monotonic_us
-            topic.recount = Recount(count, partial(registry.partitions, spec.name), now_us)
+            topic.recounts.append(Recount(count, partial(registry.partitions, spec.name), now_us))
         context.use_topics(called.source(f"{spec.name}.{p}") for p in range(count))
         return count
     recorded = registry.partitions(spec.name)
@@ -96,17 +96,21 @@ def _recorded(context: InputContext, registry: Registry) -> int:
     raise EnvironmentProblem(f"stream {name} was stopped before its partitions were recorded")
 
 
-def take_over(logs: Sequence[SourceLog], context: InputContext) -> None:
-    """Take over the logs (rule-6), new ones last.
+def take_over(
+    logs: Sequence[SourceLog], context: InputContext, topic: WatchedTopic
+) -> list[SourceLog]:
+    """Take over the logs (rule-6), new ones last; return those that cannot begin yet.
 
     The stream has begun if one of them has a record after START, which follows the START of all
-    logs that the stream had then. A log without any record is therefore added, and its first
-    watermark is the smallest of the others. No bucket has been emitted beyond it without the new
-    log, since the others' START, which tells of it, comes first (rule-30). A proxy without such a
-    log may be the first one of its partitions: the stream's first log shows which ones are added.
+    logs that the stream had then. A log without any record is therefore added, and begins at the
+    largest watermark that another log of the stream had when it began to tell of the added one. A
+    child may have any of the logs, and has emitted no bucket beyond it without the new one
+    (trace-62). As long as a log of another proxy does not tell of it, it does not begin: ``topic``
+    is then served anew when all do. A proxy without such a log may be the first one of its
+    partitions: the stream's first log shows which ones are added.
 
     Raises:
-        SlackwaterError: the stream's first proxy has not begun to tell of an added partition yet.
+        SlackwaterError: none of the logs can begin.
     """
     transport = context.transport
     ends = transport.end_offsets([(log.topic, 0) for log in logs])
@@ -118,18 +122,55 @@ def take_over(logs: Sequence[SourceLog], context: InputContext) -> None:
     begun = [log for log in old if log.scan.positions or log.core.watermark > NEVER]
     unread = [log for log in old if not log.scan.positions and not log.was_added]
     if begun:
-        added_at = min(log.core.watermark for log in old)
         added = {*new, *_added(unread, transport, [log.topic for log in begun])}
     else:
         first = transport.names.source(f"{context.spec.name}.0")
         added = _added([*unread, *new], transport, [first] if context.name.share else [])
-        # A log that was there from the beginning holds all buckets back.
-        has_all = len(added) == len(unread) + len(new)
-        added_at = _watermark_before(transport, first, new) if has_all and new else NEVER
     for log in new:
-        log.begin(added_at=added_at if log in added else None)
+        if log not in added:
+            log.begin()
     for log in added.intersection(unread):
         log.was_added = True
+    later = [log for log in new if log in added]
+    before = _Before(later, logs, transport)
+    if (why := before.why_not_yet()) is not None:
+        if len(later) == len(logs):
+            raise SlackwaterError(why)
+        _log.warning("stream %s: %s, its log begins later", context.spec.name, why)
+        is_known = partial(before.known, len(logs))
+        topic.recounts.append(Recount(len(logs) - 1, is_known, context.clock.monotonic_us))
+        return later
+    added_at = max([*before.watermarks, *(log.core.watermark for log in old)], default=NEVER)
+    for log in later:
+        log.begin(added_at=added_at)
+    return []
+
+
+class _Before:
+    """The logs of other proxies that are before some added ones, and where they tell of these."""
+
+    def __init__(
+        self, added: Sequence[SourceLog], own: Sequence[SourceLog], transport: Transport
+    ) -> None:
+        numbers = [_number(log) for log in own]
+        of = added[0].name.rpartition(".")[0] if added else ""
+        others = [p for p in range(min(map(_number, added), default=0)) if p not in numbers]
+        self._others = [transport.names.source(f"{of}.{p}") for p in others]
+        self._added, self._transport = added, transport
+        self.watermarks: list[int] = []
+
+    def why_not_yet(self) -> str | None:
+        """Find the watermarks; return which log does not tell of the added ones."""
+        for log in self._others[len(self.watermarks) :]:
+            found = _watermark_before(self._transport, log, self._added)
+            if found is None:
+                return f"{log} does not tell of partition {max(map(_number, self._added))} yet"
+            self.watermarks.append(found)
+        return None
+
+    def known(self, logs: int) -> int | None:
+        """Return this number when all logs tell of the added ones, for a ``Recount``."""
+        return logs if self.why_not_yet() is None else None
 
 
 def _added(
@@ -167,12 +208,12 @@ def _partitions_at_beginning(transport: Transport, at: Log) -> int:
     return FOREVER
 
 
-def _watermark_before(transport: Transport, first: str, new: Sequence[SourceLog]) -> int:
-    """Return the watermark of the stream's first log where it begins to tell of the new ones.
+def _watermark_before(transport: Transport, other: str, new: Sequence[SourceLog]) -> int | None:
+    """Return the watermark of another log where it begins to tell of the new ones, near its end.
 
-    That is near its end.
+    None if it does not tell of them.
     """
-    at, number, count = (first, 0), max(map(_number, new)), TELLING_RECORDS
+    at, number, count = (other, 0), max(map(_number, new)), TELLING_RECORDS
     beginning, end = transport.beginning_offsets([at])[at], transport.end_offsets([at])[at]
     while True:
         start = max(beginning, end - count)
@@ -188,8 +229,6 @@ def _watermark_before(transport: Transport, first: str, new: Sequence[SourceLog]
         if tell_less or start == beginning:
             break
         count *= 10
-    if found is None:
-        raise SlackwaterError(f"{first} does not tell of partition {number} yet")
     return found
 
 

@@ -85,7 +85,7 @@ class WatchedTopic:
         if found is None:
             raise self._away()
         self.state: TopicState = found
-        self.recount: Recount | None = None
+        self.recounts: list[Recount] = []
         """Of a proxy that lacks partitions which the topic has."""
         self._changes: Callable[[], int] = int
         self._confirmed = 0
@@ -125,8 +125,8 @@ class WatchedTopic:
             TopicAwayError: it has been deleted.
             TopicChangedError: it was made again, or has more partitions.
         """
-        if self.recount is not None:
-            self.recount.look()
+        for each in self.recounts:
+            each.look()
         self._compare(self._topics.latest(self._name))
 
     def _compare(self, found: TopicState | None) -> None:
@@ -141,5 +141,5 @@ class WatchedTopic:
 
     def close(self) -> None:
         """End what it has begun."""
-        if self.recount is not None:
-            self.recount.close()
+        for each in self.recounts:
+            each.close()

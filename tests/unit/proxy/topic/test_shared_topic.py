@@ -223,7 +223,10 @@ def test_a_proxy_that_begins_after_the_first_one_begins_where_the_topic_ends(
     for partition in (1, 3):
         divided.put(partition, range(900, 905))
         divided.world.broker.delete_records({(THEIRS.name, partition): 3})
-    divided.begin(0)
+    assert [log.name for log in divided.begin(0).logs] == ["room.0"], "room.1 may be ahead"
+    second = divided.begin(1)
+    assert [log.core.position for log in second.logs] == [5]
+    assert [log.name for log in divided.begin(0).logs] == ["room.0", "room.2"]
     second = divided.begin(1)
     assert [log.core.position for log in second.logs] == [5, 3]
     assert {log.core.watermark for log in second.logs} == {NEVER}
