@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import orjson
 import pytest
+from tests.simulator.children_mutants import CHILDREN_MUTANTS
 from tests.simulator.copy_mutants import COPY_MUTANTS
 from tests.simulator.generation_mutants import GENERATION_MUTANTS
 from tests.simulator.history_mutants import HISTORY_MUTANTS
@@ -1139,6 +1140,7 @@ MUTANTS = (
     *JOINING_MUTANTS,
     *HOSTING_MUTANTS,
     *TOPIC_MUTANTS,
+    *CHILDREN_MUTANTS,
     *HISTORY_MUTANTS,
 )  # fmt: skip
 

@@ -94,6 +94,16 @@ def test_queries_that_need_other_children_do_not_share(other: QuerySpec) -> None
     assert not any(query.cut_windows or query.shared_by for query in made.queries.values())
 
 
+def test_queries_with_other_groups_of_logs_do_not_share() -> None:
+    one = (("a", ("s1",)), ("b", ("s2",)))
+    other = (("a", ("s2",)), ("b", ("s1",)))
+    groups = {"m": one, "n": one, "o": other}
+    queries = [
+        windowed(name, 60 * SECOND_US, children=2, child_groups=of) for name, of in groups.items()
+    ]
+    assert children(share(deployed(*queries))) == {"m": "m", "n": "m", "o": "o"}
+
+
 def test_a_query_that_another_one_reads_has_an_earlier_deadline_and_shares_with_none() -> None:
     reader = replace(query("late", "hour"), aggregate=("max",))
     made = share(deployed(MINUTE, HOUR, reader))

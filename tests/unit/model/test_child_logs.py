@@ -96,6 +96,12 @@ def test_added_logs_are_dealt_out_in_turn() -> None:
     assert all(found.takes_in("lab", log) for log in range(9))
 
 
+def test_where_order_counts_the_child_of_the_last_log_takes_the_added_ones() -> None:
+    found = dealt({"lab": 4, "room": 1}, 3, in_order=True)
+    assert dict(found.logs) == {"lab": (0, 0, 1, 1), "room": (2,)}
+    assert [found.child_of("lab", log) for log in (4, 5)] == [1, 1]
+
+
 GROUPS: LogGroups = (("north", ("room-1", "lab/0-1")), ("south", ("lab/2-",)))
 
 

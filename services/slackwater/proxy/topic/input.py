@@ -124,8 +124,7 @@ class TopicInput:
         assert context.topics is not None
         self._watched = WatchedTopic(context.topics, topic.name, context.cluster)
         count = self._count = decided_partitions(context, self._watched)
-        numbers = range(context.name.share, count, topic.proxies)
-        self._all = [self._partition(number) for number in numbers]
+        self._all = [*map(self._partition, range(context.name.share, count, topic.proxies))]
         self._partitions = [partition for partition in self._all if partition.is_present]
         self._by_number = {partition.number: partition for partition in self._partitions}
         self._has_markers = False

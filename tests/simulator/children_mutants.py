@@ -1,0 +1,105 @@
+"""Mutants of children that are groups of logs (rule-35), with partitions that are added."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.scenarios import test_r62_children_are_groups_of_logs as groups
+from tests.simulator.mutation import Edit, Mutant
+from tests.simulator.plans import by_log
+from tests.simulator.run import check_plan
+from tests.simulator.topic_mutants import plan_with_topic
+from tests.unit.proxy.topic import test_shared_topic as shared
+
+_model = "slackwater.model.child_logs"
+_of = f"{_model}:ChildLogs"
+_logs = "slackwater.proxy.topic.source_logs"
+_groups = "tests.scenarios.test_r62_children_are_groups_of_logs"
+_later = "later[(log - len(there)) % len(later)]"
+
+
+def on_a_topic(test: Callable[[Path, pytest.MonkeyPatch], None]) -> None:
+    """Run a test that makes its own proxies."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        test(Path(folder), patch)
+
+
+def in_children(children: int, partitions: int, rows: bool, *faults: str) -> None:
+    """Run a plan in which the logs of a topic are dealt out to children; check every guarantee."""
+    plan = plan_with_topic(*faults, partitions=partitions)
+    config = replace(plan.config, replicas=2, rows=rows)
+    if rows:
+        config = replace(config, window_us=config.w_us, slide_us=config.w_us)
+    check_plan(replace(plan, config=by_log(config, children)))
+
+
+_simulated = "tests.simulator.children_mutants:in_children"
+GROWS: Final = ("at=1.5s grow s1 by 2", "at=2.4s kill orderer/q.1.b")
+"""A replica starts again after partitions were added."""
+
+CHILDREN_MUTANTS: Final = (
+    Mutant(
+        "simulated: one log is in two children", "trace-63",
+        (Edit(f"{_of}.of_child", "self.child_of(source, log) == child",
+              "child in {self.child_of(source, log), log % 2}"),),
+        _simulated, (2, 4, False),
+    ),
+    Mutant(
+        "simulated: an orderer divides the logs that there are when it starts", "trace-63",
+        (Edit(f"{_of}.of_child", "self.child_of(source, log) == child",
+              "log * (1 + max(self.there(source))) // logs == child"),),
+        _simulated, (2, 4, False, *GROWS),
+    ),
+    Mutant(
+        "an orderer divides the logs that there are when it starts", "trace-63",
+        (Edit(f"{_of}.of_child", "self.child_of(source, log) == child",
+              "log * (1 + max(self.there(source))) // logs == child"),),
+        f"{_groups}:test_replicas_that_start_before_and_after_it_divide_the_logs_alike", (4, 0),
+    ),
+    Mutant(
+        "simulated: no child reads a partition that is added", "trace-63",
+        (Edit(f"{_of}.child_of", _later, "-1"),),
+        _simulated, (8, 8, False, *GROWS),
+    ),
+    Mutant(
+        "rows of an added partition are in the next child in turn", "trace-63",
+        (Edit(f"{_model}:dealt", "of[-1:] if in_order else tuple(dict.fromkeys(of))",
+              "tuple(dict.fromkeys(of))"),),
+        "tests.unit.model.test_child_logs:"
+        "test_where_order_counts_the_child_of_the_last_log_takes_the_added_ones",
+    ),
+    Mutant(
+        "a child is built again for the logs of others", "trace-63",
+        (Edit(f"{_of}.next_of", "self.child_of(source, log) == child", "True"),),
+        f"{_groups}:test_only_the_child_that_has_another_log_is_built_again",
+    ),
+    Mutant(
+        "an added log begins with the smallest watermark", "trace-62",
+        (Edit(f"{_logs}:take_over", "added_at = max(", "added_at = min("),),
+        "tests.simulator.children_mutants:on_a_topic",
+        (groups.test_an_added_log_begins_with_the_largest_watermark_of_the_others,),
+    ),
+    Mutant(
+        "an added log does not wait for the logs of other proxies", "trace-62",
+        (Edit(f"{_logs}:take_over", "(why := before.why_not_yet()) is not None",
+              "(why := None) is not None"),),
+        "tests.simulator.children_mutants:on_a_topic",
+        (shared.test_a_proxy_that_begins_after_the_first_one_begins_where_the_topic_ends,),
+    ),
+    Mutant(
+        "queries with other groups of logs share children", "trace-39",
+        (Edit("slackwater.deployment.sharing:_key", "query.child_groups, ", ""),),
+        "tests.unit.deployment.test_sharing:test_queries_with_other_groups_of_logs_do_not_share",
+    ),
+    Mutant(
+        "rows of a bucket are in the order of their arrival", "trace-21",
+        (Edit("slackwater.protocols.dpc.sunion.operators:_in_order",
+              'np.argsort(stimes, kind="stable")', "np.arange(len(stimes))"),),
+        _simulated, (3, 3, True),
+    ),
+)  # fmt: skip
