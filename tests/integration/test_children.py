@@ -63,6 +63,7 @@ class Sender:
     """Sends numbered readings of seven motes to all partitions in turn, and keeps them."""
 
     def __init__(self, bootstrap: str) -> None:
+        self._bootstrap, self._known = bootstrap, PARTITIONS
         self._producer = Producer(confluent_client(bootstrap) | SENDS_ONCE)
         self._stop = threading.Event()
         self.partitions = PARTITIONS
@@ -73,11 +74,15 @@ class Sender:
 
     def _run(self) -> None:
         while not self._stop.wait(0.02):
+            if self._known != self.partitions:  # a client learns of added ones after minutes
+                assert self._producer.flush(WAIT_S_MAX) == 0
+                self._producer = Producer(confluent_client(self._bootstrap) | SENDS_ONCE)
+                self._known = self.partitions
             for _ in range(8):
                 at, mote = int(time.time() * 1e6), f"m{self.number % 7}"
                 x = self.number * 0.1 - 5
                 message = orjson.dumps({"mote": mote, "at": at, "x": x})
-                partition = self.number % self.partitions
+                partition = self.number % self._known
                 self._producer.produce(TOPIC, message, partition=partition)
                 self.sent[at // 1_000_000, mote].append(x)
                 self.number += 1

@@ -333,7 +333,7 @@ class Registration:
         """
         if query.children == 1:
             return None
-        if not query.has_children:
+        if not query.has_children and query.child_query in registered:
             return registered[query.child_query]
         recorded = Registry(self._transport)
         counts = {
