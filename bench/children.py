@@ -3,11 +3,11 @@
     python -m bench.children [--readings 6000000] [--sensors 1000] [--children 1,2,4]
 
 A backlog of messages of about 100 bytes, one reading each, is written to 16 partitions by sensor;
-`slackwater up` computes windows of a second with one replica. Each window is compared with the
-readings sent. Rate and CPU time are those between the moments at which a fifth of the windows and
-all of them are answered, so they do not contain the start. The CPU time of a stage, in ns a
-reading, gives the rate that one core of it sustains; with children a stage is divided as far as it
-consists of several processes or threads. Orderers of one replica share a host under `up`.
+`slackwater up` computes windows of a second with one replica. A fifth of it is there before the
+start; the rest is written while the proxy is stopped (SIGSTOP), and is measured from the moment at
+which it goes on until all is answered, so neither the start nor the writer counts. Each window is
+compared with the readings sent. The CPU time of a stage, in ns a reading, gives the rate that one
+core of it sustains. Orderers of one replica share a host under `up`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import orjson
 import psutil
 from bench.idle import cpu_s
 from bench.peers import workload
+from bench.wakeups import kind_of
 from confluent_kafka import Consumer, TopicPartition
 
 from slackwater.codec.results import parse_time
@@ -37,9 +38,12 @@ PARTITIONS: Final = 16
 PER_S: Final = 100_000
 """Readings a second of event time."""
 KINDS: Final = ("broker", "aggregator's JVM", "aggregator", "proxy", "host")
+MESSAGE: Final = (
+    b'{"ts":%d,"sensor":"s%06d","value":%.2f,"unit":"celsius","site":"lab-7","number":%d}'
+)
 WAIT_S_MAX: Final = 600.0
 WARM_SHARE: Final = 5
-"""The first part of the windows is not measured."""
+"""The first windows are not measured: one in so many."""
 
 DEPLOYMENT: Final = """\
 apiVersion: slackwater/v1
@@ -77,37 +81,44 @@ def main() -> None:
         print(f"| {children} | {rate:,.0f} | {shown} |", flush=True)
 
 
-def fill(bootstrap: str, readings: int, sensors: int, start_ms: int) -> Any:
-    """Write the backlog; return by window and sensor the number of readings, and the sum."""
-    writer = workload.producer(bootstrap)
-    numbers = np.arange(readings)
-    ts = start_ms + numbers * 1_000 // PER_S
-    of, values = numbers % sensors, (1_500 + numbers * 7_919 % 1_000) / 100
-    message = (
-        b'{"ts":%d,"sensor":"s%06d","value":%.2f,"unit":"celsius","site":"lab-7","sequence":%d}'
-    )
-    rows = zip(ts.tolist(), of.tolist(), values.tolist(), range(readings), strict=True)
-    for row in rows:
-        workload.put(writer, row[1] % PARTITIONS, message % row)
-    for partition in range(PARTITIONS):
-        end_ms = int(ts[-1]) + workload.CLOSING_MS
-        workload.put(writer, partition, message % (end_ms, partition, 0.0, 0))
-    writer.flush()
-    windows = -(-readings // PER_S)
-    at = (ts - start_ms) // 1_000 * sensors + of
-    size = windows * sensors
-    counts = np.bincount(at, minlength=size).reshape(windows, sensors)
-    return counts, np.bincount(at, values, size).reshape(windows, sensors)
+class Backlog:
+    """The readings, and by window and sensor their number and sum."""
+
+    def __init__(self, readings: int, sensors: int) -> None:
+        self.windows = -(-readings // PER_S)
+        self.start_ms = (int(time.time()) - 3_600 - self.windows) * 1_000
+        numbers = np.arange(readings)
+        self._ts = self.start_ms + numbers * 1_000 // PER_S
+        self._of, self._values = numbers % sensors, (1_500 + numbers * 7_919 % 1_000) / 100
+        at = (self._ts - self.start_ms) // 1_000 * sensors + self._of
+        size, shape = self.windows * sensors, (self.windows, sensors)
+        self.counts = np.bincount(at, minlength=size).reshape(shape)
+        self.sums = np.bincount(at, self._values, size).reshape(shape)
+
+    def write(self, bootstrap: str, windows: range) -> None:
+        """Write the readings of these windows; after the last one, those that close it."""
+        writer = workload.producer(bootstrap)
+        part = slice(windows.start * PER_S, windows.stop * PER_S)
+        numbers = range(windows.start * PER_S, windows.stop * PER_S)
+        columns = (self._ts[part].tolist(), self._of[part].tolist(), self._values[part].tolist())
+        for row in zip(*columns, numbers, strict=False):
+            workload.put(writer, row[1] % PARTITIONS, MESSAGE % row)
+        if windows.stop == self.windows:
+            end_ms = int(self._ts[-1]) + workload.CLOSING_MS
+            for partition in range(PARTITIONS):
+                workload.put(writer, partition, MESSAGE % (end_ms, partition, 0.0, 0))
+        writer.flush()
 
 
 def measured(readings: int, sensors: int, children: int) -> tuple[float, dict[str, float]]:
     """Return the readings a second, and the CPU time of each kind of process in ns a reading."""
-    start_ms = (int(time.time()) - 3_600) * 1_000 - readings * 1_000 // PER_S
+    backlog = Backlog(readings, sensors)
+    first = max(backlog.windows // WARM_SHARE, 3)
     with tempfile.TemporaryDirectory(prefix="slackwater-children-") as name:
         folder = Path(name)
         with EmbeddedBroker(folder / "broker", heap_mib_max=1_024, runs_long=True) as broker:
             ensure_topics(broker.bootstrap, [TopicLayout(workload.TOPIC, PARTITIONS, {})])
-            counts, sums = fill(broker.bootstrap, readings, sensors, start_ms)
+            backlog.write(broker.bootstrap, range(first))
             path = folder / "deployment.yaml"
             path.write_text(DEPLOYMENT.format(children=children))
             command = [sys.executable, "-m", "slackwater.cli.app", "up", "--bootstrap"]
@@ -117,18 +128,25 @@ def measured(readings: int, sensors: int, children: int) -> tuple[float, dict[st
                 up = spawn(command, stdout=out)
                 try:
                     of = [psutil.Process(broker.pid), psutil.Process(up.pid)]
-                    seen = Seen(broker.bootstrap, start_ms, of)
-                    before = seen.read_until(len(counts) // WARM_SHARE)
-                    after = seen.read_until(len(counts))
+                    seen = Seen(broker.bootstrap, backlog.start_ms, of)
+                    answered = seen.read_until(first - 2)
+                    proxies = [p for p in seen.processes() if kind_of(p.cmdline()) == "proxy"]
+                    for proxy in proxies:
+                        proxy.suspend()
+                    backlog.write(broker.bootstrap, range(first, backlog.windows))
+                    began, before = time.monotonic(), dict(cpu_s(seen.processes()))
+                    for proxy in proxies:
+                        proxy.resume()
+                    answered = seen.read_until(backlog.windows) - answered
+                    took = time.monotonic() - began
+                    after = dict(cpu_s(seen.processes()))
                 finally:
                     up.terminate()
                     up.wait(60)
-    seen.check(counts, sums)
-    windows = after[0] - before[0]
-    used = {name: after[2][name] - before[2].get(name, 0.0) for name in KINDS}
-    per_reading = 1e9 / (windows * PER_S)
-    rate = windows * PER_S / (after[1] - before[1])
-    return rate, {name: spent * per_reading for name, spent in used.items()}
+    seen.check(backlog.counts, backlog.sums)
+    used = {name: after[name] - before.get(name, 0.0) for name in KINDS}
+    per_reading = 1e9 / (answered * PER_S)
+    return answered * PER_S / took, {name: spent * per_reading for name, spent in used.items()}
 
 
 class Seen:
@@ -148,8 +166,12 @@ class Seen:
         self._rows: dict[int, dict[int, dict[str, float]]] = defaultdict(dict)
         self._answered = 0
 
-    def read_until(self, windows: int) -> tuple[int, float, dict[str, float]]:
-        """Read until so many windows are answered; return their number, the time, and CPU time."""
+    def processes(self) -> list[psutil.Process]:
+        """Return all processes."""
+        return [p for top in self._processes for p in (top, *top.children(recursive=True))]
+
+    def read_until(self, windows: int) -> int:
+        """Read until so many windows are answered; return their number."""
         give_up = time.monotonic() + WAIT_S_MAX
         while self._answered < windows:
             if time.monotonic() > give_up:
@@ -158,8 +180,7 @@ class Seen:
                 value = message.value()
                 if message.error() is None and value is not None:
                     self._take(orjson.loads(value))
-        everyone = [p for top in self._processes for p in (top, *top.children(recursive=True))]
-        return self._answered, time.monotonic(), dict(cpu_s(everyone))
+        return self._answered
 
     def _take(self, line: dict[str, Any]) -> None:
         window = (parse_time(line["window_start"]) // 1_000 - self._start_ms) // 1_000

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from slackwater.model.kinds import query_of
+from slackwater.model.kinds import group_of, query_of
 from slackwater.model.names import base_of
 from slackwater.model.records import Heartbeat
 from slackwater.protocols.dpc.sunion.config import WITHHELD
@@ -43,13 +44,20 @@ def partitions_behind(proxies: Iterable[Heartbeat]) -> dict[int, int]:
 
 
 def withheld(beats: Mapping[str, Heartbeat]) -> dict[tuple[str, str], int]:
-    """Return how many partitions of a stream are not taken in: by query of the children, stream."""
-    return {
-        (query_of(process), name.removeprefix(WITHHELD)): partitions
+    """Return how many partitions of a stream are not taken in: by query of the children, stream.
+
+    Each child has partitions of its own, and all its replicas tell of them.
+    """
+    of_children = {
+        (query_of(process), name.removeprefix(WITHHELD), group_of(process)): partitions
         for process, beat in beats.items()
         for name, partitions in beat.detail.items()
         if name.startswith(WITHHELD)
     }
+    found: Counter[tuple[str, str]] = Counter()
+    for (query, stream, _), partitions in of_children.items():
+        found[query, stream] += partitions
+    return dict(found)
 
 
 def withheld_remarks(lacking: Mapping[tuple[str, str], int], stream: str) -> Iterator[str]:
@@ -59,5 +67,5 @@ def withheld_remarks(lacking: Mapping[tuple[str, str], int], stream: str) -> Ite
             plural = "s" * (partitions != 1)
             yield (
                 f"query {base_of(query)} has not taken in {partitions} added partition{plural}"
-                " (partitions: fixed): slackwater query apply FILE"
+                " (partitions: fixed, or not named in children): slackwater query apply FILE"
             )

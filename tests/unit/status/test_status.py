@@ -235,12 +235,13 @@ def test_the_reason_is_the_stage_that_is_behind() -> None:
 
 
 def test_status_names_the_query_that_has_not_taken_in_a_partition() -> None:
-    orderers = [beat(f"orderer/q.0.{copy}", **{"withheld.s": 1}) for copy in "ab"]
+    """Replicas tell of the same ones, and each child of others."""
+    orderers = [beat(f"orderer/q.{of}", **{"withheld.s": 1}) for of in ("0.a", "0.b", "1.a")]
     lines = plain(page(look(*orderers), None, NOW, "here:9092", verbose=False)).splitlines()
     (found,) = [line for line in lines if "has not taken in" in line]
     assert (
-        "query q has not taken in 1 added partition (partitions: fixed): slackwater query apply"
-        in found
+        "query q has not taken in 2 added partitions (partitions: fixed, or not named in children):"
+        " slackwater query apply" in found
     )
 
 
