@@ -132,7 +132,7 @@ def take_over(
     for log in added.intersection(unread):
         log.was_added = True
     later = [log for log in new if log in added]
-    before = _Before(later, logs, transport)
+    before = _Before(later, transport)
     if (why := before.why_not_yet()) is not None:
         if len(later) == len(logs):
             raise SlackwaterError(why)
@@ -140,28 +140,29 @@ def take_over(
         is_known = partial(before.known, len(logs))
         topic.recounts.append(Recount(len(logs) - 1, is_known, context.clock.monotonic_us))
         return later
-    added_at = max([*before.watermarks, *(log.core.watermark for log in old)], default=NEVER)
+    added_at = max(before.watermarks, default=NEVER)
     for log in later:
         log.begin(added_at=added_at)
     return []
 
 
 class _Before:
-    """The logs of other proxies that are before some added ones, and where they tell of these."""
+    """The logs of a stream before some added ones, and their watermarks where they tell of these.
 
-    def __init__(
-        self, added: Sequence[SourceLog], own: Sequence[SourceLog], transport: Transport
-    ) -> None:
-        numbers = [_number(log) for log in own]
+    Those of this proxy tell at once. If it waits for others, they go on: their present watermarks
+    would make late what comes to the added partitions meanwhile.
+    """
+
+    def __init__(self, added: Sequence[SourceLog], transport: Transport) -> None:
         of = added[0].name.rpartition(".")[0] if added else ""
-        others = [p for p in range(min(map(_number, added), default=0)) if p not in numbers]
-        self._others = [transport.names.source(f"{of}.{p}") for p in others]
+        first = min(map(_number, added), default=0)
+        self._logs = [transport.names.source(f"{of}.{number}") for number in range(first)]
         self._added, self._transport = added, transport
         self.watermarks: list[int] = []
 
     def why_not_yet(self) -> str | None:
         """Find the watermarks; return which log does not tell of the added ones."""
-        for log in self._others[len(self.watermarks) :]:
+        for log in self._logs[len(self.watermarks) :]:
             found = _watermark_before(self._transport, log, self._added)
             if found is None:
                 return f"{log} does not tell of partition {max(map(_number, self._added))} yet"
@@ -209,7 +210,7 @@ def _partitions_at_beginning(transport: Transport, at: Log) -> int:
 
 
 def _watermark_before(transport: Transport, other: str, new: Sequence[SourceLog]) -> int | None:
-    """Return the watermark of another log where it begins to tell of the new ones, near its end.
+    """Return the watermark of a log where it begins to tell of the new ones, near its end.
 
     None if it does not tell of them.
     """
