@@ -23,8 +23,10 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 from slackwater.judge.calendars import JudgedWindows, judged_windows
+from slackwater.judge.having import HavingJudge
 from slackwater.judge.oracle import evaluate
 from slackwater.judge.readings import StreamInput
 from slackwater.model.deployment import QuerySpec
@@ -52,8 +54,10 @@ class ExactAggregates:
 
 Row = tuple[int, tuple[str, ...], str, tuple[float | None, ...]]
 """Time, the streams it derives from, key, values."""
-BatchResult = dict[tuple[int, str], dict[str, ExactAggregates]]
-"""(window start, key) -> field -> figures."""
+Cell = tuple[int, str]
+"""Window start and key."""
+BatchResult = dict[Cell, dict[str, ExactAggregates]]
+"""Figures of each field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,7 @@ def windows_source(query: QuerySpec, result: BatchResult, fields: Sequence[str])
     assert query.window is not None, "without a window the readings are the result"
     rows: list[Row] = []
     windows, given = judged_windows(query.window), _numbers_in(query, fields)
-    for (window, key), figures in sorted(result.items()):
+    for (window, key), figures in _with_rows(query, result, fields):
         streams = dict.fromkeys(s for of in figures.values() for s in of.by_stream)
         values = tuple(figures[n].numbers[name] for n, names in given for name in names)
         rows.append((windows.end(window) - 1, (*streams, query.name), key, values))
@@ -133,6 +137,18 @@ def windows_source(query: QuerySpec, result: BatchResult, fields: Sequence[str])
     scale = min(scale, sys.float_info.max)
     names = tuple(f"{n}_{figure}" for n, figures in given for figure in figures)
     return BatchSource(names, rows, scale)
+
+
+def _with_rows(
+    query: QuerySpec, result: BatchResult, fields: Sequence[str]
+) -> Iterable[tuple[Cell, Mapping[str, ExactAggregates]]]:
+    """Return the windows and keys that have a row, in order."""
+    cells = sorted(result.items())
+    if query.having is None:
+        return cells
+    having = HavingJudge(query.having, query.shown(fields))
+    numbers = [(key, {n: of.numbers for n, of in figures.items()}) for (_, key), figures in cells]
+    return compress(cells, having.holds(numbers))
 
 
 def _numbers_in(query: QuerySpec, fields: Sequence[str]) -> Sequence[tuple[str, Sequence[str]]]:

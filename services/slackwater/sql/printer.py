@@ -59,6 +59,8 @@ def query_text(name: str, content: Mapping[str, Any], *, replaces: bool = False)
         lines.append(f"WHERE {content['where']}")
     if window is not None:
         lines.append("GROUP BY window_start, key")
+    if "having" in content:
+        lines.append(f"HAVING {content['having']}")
     lines.append(f"EMIT WITHIN {interval(content['bound'])}")
     options = {n: content[n] for n in OPTIONS if n in content and n != "from"}
     join = content.get("join")

@@ -147,6 +147,30 @@ PAIRS = {
             " EMIT WITHIN INTERVAL '1' SECOND"
         ),
     ),
+    "a condition on figures": (
+        (
+            "{from: [room-1], select: {temperature: temperature, f: temperature * 2}, window: {size: 1m},"
+            " aggregate: [count, quantiles: [0.99]],"
+            " having: temperature_count >= 3 AND (f_p99 > 20 OR key = 'hall'), bound: 2s}"
+        ),
+        (
+            "SELECT count(temperature), quantile(temperature, 0.99), count(temperature * 2) AS f_count,"
+            " quantile(temperature * 2, 0.99) AS f_p99"
+            f' FROM TUMBLE(TABLE "room-1", {MINUTE}) {BY}'
+            " HAVING count(temperature) >= 3 AND (quantile(temperature * 2, 0.99) > 20 OR key = 'hall')"
+            f" {WITHIN}"
+        ),
+    ),
+    "a condition on figures of all fields": (
+        (
+            "{from: [lab], window: {size: 1m}, aggregate: [avg, max],"
+            " having: temperature_avg < group_max, bound: 2s}"
+        ),
+        (
+            f"SELECT avg(COLUMNS(*)), max(COLUMNS(*)) FROM TUMBLE(TABLE lab, {MINUTE}) {BY}"
+            f" HAVING avg(temperature) < max(group) {WITHIN}"
+        ),
+    ),
     "readings": ("{from: [room-1], bound: 2s}", f'SELECT * FROM "room-1" {WITHIN}'),
     "readings of several": (
         "{from: [lab, room-1, room-2], select: {temperature: temperature}, bound: 2s, children: 3}",
