@@ -52,6 +52,8 @@ class ExactAggregates:
     by_stream: Mapping[str, int]
 
 
+ROUNDED = 1e-12
+"""What rounding of a few operations makes of a double, relative to its magnitude."""
 Row = tuple[int, tuple[str, ...], str, tuple[float | None, ...]]
 """Time, the streams it derives from, key, values."""
 Cell = tuple[int, str]
@@ -134,9 +136,20 @@ def windows_source(query: QuerySpec, result: BatchResult, fields: Sequence[str])
     of_all = [of for figures in result.values() for of in figures.values()]
     # A sum is the largest figure derived from them, and has the largest error.
     scale = max((of.scale * max(of.count, 1) for of in of_all), default=0.0)
-    scale = min(scale, sys.float_info.max)
+    scale = min(max(scale, *map(_scale_of_estimates, of_all), 0.0), sys.float_info.max)
     names = tuple(f"{n}_{figure}" for n, figures in given for figure in figures)
     return BatchSource(names, rows, scale)
+
+
+def _scale_of_estimates(of: ExactAggregates) -> float:
+    """Return the magnitude to which the error of its estimates is as rounding is to a value."""
+    errors = [0.0]
+    for name, number in of.numbers.items():
+        rounding = AGGREGATES[name].rounding
+        if number is not None and rounding.is_estimate:
+            slack = rounding.slack(ROUNDED * of.scale, of.count, of.spread)
+            errors.append(slack + rounding.relative * abs(number))
+    return max(errors) / ROUNDED
 
 
 def _with_rows(

@@ -11,7 +11,7 @@ from tests.unit.histories import Root, batch, expectations
 
 from slackwater.deployment.parse import parse_deployment
 from slackwater.judge.batch import BatchSource, compute_from, windows_source
-from slackwater.judge.check import Verdict
+from slackwater.judge.check import Verdict, compare
 from slackwater.judge.check_having import HavingChecker
 from slackwater.judge.having import HavingJudge, spread_of
 
@@ -167,3 +167,29 @@ queries:
     assert sorted(key for _, key in result) == ["a", "b"], "the judge knows all keys"
     read = windows_source(query, result, ("x",))
     assert [(key, values) for _, _, key, values in read.rows] == [("b", (1, 3.0))]
+
+
+def test_what_is_computed_from_an_estimate_may_differ_by_as_much() -> None:
+    """The maximum of medians that are within a percent is within a percent."""
+    text = """\
+apiVersion: slackwater/v1
+streams:
+  s: {key: {column: k}, time: {column: t, unit: s}, fields: [x]}
+queries:
+  q: {from: [s], window: {size: 1s}, aggregate: [quantiles: [0.5]], bound: 2s}
+  exact: {from: [s], window: {size: 1s}, aggregate: [avg], bound: 2s}
+  r: {from: [q], window: {size: 2s}, aggregate: [max, count], bound: 4s}
+"""
+    queries = parse_deployment(text, "f.yaml").deployment.queries
+    rows = [(0, ("s",), "a", (40.0,))]
+    sources = {"s": BatchSource(("x",), rows)}
+    read = {
+        n: windows_source(queries[n], compute_from(queries[n], sources), ("x",))
+        for n in ("q", "exact")
+    }
+    (fields,) = compute_from(queries["r"], read).values()
+    for number, is_same in ((40.3, True), (41.0, False)):
+        found = compare(fields, {"x_p50": {"max": number, "count": 1}}, ("max", "count"))
+        assert (found is None) is is_same
+    assert compare(fields, {"x_p50": {"max": 40.0, "count": 2}}, ("max", "count")) is not None
+    assert read["exact"].scale == 40.0
