@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -124,6 +125,37 @@ queries:
 """
     running = RunningDeployment.of(session.controller.object.state)
     assert running.deployment == parse_deployment(text, "d.yaml").deployment
+
+
+def test_streams_of_the_file_that_no_query_reads_yet_are_there(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`slackwater up` runs their proxies; the record has the streams of queries only."""
+    file = parse_deployment(
+        """\
+apiVersion: slackwater/v1
+http: {listen: "127.0.0.1:9100"}
+streams:
+  lab: {key: {column: k}, time: {column: t, unit: s}, fields: [other]}
+  gate: {http: {}, key: {field: d}, time: {field: t, unit: ms}, fields: [watts], sporadic: true}
+queries:
+  q: {from: [lab], bound: 2s}
+""",
+        "d.yaml",
+    ).deployment
+    session = Session()
+    session.run(f"{STREAM}CREATE {AVERAGES};")
+    where = replace(session.runner._where, file=lambda: file)
+    session.runner = StatementRunner(where, RowOutput("table"))
+    session.run("SHOW STREAMS; DESCRIBE gate")
+    shown = capsys.readouterr().out
+    assert "gate" in shown
+    assert "watts" in shown
+    session.run("CREATE QUERY posted AS SELECT * FROM gate EMIT WITHIN INTERVAL '2' SECOND")
+    recorded = RunningDeployment.of(session.controller.object.state).deployment
+    assert recorded.streams["gate"] == file.streams["gate"]
+    assert recorded.http == file.http
+    assert recorded.streams["lab"] != file.streams["lab"], "a stream that is read stays as it is"
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,8 @@ class StatementRunner:
         return [*found.deployment.streams, *self._kept], [*found.deployment.queries]
 
     def _read(self) -> RunningDeployment:
-        return RunningDeployment.of(recorded_state(self._where.reach(), "sql"))
+        recorded = recorded_state(self._where.reach(), "sql")
+        return RunningDeployment.of(recorded, self._where.file())
 
     def _running(self, parsed: ParsedText) -> RunningDeployment | None:
         """Return what runs; None if nothing does, and the text does without."""
