@@ -114,6 +114,18 @@ def test_queries_are_created_changed_paused_resumed_and_dropped(
     assert session.live == ("averages", "averages.g1")
 
 
+@pytest.mark.parametrize("format_", ["jsonl", "csv"])
+def test_sentences_do_not_mix_with_rows_for_programs(
+    format_: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = Session(format_=format_)
+    session.run(f"{STREAM}CREATE {AVERAGES}; PAUSE QUERY averages; SHOW QUERIES")
+    shown = capsys.readouterr()
+    assert "query averages is accepted" in shown.err
+    assert "query averages is paused" in shown.err
+    assert len(shown.out.splitlines()) == (1 if format_ == "jsonl" else 2)
+
+
 def test_what_is_applied_is_what_a_file_applies(session: Session) -> None:
     text = """\
 apiVersion: slackwater/v1
