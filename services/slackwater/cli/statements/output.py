@@ -50,7 +50,7 @@ class RowOutput:
         else:
             emit(text)
 
-    def told(self) -> AbstractContextManager[Any]:
+    def reporting(self) -> AbstractContextManager[Any]:
         """Sentences that are printed meanwhile do not mix with rows for programs."""
         return nullcontext() if self._format == "table" else redirect_stdout(sys.stderr)
 

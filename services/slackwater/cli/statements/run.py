@@ -270,13 +270,13 @@ class _Checked:
         reach = self._where.reach()
         registry = self._where.registry
         find = None if registry is None else lambda: registry(deployment.names)
-        with self._runner._output.told():
+        with self._runner._output.reporting():
             accepted = apply_queries(reach, deployment, names, "now", find)
             if accepted and self._runner._waits:
                 wait_ready(self._where.cluster(), deployment.names, accepted)
 
     def _change(self, change: Changing, name: str) -> None:
-        with self._runner._output.told():
+        with self._runner._output.reporting():
             request_each(self._where.reach(), _OPERATIONS[change], name)
             emit(f"query {name} {_DONE[change]}")
 
