@@ -179,7 +179,7 @@ queries:
         ("DESCRIBE ^lap", "there is no stream or query 'lap', only averages"),
         ("SHOW CREATE STREAM ^lap", "there is no stream 'lap', only lab; did you mean 'lab'?"),
         ("SELECT x_avg, ^x_max FROM averages", "averages has no column 'x_max', only window_start"),
-        ("SELECT * FROM averages WHERE ^x > 3", "there is no field 'x', only x_count, x_avg, key"),
+        ("SELECT * FROM averages WHERE ^x > 3", "there is no field 'x', only x_count, x_avg, window_start"),
         ("SELECT * FROM ^nothing", "there is no query 'nothing', only averages"),
         (f"CREATE STREAM ^b{STREAM[17:]}", "no query reads stream b: create one in the same text"),
         (
@@ -351,6 +351,51 @@ def test_exact_rows_are_those_that_the_condition_keeps(session: Session) -> None
     assert list(exact_rows(select("SELECT * FROM averages", session), found.slice(0, 0))) == []
     assert select("SELECT * FROM averages", session).columns == (
         *("window_start", "window_end", "key", "x_count", "x_avg"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("where", "minutes"),
+    [
+        ("window_start >= '1970-01-01T00:01Z'", [1, 2]),
+        ("'1970-01-01 00:01' > window_start", [0]),
+        ("window_start BETWEEN '1970-01-01T01:01+01:00' AND '1970-01-01T00:02'", [1, 2]),
+        ("window_start IN ('1970-01-01', '1970-01-01T00:02') AND x_count > 1", [2]),
+        ("window_start = window_end AND window_start IS NOT NULL", [0, 1, 2]),
+    ],
+)
+def test_a_condition_compares_times_with_texts(
+    session: Session, where: str, minutes: list[int]
+) -> None:
+    found = table(key=["a", "b", "a"], x_count=[1, 0, 3], x_avg=[1.5, None, 4.0])
+    kept = select(f"SELECT window_start FROM averages WHERE {where}", session)
+    shown = [f"1970-01-01T00:{minute:02}:00.000000Z" for minute in minutes]
+    assert list(exact_rows(kept, found)) == [(at,) for at in shown]
+    kept = select(f"SELECT window_start FROM averages WHERE {where} EMIT CHANGES", session)
+    records = [
+        {
+            "kind": "stable",
+            **dict.fromkeys(("window_start", "window_end"), f"1970-01-01T00:0{n}:00.000000Z"),
+            "key": "a",
+            "fields": {"x": {"count": count, "avg": 1.0}},
+        }
+        for n, count in enumerate([1, 0, 3])
+    ]
+    assert [row[1] for row in changed_rows(kept, iter(records))] == shown
+
+
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        ("window_start > 'noon'", "'noon' is no time: write '2026-01-31T12:00:00Z'"),
+        ("window_start > 5", "a time cannot be compared with a number"),
+        ("window_end - window_start > 5", "'window_end' is a time where a number is needed"),
+        ("stime > '2026-01-01'", "there is no field 'stime'"),
+    ],
+)
+def test_a_time_is_no_number(session: Session, where: str, reason: str) -> None:
+    assert reason in session.failure(
+        f"SELECT window_start, window_end, key FROM averages WHERE {where}"
     )
 
 
