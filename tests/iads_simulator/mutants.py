@@ -238,7 +238,7 @@ MUTANTS: Final = (
     _mutant(
         "a peer is suspected after a fixed time", "iads-2",
         (f"{_iads}.detector:PhiAccrual.suspect_at",
-         "math.ceil(mean + _Y_THRESHOLD * deviation)", "150_000"),
+         "math.ceil(mean + self._deviations * deviation)", "150_000"),
         f"{_paper}:test_the_detector_suspects_at_its_deadline",
     ),
 )  # fmt: skip

@@ -72,7 +72,7 @@ def stream(name: str, *fields: str) -> StreamSpec:
 class Setup:
     """Two streams with different fields, a query over both, and its topics."""
 
-    def __init__(self, bootstrap: str, of_fields: OfFields = ()) -> None:
+    def __init__(self, bootstrap: str, of_fields: OfFields = (), having: str | None = None) -> None:
         unique = uuid4().hex[:8]
         self.one, self.two, self.name = (f"{x}-{unique}" for x in ("one", "two", "q"))
         self.query = QuerySpec(
@@ -85,6 +85,7 @@ class Setup:
             bound_us=2_000_000,
             parts=2,
             of_fields=of_fields,
+            having=having,
         )
         streams = {s.name: s for s in (stream(self.one, "t"), stream(self.two, "h", "t"))}
         self.deployment = Deployment("data", streams, {self.name: self.query})
@@ -258,6 +259,30 @@ def test_agrees_with_the_aggregates_of_each_field(spark: SparkSession, bootstrap
     report = look(spark, stack)
     assert (report.ok, report.findings) == (True, ())
     assert report.rows == len([window for window, _ in given if window < END])
+    stack.writer.close()
+    assert not stack.failures
+
+
+def test_a_condition_on_figures_forbids_rows_and_demands_others(
+    spark: SparkSession, bootstrap: str
+) -> None:
+    stack = Setup(bootstrap, having="t_count >= 3 AND t_avg > 32")
+    rows = fill_sources(stack)
+    given = {at: of for at, of in rows.items() if (of["t"]["count"] or 0) >= 3}
+    kept = {at: of for at, of in given.items() if (of["t"]["avg"] or 0.0) > 32}
+    within = [at for at in kept if at[0] < END]
+    (dropped, *_) = [at for at in rows if at not in kept and at[0] < END]
+    assert len(within) > 3
+    stack.answer({at: of for at, of in kept.items() if at != within[0]}, END)
+    stack.row(ord(dropped[1]) % 2, *dropped, rows[dropped])
+    report = look(spark, stack)
+    assert (report.lost, report.wrong, report.doubled) == (1, 1, 0)
+    assert report.rows == len(within) + 1
+    stack.row(ord(within[0][1]) % 2, *within[0], kept[within[0]])
+    report = look(spark, stack)
+    assert (report.lost, report.wrong) == (0, 1)
+    (finding,) = report.findings
+    assert finding == f"{format_time(dropped[0])} {dropped[1]}: a row that does not satisfy having"
     stack.writer.close()
     assert not stack.failures
 

@@ -115,7 +115,7 @@ def has_not_begun(printed: str) -> bool:
     That is in its first hundredths of a second; no code of a program runs yet.
     """
     has_begun = re.search(
-        r"__main__\.py\", line \d+, in (main|interrupt)|Exception (in|ignored)", printed
+        r"__main__\.py\", line \d+, in (main|__call__)|Exception (in|ignored)", printed
     )
     return "Traceback" in printed and not has_begun
 

@@ -1,8 +1,8 @@
 """``slackwater rehearse`` on four rooms: a room falls silent, and later a root is killed.
 
 One rehearsal serves all tests here, since its start takes longer than its replay; each test checks
-another aspect. Three queries: tumbling windows of all rooms; sliding ones of some of them, with a
-filter and a computed field; and one that reads the results of the first.
+another aspect. Queries: tumbling windows of all rooms, also with a condition on rows; sliding ones
+of some of them, with a filter and a computed field; and one that reads the results of the first.
 """
 
 from __future__ import annotations
@@ -20,6 +20,14 @@ queries:
     from: [room-1, room-2, room-3, room-4]
     window: {size: 1m}
     aggregate: [count, sum, avg, min, max, range, var, stddev]
+    bound: 3s
+    margin: 150ms
+    replicas: 1
+  warm:
+    from: [room-1, room-2, room-3, room-4]
+    window: {size: 1m}
+    aggregate: {temperature: [count, avg]}
+    having: temperature_count >= 2 AND temperature_avg > 20.5
     bound: 3s
     margin: 150ms
     replicas: 1
@@ -56,6 +64,7 @@ def test_all_answers_are_exact_in_the_end(ran: Ran) -> None:
     assert ran.lines[0]["kind"] == "start"
     assert {query for query in ran.report["queries"] if ran.of(query, "stable")} == {
         "climate",
+        "warm",
         "felt",
         "hours",
     }
@@ -81,6 +90,12 @@ def test_a_silence_of_three_bounds_turns_tentative_and_is_corrected(ran: Ran, qu
     assert len(in_silence) >= 3
     assert all("room-2" in line["missing"] for line in in_silence)
     assert {"stable", "tentative", "boundary", "undo", "rec_done"} <= ran.kinds(query)
+
+
+def test_a_condition_on_figures_drops_rows(ran: Ran) -> None:
+    rows = ran.of("warm", "stable")
+    assert 0 < len(rows) < len(ran.of("climate", "stable"))
+    assert all(row["fields"]["temperature"]["avg"] > 20.5 for row in rows)
 
 
 def test_a_chain_passes_on_what_is_missing_and_corrects_itself(ran: Ran) -> None:

@@ -154,6 +154,8 @@ class WorldConfig:
     rows: bool = False
     """Whether the query has no window (trace-21); then buckets take the place of windows, and there
     is no aggregator."""
+    count_min: int = 0
+    """``having``: a row has at least this many values of its first field (trace-58); 0: any."""
     chain: Chain | None = None
     """The reader of the results."""
     sharing: Sharing | None = None
@@ -408,6 +410,11 @@ class WorldConfig:
         return [*proxies, *self.orderer_names, *self.root_names]
 
     @property
+    def having(self) -> str | None:
+        """The condition on the figures of a row; None if there is none."""
+        return f"{self.fields[0]}_count >= {self.count_min}" if self.count_min else None
+
+    @property
     def query(self) -> QuerySpec:
         """The query as a value of the deployment."""
         return QuerySpec(
@@ -415,7 +422,7 @@ class WorldConfig:
             None if self.rows else WindowSpec(self.window_us, self.slide_us),
             () if self.rows else AGGREGATE, self.bound_us, self.margin_us, replicas=self.replicas,
             children=len(self.children), parts=self.parts, children_of=self.children_of,
-            cut_windows=self.others,
+            cut_windows=self.others, having=None if self.rows else self.having,
         )  # fmt: skip
 
 

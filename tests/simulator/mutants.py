@@ -511,6 +511,28 @@ MUTANTS = (
               'lost = line["keys"] - len(self._rows)', "lost = 0")),
     ),
     Mutant(
+        "every key has a row", "trace-58",
+        (Edit(f"{_soutput}.decision:Decider._answer",
+              "self.contents.kept(share.slice)", "share.slice"),),
+        f"{_scenarios}.test_r58_a_row_is_decided_from_merged_figures"
+        ":test_children_decide_nothing_alone",
+    ),
+    Mutant(
+        "each child decides which keys have a row", "trace-58",
+        (Edit(f"{_soutput}.decision:Decider._combined",
+              "shares, self.contents",
+              "[replace(s, slice=self.contents.kept(s.slice)) for s in shares], self.contents"),),
+        f"{_scenarios}.test_r58_a_row_is_decided_from_merged_figures"
+        ":test_children_decide_nothing_alone",
+    ),
+    Mutant(
+        "keys without a row are counted in seq", "trace-58",
+        (Edit(f"{_soutput}.decision:Decider._answer",
+              "kept,\n        len(kept.slice)", "kept,\n        len(share.slice)"),),
+        f"{_scenarios}.test_r58_a_row_is_decided_from_merged_figures"
+        ":test_a_tentative_answer_is_decided_by_what_it_has",
+    ),
+    Mutant(
         "the rows of the children are concatenated", "trace-21",
         (Edit("slackwater.primitives.rows:RowContents.merge",
               'return rows.take(np.argsort(rows.stimes, kind="stable"))', "return rows"),),

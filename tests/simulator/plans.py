@@ -135,6 +135,7 @@ def draw(seed: int) -> Plan:
         draw_history,
         draw_shares,
         draw_copies,
+        draw_having,
         draw_by_log,
     )
     for more in draws:
@@ -538,6 +539,14 @@ def draw_copies(plan: Plan) -> Plan:
         faults += [f for f in plan_copies(rng, query, plan.length_us) if f.at > joins_us]
     faults.sort(key=lambda f: f.at)
     return replace(plan, config=config, faults=tuple(faults))
+
+
+def draw_having(plan: Plan) -> Plan:
+    """In a quarter of the runs keys with few values have no row; from a separate generator."""
+    rng, config = Random(f"having/{plan.seed}"), plan.config
+    if config.rows or rng.randrange(4):
+        return plan
+    return replace(plan, config=replace(config, count_min=rng.choice([2, 3, 6])))
 
 
 def skew_of_more(rng: Random, config: WorldConfig) -> dict[str, int]:

@@ -21,6 +21,7 @@ from tests.simulator.read_positions import ReadPositions
 from slackwater.codec.result_batches import ResultStream
 from slackwater.codec.results import ResultHead
 from slackwater.host.results import ResultsWriter
+from slackwater.host.root import contents_of_windows
 from slackwater.model.child_logs import ChildLogs, dealt
 from slackwater.model.deployment import BOUND_TOLERANCE_US
 from slackwater.model.names import (
@@ -379,11 +380,13 @@ class SimQuery:
             policy=self.config.policy,
             children_of=self.config.children_of,
             is_history=clock is not None,
-            **(self._of_rows(part) if self.config.rows else {}),
+            **self._contents(part),
         )
 
-    def _of_rows(self, part: int) -> dict[str, Any]:
-        """Return the additional configuration of a root without a window."""
+    def _contents(self, part: int) -> dict[str, Any]:
+        """Return the configuration of what an answer consists of."""
+        if not self.config.rows:
+            return contents_of_windows(self.config.query, self.config.fields)
         contents = partial(RowContents, part=part, parts=self.config.parts, key_hash=CRC32)
         wait_us = min(self.config.paced(EMPTY_WAIT_US), self.config.answer_within_us(2) // 2)
         return {"contents": contents, "empty_wait_us": wait_us}

@@ -130,6 +130,15 @@ def _a_window_left_out(history: History) -> None:
     _change(history, at, answer)
 
 
+def _a_row_that_seq_skips(history: History) -> None:
+    at, answer = _nth(history, StableWindow, 2)
+    history.committed[at].keys[answer.seq].pop()
+
+
+def _a_row_below_the_condition(history: History) -> None:
+    history.config = replace(history.config, count_min=10_000)
+
+
 def _lost_although_nothing_was_cut(history: History) -> None:
     from slackwater.model.records import Gap
 
@@ -290,6 +299,9 @@ def _an_earlier_generation_again(history: History) -> None:
         (order, _without_undo),
         (order, _without_rec_done),
         (order, _a_window_left_out),
+        (order, _a_row_that_seq_skips),
+        (exact, _a_row_below_the_condition),
+        (honest, _a_row_below_the_condition),
         (convergent, _never_corrected),
         (convergent, _without_rec_done),
         (convergent, _lines_left_forked),

@@ -3,7 +3,9 @@
 The imports of a command take a quarter of a second, and a command may import more at any time. An
 exception that a signal raises within the import system may be ignored there, since it also runs
 callbacks of weak references; the command would go on. The program ends at once instead, as if it
-had been killed: its child processes end with it. When a command has ended, the interpreter joins
+had been killed: its child processes end with it. Code in C may replace the exception of a signal by
+one of its own (confluent-kafka does, while it reads a configuration); an error that follows a
+Ctrl-C is therefore the Ctrl-C. When a command has ended, the interpreter joins
 its threads and calls what is registered with ``atexit``; a signal then changes nothing any more.
 
 A command may be started with a closed standard output (``slackwater up ... >&-``). Its number would
@@ -22,13 +24,20 @@ INTERRUPTED = 130
 _IMPORTS = "<frozen importlib"
 
 
-def interrupt(_signum: int, frame: FrameType | None) -> None:
-    """Handle Ctrl-C: raise ``KeyboardInterrupt``, or end the program if it is importing."""
-    while frame is not None:
-        if frame.f_code.co_filename.startswith(_IMPORTS):
-            os._exit(INTERRUPTED)
-        frame = frame.f_back
-    raise KeyboardInterrupt
+class Interrupt:
+    """Handler of Ctrl-C; ``has_come``: whether it was called."""
+
+    def __init__(self) -> None:
+        self.has_come = False
+
+    def __call__(self, _signum: int, frame: FrameType | None) -> None:
+        """Raise ``KeyboardInterrupt``, or end the program if it is importing."""
+        self.has_come = True
+        while frame is not None:
+            if frame.f_code.co_filename.startswith(_IMPORTS):
+                os._exit(INTERRUPTED)
+            frame = frame.f_back
+        raise KeyboardInterrupt
 
 
 def open_standard_streams() -> None:
@@ -46,6 +55,7 @@ def open_standard_streams() -> None:
 def main() -> None:
     """Run the command line."""
     open_standard_streams()
+    interrupt = Interrupt()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored
         signal.signal(signal.SIGINT, interrupt)
     try:
@@ -53,6 +63,10 @@ def main() -> None:
 
         run()
     except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except Exception:
+        if not interrupt.has_come:
+            raise
         sys.exit(INTERRUPTED)
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

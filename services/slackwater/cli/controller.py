@@ -43,6 +43,24 @@ def controller(
         ),
     ] = None,
     tls_dir: TlsDirOption = None,
+    suspect_after: Annotated[
+        str,
+        typer.Option(
+            "--suspect-after",
+            metavar="DURATION",
+            help="A node without heartbeats is suspected, and its fragments are placed elsewhere,"
+            " not before this time.",
+        ),
+    ] = "2s",
+    suspect_phi: Annotated[
+        float,
+        typer.Option(
+            "--suspect-phi",
+            metavar="PHI",
+            help="And not before a silence as long has a probability of 10^-PHI, by the node's"
+            " earlier heartbeats. Larger where nodes are busy.",
+        ),
+    ] = 8.0,
 ) -> None:
     """Run one controller of the replicated record of queries, nodes and placement, until Ctrl-C.
 
@@ -53,10 +71,21 @@ def controller(
     Example: slackwater controller --name a --listen 127.0.0.1:7101 --data a
     --peers a=127.0.0.1:7101,b=127.0.0.1:7102,c=127.0.0.1:7103
     """
+    from slackwater.cli.common import parse_duration
     from slackwater.control.admission import why_refused_of_client
+    from slackwater.control.placing import Suspicion
     from slackwater.control.recorded import fragment_specs
     from slackwater.controller.app import run_controller
 
+    suspicion = Suspicion(parse_duration("--suspect-after", suspect_after), suspect_phi)
     run_controller(
-        name, listen, peers, data, secret_file, tls_dir, why_refused_of_client, fragment_specs
+        name,
+        listen,
+        peers,
+        data,
+        secret_file,
+        tls_dir,
+        why_refused_of_client,
+        fragment_specs,
+        suspicion,
     )

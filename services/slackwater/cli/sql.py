@@ -66,7 +66,7 @@ def sql(
     """
     from slackwater.cli.statements.output import RowOutput
     from slackwater.cli.statements.run import StatementRunner
-    from slackwater.cli.statements.running import Surroundings
+    from slackwater.cli.statements.running import Surroundings, file_of_up
     from slackwater.runtime.logs.kafka import KafkaTransport
     from slackwater.runtime.service.registry import Registry
 
@@ -89,6 +89,7 @@ def sql(
         names=lambda: find_names(None, bootstrap, directory),
         registry=registry if controllers is None or bootstrap is not None else None,
         data_dir=directory,
+        file=cache(lambda: file_of_up(directory) if controllers is None else None),
         micro_batch=settings().aggregator_mode == "micro-batch",
     )
     runner = StatementRunner(where, output, waits=wait, keeps_streams=text is None)

@@ -12,7 +12,7 @@ are about to connect, and what runs there must not be moved.
 
 A closed connection means that the node's process has probably ended; the node has
 ``RECONNECT_US_MAX`` to connect again. Otherwise a node is suspected by the detector, but not before
-``SILENCE_US_MIN`` without a heartbeat: moving its fragments costs more than a short wait, and load
+a silence of ``Suspicion.after_us``: moving its fragments costs more than a short wait, and load
 delays a node's heartbeats for longer than a controller's.
 
 Pure: times come in as arguments. Times are monotonic us.
@@ -28,26 +28,41 @@ from slackwater.control.control_object import MoveFragment
 from slackwater.control.control_state import ControlState, Wanted
 from slackwater.control.node_watch import NodeWatch
 from slackwater.control.placement import FragmentSpec, NodeReports, Unplaced, plan_moves
-from slackwater.protocols.iads.detector import PhiAccrual
+from slackwater.protocols.iads.detector import PHI_THRESHOLD, PhiAccrual
 
 FIRST_HEARTBEATS_US_MAX: Final = 5_000_000
-SILENCE_US_MIN: Final = 2_000_000
 RECONNECT_US_MAX: Final = 500_000
 
 Specs = Callable[[ControlState], Iterable[FragmentSpec]]
 """Returns the fragments that are to be run, for a state of the record."""
 
 
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """When a node without heartbeats is suspected.
+
+    Not before ``after_us``, and not before a silence as long has a probability of 10^-``phi``.
+    """
+
+    after_us: int = 2_000_000
+    phi: float = PHI_THRESHOLD
+
+
+SUSPICION: Final = Suspicion()
+"""The default."""
+
+
 @dataclass(slots=True)
 class _Observed:
     detector: PhiAccrual
     latest: int
+    after_us: int
     closed_at: int | None = None
     suspected: bool = False
 
     def suspect_at(self) -> int:
         """The time from which on the node is suspected, unless a heartbeat arrives before."""
-        silent = max(self.detector.suspect_at(), self.latest + SILENCE_US_MIN)
+        silent = max(self.detector.suspect_at(), self.latest + self.after_us)
         return silent if self.closed_at is None else min(silent, self.closed_at + RECONNECT_US_MAX)
 
 
@@ -58,6 +73,7 @@ class Placing:
     name: str
     specs_of: Specs
     started: int
+    suspicion: Suspicion = SUSPICION
     unplaced: tuple[Unplaced, ...] = ()
     """The fragments that the last plan could not place."""
     _view_number: int = 0
@@ -88,7 +104,8 @@ class Placing:
         self._connected.add(node)
         observed = self._nodes.get(node)
         if observed is None or observed.suspected:
-            self._nodes[node] = _Observed(PhiAccrual(now), now)
+            detector = PhiAccrual(now, threshold=self.suspicion.phi)
+            self._nodes[node] = _Observed(detector, now, self.suspicion.after_us)
         else:
             observed.detector.heartbeat(now)
             observed.latest, observed.closed_at = now, None

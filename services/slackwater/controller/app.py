@@ -7,21 +7,28 @@ import ipaddress
 import logging
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from slackwater.control.control_object import Operation, ranks_of
 from slackwater.control.control_state import ControlState
-from slackwater.control.placing import Specs
+from slackwater.control.placing import SUSPICION, Specs, Suspicion
 from slackwater.controller.server import Address, Controller, ControllerConfig
 from slackwater.controller.store import open_store
 from slackwater.controller.tls import read_tls
+from slackwater.model.durations import format_duration_us
 from slackwater.model.errors import UsageError
+from slackwater.protocols.iads.detector import HEARTBEAT_PERIOD_US
 from slackwater.protocols.iads.topology import MEMBERS_MAX
 from slackwater.runtime.security.private import open_to_others
 
 SECRET_BYTES_MIN: Final = 16
 SECRET_BYTES_MAX: Final = 4096
+AFTER_US_MIN: Final = 5 * HEARTBEAT_PERIOD_US
+AFTER_US_MAX: Final = 3_600_000_000
+PHI_MIN: Final = 1.0
+PHI_MAX: Final = 16.0
 
 
 Admission = Callable[[Operation, ControlState], str]
@@ -37,6 +44,7 @@ def run_controller(
     tls_dir: Path | None,
     admit: Admission,
     specs_of: Specs,
+    suspicion: Suspicion = SUSPICION,
 ) -> None:
     """Run until SIGTERM or SIGINT; ``specs_of`` returns what is to run on nodes.
 
@@ -44,7 +52,8 @@ def run_controller(
         UsageError: an option is wrong.
         EnvironmentProblem: the port is taken, or the data directory cannot be used.
     """
-    config = make_config(name, listen, peers, secret_file, tls_dir)
+    made = make_config(name, listen, peers, secret_file, tls_dir)
+    config = replace(made, suspicion=checked(suspicion))
     logging.getLogger("slackwater.controller").setLevel(logging.INFO)
     asyncio.run(_run(config, data, admit, specs_of))
 
@@ -98,6 +107,21 @@ def make_config(
     except ValueError as error:
         raise UsageError(f"--peers: {error}; rename one") from None
     return ControllerConfig(name, address, others, secret, tls)
+
+
+def checked(suspicion: Suspicion) -> Suspicion:
+    """Return the setting, if it is one with which nodes can run; else ``UsageError``."""
+    low, high = (format_duration_us(us) for us in (AFTER_US_MIN, AFTER_US_MAX))
+    if not AFTER_US_MIN <= suspicion.after_us <= AFTER_US_MAX:
+        raise UsageError(
+            f"--suspect-after {format_duration_us(suspicion.after_us)}: must be from {low}, five"
+            f" heartbeats of a node, to {high}"
+        )
+    if not PHI_MIN <= suspicion.phi <= PHI_MAX:
+        raise UsageError(
+            f"--suspect-phi {suspicion.phi:g}: must be from {PHI_MIN:g} to {PHI_MAX:g}"
+        )
+    return suspicion
 
 
 def parse_address(option: str, text: str) -> Address:

@@ -15,7 +15,7 @@ from typing import Final
 
 from slackwater.control.control_object import MoveFragment
 from slackwater.control.control_state import ControlState
-from slackwater.control.placing import Placing, Specs
+from slackwater.control.placing import SUSPICION, Placing, Specs, Suspicion
 from slackwater.controller.links import (
     CONNECTED_ALREADY,
     FrameLink,
@@ -41,6 +41,7 @@ class ConnectedNodes:
         state: returns the present state of the replicated record.
         frame: returns a frame with this state.
         request: requests a move.
+        suspicion: when a node is suspected.
         planned: called after each plan, so after each change of the record or of a heartbeat.
     """
 
@@ -49,13 +50,14 @@ class ConnectedNodes:
         name: str,
         specs_of: Specs,
         *,
+        suspicion: Suspicion = SUSPICION,
         state: Callable[[], ControlState],
         frame: Callable[[], StateFrame],
         request: Callable[[MoveFragment], None],
         planned: Callable[[], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._placing = Placing(name, specs_of, self._now())
+        self._placing = Placing(name, specs_of, self._now(), suspicion)
         self._state, self._frame = state, frame
         self._request, self._planned = request, planned
         self._links: dict[str, FrameLink] = {}

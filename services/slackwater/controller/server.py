@@ -29,7 +29,7 @@ from slackwater.control.control_object import (
     view_of_number,
 )
 from slackwater.control.control_state import ControlState, join
-from slackwater.control.placing import Specs
+from slackwater.control.placing import SUSPICION, Specs, Suspicion
 from slackwater.control.recorded import lacks_queries
 from slackwater.controller.accepting import accept_tls
 from slackwater.controller.links import (
@@ -106,6 +106,7 @@ class ControllerConfig:
     peers: Mapping[str, Address]
     secret: bytes = field(default=b"", repr=False)
     tls: LinkTls | None = None
+    suspicion: Suspicion = SUSPICION
 
     @property
     def roster(self) -> tuple[str, ...]:
@@ -183,10 +184,9 @@ class Controller:
         Raises:
             EnvironmentProblem: the port is taken, or the file cannot be written.
         """
-        listen = self._config.listen
+        listen, tls = self._config.listen, self._config.tls
         self._failure = asyncio.get_running_loop().create_future()
         try:
-            tls = self._config.tls
             self._server = await (
                 asyncio.start_server(self._serve, listen.host, listen.port)
                 if tls is None
@@ -197,6 +197,7 @@ class Controller:
         self._nodes = ConnectedNodes(
             self._config.name,
             self._specs_of,
+            suspicion=self._config.suspicion,
             state=lambda: self._object.state,
             frame=lambda: self._state_frame(0),
             request=self.request,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from slackwater.deployment.bounds import too_many_fields
@@ -23,7 +24,7 @@ from slackwater.model.deployment import (
     WindowSpec,
 )
 from slackwater.model.durations import format_duration_us
-from slackwater.model.row_fields import joined_fields
+from slackwater.model.row_fields import columns_of_results, joined_fields, shown_of
 from slackwater.model.text_codes import text_names
 from slackwater.primitives.aggregates import PARAMETERISED
 from slackwater.primitives.expression_text import ExpressionError
@@ -108,6 +109,7 @@ class QueryChecker:
             window=window,
             aggregate=shape.aggregates,
             of_fields=shape.of_fields,
+            having=shape.having,
             bound_us=shape.bound,
             margin_us=margin,
             failure_policy=shape.policy.failure,
@@ -160,7 +162,10 @@ class QueryChecker:
             if shape.aggregate is not None:
                 reason = "needs a window: without one the readings themselves are the result"
                 self._findings.error((*place, "aggregate"), reason)
-            return shape.aggregate is None, None
+            if shape.having is not None:
+                reason = "needs a window: a condition on readings is where"
+                self._findings.error((*place, "having"), reason)
+            return shape.aggregate is None and shape.having is None, None
         if not shape.aggregate:
             self._findings.error((*place, "aggregate"), "is required with a window")
         for field, names in shape.of_fields or (("", shape.aggregates),):
@@ -252,6 +257,7 @@ class QueryChecker:
             self._expression(text, (*place, "select", name), checked.number)
         numbers = [name for name in fields if name not in texts]
         self._aggregated_fields(shape, list(shape.select or numbers), place)
+        self._having(shape, list(shape.select or numbers), place)
         if shape.select is None and texts:
             return tuple((name, f'"{name}"') for name in numbers)
         return None if shape.select is None else tuple(shape.select.items())
@@ -268,6 +274,15 @@ class QueryChecker:
             else:
                 meant = did_you_mean(field, there) or f": there are {', '.join(there)}"
                 self._findings.error(at, f"there is no field {field!r}{meant}")
+
+    def _having(self, shape: QueryShape, fields: Sequence[str], place: Place) -> None:
+        """Check the condition on the figures of a row."""
+        if shape.having is None or shape.window is None or not shape.aggregates:
+            return
+        figures = columns_of_results(shown_of(fields, shape.aggregates, shape.of_fields))
+        self._expression(
+            shape.having, (*place, "having"), partial(compile_predicate, fields=figures)
+        )
 
     def _expressions_of_unknown(self, shape: QueryShape, place: Place) -> None:
         """Check the expressions of a query of which a source is invalid, without false errors.
@@ -292,6 +307,9 @@ class QueryChecker:
             self._expression(where, (*place, "where"), checks(where).any_condition)
         for name, text in (shape.select or {}).items():
             self._expression(text, (*place, "select", name), checks(text).any_number)
+        if (having := shape.having) is not None:
+            there = _IDENTIFIER.findall(having)
+            self._expression(having, (*place, "having"), _Checks(there, ()).any_condition)
 
     def _same_kind(
         self,

@@ -392,6 +392,7 @@ class QueryShape(Shape):
     select: Selected | None = None
     window: WindowShape | None = None
     aggregate: Aggregated | None = None
+    having: Text | None = None
     bound: PositiveDuration
     margin: PositiveDuration | None = None
     policy: PolicyShape = PolicyShape()

@@ -17,6 +17,7 @@ from slackwater.model.errors import UsageError
 from slackwater.model.names import RESULT_KINDS, ROOT, RootName
 from slackwater.primitives.aggregates import others_of, states_of
 from slackwater.primitives.deltas import Aggregates
+from slackwater.primitives.having import Having
 from slackwater.primitives.rows import RowContents
 from slackwater.protocols.common.line import Policy, Schedule
 from slackwater.protocols.dpc.soutput.config import RootConfig
@@ -77,7 +78,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         is_history=known.follows_data,
         is_recorded=known.has_recorded_placements,
         **(
-            contents_of_windows(spec)
+            contents_of_windows(spec, deployment.output_fields(spec))
             if spec.window is not None
             else _of_rows(deployment, definition, of.part)
         ),
@@ -98,10 +99,13 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
     )
 
 
-def contents_of_windows(spec: QuerySpec) -> dict[str, Any]:
+def contents_of_windows(spec: QuerySpec, fields: tuple[str, ...]) -> dict[str, Any]:
     """Settings of a root with windows: contents are what its aggregates need."""
     others, states = others_of(spec.aggregate), states_of(spec.aggregate)
-    return {"contents": partial(Aggregates, others=others, states=states)}
+    having = None
+    if spec.having is not None:
+        having = Having.of(spec.having, fields, spec.aggregate, spec.shown(fields)).kept
+    return {"contents": partial(Aggregates, others=others, states=states, having=having)}
 
 
 def _of_rows(deployment: Deployment, definition: QueryDefinition, part: int) -> dict[str, Any]:

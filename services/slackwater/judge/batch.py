@@ -23,8 +23,10 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 from slackwater.judge.calendars import JudgedWindows, judged_windows
+from slackwater.judge.having import HavingJudge
 from slackwater.judge.oracle import evaluate
 from slackwater.judge.readings import StreamInput
 from slackwater.model.deployment import QuerySpec
@@ -50,10 +52,14 @@ class ExactAggregates:
     by_stream: Mapping[str, int]
 
 
+ROUNDED = 1e-12
+"""What rounding of a few operations makes of a double, relative to its magnitude."""
 Row = tuple[int, tuple[str, ...], str, tuple[float | None, ...]]
 """Time, the streams it derives from, key, values."""
-BatchResult = dict[tuple[int, str], dict[str, ExactAggregates]]
-"""(window start, key) -> field -> figures."""
+Cell = tuple[int, str]
+"""Window start and key."""
+BatchResult = dict[Cell, dict[str, ExactAggregates]]
+"""Figures of each field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +129,39 @@ def windows_source(query: QuerySpec, result: BatchResult, fields: Sequence[str])
     assert query.window is not None, "without a window the readings are the result"
     rows: list[Row] = []
     windows, given = judged_windows(query.window), _numbers_in(query, fields)
-    for (window, key), figures in sorted(result.items()):
+    for (window, key), figures in _with_rows(query, result, fields):
         streams = dict.fromkeys(s for of in figures.values() for s in of.by_stream)
         values = tuple(figures[n].numbers[name] for n, names in given for name in names)
         rows.append((windows.end(window) - 1, (*streams, query.name), key, values))
     of_all = [of for figures in result.values() for of in figures.values()]
     # A sum is the largest figure derived from them, and has the largest error.
     scale = max((of.scale * max(of.count, 1) for of in of_all), default=0.0)
-    scale = min(scale, sys.float_info.max)
+    scale = min(max(scale, *map(_scale_of_estimates, of_all), 0.0), sys.float_info.max)
     names = tuple(f"{n}_{figure}" for n, figures in given for figure in figures)
     return BatchSource(names, rows, scale)
+
+
+def _scale_of_estimates(of: ExactAggregates) -> float:
+    """Return the magnitude to which the error of its estimates is as rounding is to a value."""
+    errors = [0.0]
+    for name, number in of.numbers.items():
+        rounding = AGGREGATES[name].rounding
+        if number is not None and rounding.is_estimate:
+            slack = rounding.slack(ROUNDED * of.scale, of.count, of.spread)
+            errors.append(slack + rounding.relative * abs(number))
+    return max(errors) / ROUNDED
+
+
+def _with_rows(
+    query: QuerySpec, result: BatchResult, fields: Sequence[str]
+) -> Iterable[tuple[Cell, Mapping[str, ExactAggregates]]]:
+    """Return the windows and keys that have a row, in order."""
+    cells = sorted(result.items())
+    if query.having is None:
+        return cells
+    having = HavingJudge(query.having, query.shown(fields))
+    numbers = [(key, {n: of.numbers for n, of in figures.items()}) for (_, key), figures in cells]
+    return compress(cells, having.holds(numbers))
 
 
 def _numbers_in(query: QuerySpec, fields: Sequence[str]) -> Sequence[tuple[str, Sequence[str]]]:

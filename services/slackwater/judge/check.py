@@ -34,7 +34,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from slackwater.judge.batch import BatchResult, ExactAggregates
+from slackwater.judge.batch import BatchResult, Cell, ExactAggregates
 from slackwater.judge.calendars import JudgedWindows, judged_windows
 from slackwater.judge.rounding import outside
 from slackwater.model.deployment import WindowSpec
@@ -193,7 +193,7 @@ class Checker:
         self.parts = [
             Part(p, expectations.first, expectations.first) for p in range(expectations.parts)
         ]
-        self.seen: dict[tuple[int, str], int] = {}
+        self.seen: dict[Cell, int] = {}
         self._tentative_windows: set[int] = set()
 
     def feed(self, record: Record, offset: int | None = None) -> None:
@@ -238,7 +238,7 @@ class Checker:
         verdict.n_tentative = len(self._tentative_windows)
         return verdict
 
-    def cells(self) -> Iterable[tuple[int, str]]:
+    def cells(self) -> Iterable[Cell]:
         """Yield each (window start, key) that must have a stable row."""
         return self.batch
 
@@ -347,28 +347,28 @@ class Checker:
         """Check that a tentative row lacks only readings of the streams in ``missing``."""
         excused = set(boundary["missing"])
         rows = {row["key"]: row for row in part.rows}
-        mine = [
-            key for s, key in self.batch_keys(start) if key in rows or self.expectations.parts == 1
-        ]
-        for key in mine:
-            given = rows[key]["fields"] if key in rows else {}
-            for name, figures in self.batch[start, key].items():
-                away = sum(n for stream, n in figures.by_stream.items() if stream in excused)
-                count = given.get(name, {}).get("count")
-                if count is None and (given or "count" not in figures.numbers):
-                    continue
-                high = math.inf if self.expectations.chained and excused else figures.count
-                if not figures.count - away <= (count or 0) <= high:
-                    self.verdict.add(
-                        "wrong",
-                        f"{self.at(part, start)} key {key!r} {name}: tentative count {count or 0} "
-                        f"of {figures.count}, but the missing streams account for {away}",
-                    )
+        for _, key in self.batch_keys(start):
+            if key in rows or self.expectations.parts == 1:
+                given = rows[key]["fields"] if key in rows else {}
+                self.check_counts(part, (start, key), given, excused)
 
-    def batch_keys(self, start: int) -> Sequence[tuple[int, str]]:
+    def check_counts(self, part: Part, cell: Cell, given: Record, excused: set[str]) -> None:
+        """Check that a tentative row lacks no more values than the ``excused`` streams have."""
+        where = f"{self.at(part, cell[0])} key {cell[1]!r}"
+        for name, figures in self.batch[cell].items():
+            away = sum(n for stream, n in figures.by_stream.items() if stream in excused)
+            count = given.get(name, {}).get("count")
+            if count is None and (given or "count" not in figures.numbers):
+                continue
+            high = math.inf if self.expectations.chained and excused else figures.count
+            if not figures.count - away <= (count or 0) <= high:
+                found = f"{where} {name}: tentative count {count or 0} of {figures.count}"
+                self.verdict.add("wrong", f"{found}, but the missing streams account for {away}")
+
+    def batch_keys(self, start: int) -> Sequence[Cell]:
         """Return the batch's cells of a window."""
         if not hasattr(self, "_by_window"):
-            self._by_window: dict[int, list[tuple[int, str]]] = {}
+            self._by_window: dict[int, list[Cell]] = {}
             for cell in self.batch:
                 self._by_window.setdefault(cell[0], []).append(cell)
         return self._by_window.get(start, [])

@@ -15,6 +15,7 @@ from pathlib import Path
 from slackwater.judge.batch import RowsResult, compute_all, end_boundary
 from slackwater.judge.calendars import judged_windows
 from slackwater.judge.check import Checker, Expectations
+from slackwater.judge.check_having import windows_checker
 from slackwater.judge.check_rows import RowChecker
 from slackwater.judge.readers.files import read_stream
 from slackwater.judge.readings import StreamInput
@@ -76,6 +77,6 @@ def history_checker(
         chained=any(source not in inputs for source in query.sources),
     )
     if query.window is not None:
-        return Checker(expectations, windows[query.name])
+        return windows_checker(query, windows[query.name], expectations)
     computed = query.select is not None or expectations.chained
     return RowChecker(expectations, of_buckets, computed=computed)

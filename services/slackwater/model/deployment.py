@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 from slackwater.model.child_logs import LogGroups
+from slackwater.model.http import HttpInputSpec as HttpInputSpec  # noqa: PLC0414 -- exported here
+from slackwater.model.http import HttpListenSpec as HttpListenSpec  # noqa: PLC0414
 from slackwater.model.kinds import deadlines_from
 from slackwater.model.mqtt import MqttSpec
 from slackwater.model.names import UNPREFIXED, Names, ProxyName, base_of, earliest_generation
@@ -56,7 +58,7 @@ BUCKET_OF_ROWS_US: Final = 10_000
 
 _TUPLES: Final = ("shared_by", "child_aggregates")
 _PAIRS: Final = ("of_fields", "child_groups")
-_OMITTED: Final = {*_TUPLES, *_PAIRS, "children_of", "cut_windows"}
+_OMITTED: Final = frozenset({*_TUPLES, *_PAIRS, "children_of", "cut_windows", "having"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,30 +160,6 @@ class TopicSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class HttpInputSpec:
-    """A stream whose readings are posted; ``token_file`` holds the bearer tokens it accepts."""
-
-    token_file: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class HttpListenSpec:
-    """The address at which a proxy accepts HTTP requests; without certificate and key: no TLS."""
-
-    host: str = "127.0.0.1"
-    port: int = 8088
-    certificate_file: str | None = None
-    key_file: str | None = None
-
-    @property
-    def url(self) -> str:
-        """The address of its streams, before their names."""
-        scheme = "http" if self.certificate_file is None else "https"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{scheme}://{host}:{self.port}/streams/"
-
-
-@dataclass(frozen=True, slots=True)
 class StreamSpec:
     """One source of readings; without ``expect_every_us`` its watermark follows the clock.
 
@@ -269,6 +247,8 @@ class QuerySpec:
     """By field, the aggregates in its rows, in order; empty: all fields have all of them."""
     child_groups: LogGroups = ()
     """The logs of each child, if the file names them; see ``model/child_logs.py``."""
+    having: str | None = None
+    """The condition on the figures of a row; see ``primitives/having.py``."""
 
     @property
     def child_query(self) -> str:
@@ -279,6 +259,10 @@ class QuerySpec:
     def has_children(self) -> bool:
         """Whether the children that it reads are its own."""
         return self.child_query == self.name
+
+    def shown(self, fields: Iterable[str]) -> OfFields:
+        """The fields of a row, of these, with the aggregates of each."""
+        return shown_of(fields, self.aggregate, self.of_fields)
 
     def bucket_us(self, speed: float = 1.0) -> int:
         """The bucket width w for registration: event time, in whole us and at least 1."""
@@ -350,7 +334,7 @@ class Deployment:
     streams: Mapping[str, StreamSpec]
     queries: Mapping[str, QuerySpec]
     names: Names = UNPREFIXED
-    http: HttpListenSpec = HttpListenSpec()
+    http: HttpListenSpec = field(default_factory=HttpListenSpec)
     known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Cache of derived values."""
 
@@ -422,9 +406,7 @@ class Deployment:
         if query is None:
             return self.streams[source].field_names
         fields = self.output_fields(query)
-        if query.window is None:
-            return fields
-        return columns_of_results(shown_of(fields, query.aggregate, query.of_fields))
+        return fields if query.window is None else columns_of_results(query.shown(fields))
 
     def output_fields(self, query: str | QuerySpec) -> tuple[str, ...]:
         """The fields of the result: those of ``select``, otherwise all input fields."""

@@ -24,7 +24,7 @@ returns depends on the SIMD lane.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -295,7 +295,7 @@ class Aggregates:
 
     The children's shares are folded left, as panes are, so all copies add in the same order
     (rule-21, trace-28). ``others`` are the figures that the query's aggregates bring along,
-    and ``states`` their states.
+    ``states`` their states, and ``having`` drops keys from a merged window.
     """
 
     def __init__(
@@ -304,11 +304,13 @@ class Aggregates:
         fields: tuple[str, ...],
         others: Sequence[Figure] = (),
         states: Sequence[State] = (),
+        having: Callable[[Slice, KeyTable], Slice] | None = None,
     ) -> None:
         self._table = table
         self._fields = fields
         self._others = others
         self._states = states
+        self._having = having
 
     @property
     def empty(self) -> Slice:
@@ -323,6 +325,10 @@ class Aggregates:
     def folding(self) -> Fold:
         """Return an empty fold."""
         return Fold(self._table, len(self._fields), self._others, self._states)
+
+    def kept(self, value: Slice) -> Slice:
+        """Return the keys of a window that have a row in its answer."""
+        return value if self._having is None else self._having(value, self._table)
 
     def digest(self, value: Slice) -> int:
         """Return the digest of the figures and states, whatever the keys' numbers are."""

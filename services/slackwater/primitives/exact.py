@@ -73,6 +73,11 @@ class Rounding:
     largest: Callable[[float, float], float] = lambda count, scale: 0.0
     is_selected: bool = False
 
+    @property
+    def is_estimate(self) -> bool:
+        """Whether the number is an estimate: more than rounding may differ."""
+        return self.relative > 1e-6
+
     def may_overflow(self, count: float, scale: float) -> bool:
         """Whether a term or a partial result can have been beyond the range of doubles."""
         return not math.isfinite(self.largest(count, scale))

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
 import numpy as np
@@ -39,6 +40,7 @@ EXPRESSION_DEPTH_MAX: Final = 120
 _NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
 
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
@@ -86,12 +88,15 @@ def _for_all(values: npt.NDArray[_Scalar] | _Scalar, readings: int) -> npt.NDArr
     return np.full(readings, values)
 
 
-def compile_predicate(text: str, fields: Sequence[str], texts: Collection[str] = ()) -> Predicate:
+def compile_predicate(
+    text: str, fields: Sequence[str], texts: Collection[str] = (), times: Collection[str] = ()
+) -> Predicate:
     """Compile a condition over ``fields`` and ``key``; raises ``ExpressionError``.
 
-    ``texts``: the fields that may be compared with texts. Their columns have codes.
+    ``texts``: the fields that may be compared with texts. Their columns have codes. ``times``:
+    those that are times, compared with ISO 8601 texts. Their columns are us since 1970.
     """
-    translator = _Translator(fields, texts)
+    translator = _Translator(fields, texts, times)
     with quotes_advised(text, fields):
         root = translator.truth(parse(text, fields))
     return Predicate(text, root, frozenset(translator.reads))
@@ -143,19 +148,29 @@ class _Text:
     literal: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Time:
+    """A time, which can only be compared with another one or with a text."""
+
+    column: tree.Column
+
+
 class _Null:
     """The literal NULL, whose type the context determines."""
 
 
-_Any = Number | Truth | _Text | _Null
+_Any = Number | Truth | _Text | _Time | _Null
 
 
 class _Translator:
     """Translates sqlglot's tree; checks names, types, and that no other construct occurs."""
 
-    def __init__(self, fields: Sequence[str], texts: Collection[str] = ()) -> None:
+    def __init__(
+        self, fields: Sequence[str], texts: Collection[str] = (), times: Collection[str] = ()
+    ) -> None:
         self._fields = frozenset(fields)
         self._texts = frozenset(texts)
+        self._times = frozenset(times)
         self._known = [*fields, KEY]
         self._depth = 0
         self._handlers = self._table()
@@ -223,7 +238,7 @@ class _Translator:
         if name not in self._fields:
             raise _refusal(no_field(name, self._known), node)
         self.reads.add(name)
-        return tree.Column(name)
+        return _Time(tree.Column(name)) if name in self._times else tree.Column(name)
 
     def _call(self, node: exp.Expr) -> _Any:
         _only(node, "this")
@@ -270,6 +285,12 @@ class _Translator:
                 return tree.KeyCompare(op, literal)
             case _Text(str() as literal), _Text(None):
                 return tree.KeyCompare(_MIRRORED[op], literal)
+            case _Time(column), _Text(str() as literal):
+                return tree.Compare(op, column, _instant(literal, node))
+            case _Text(str() as literal), _Time(column):
+                return tree.Compare(op, _instant(literal, node), column)
+            case _Time(column), _Time(other):
+                return tree.Compare(op, column, other)
             case _Text(a), _Text(b):
                 return tree.Known(tree.KEY_COMPARISONS[op](a or "", b or ""))
         if op in ("=", "<>"):
@@ -292,6 +313,8 @@ class _Translator:
         operand = self._any(node.this)
         if isinstance(operand, _Null | _Text):
             return tree.Known(isinstance(operand, _Null))
+        if isinstance(operand, _Time):
+            return tree.NumberIsNull(operand.column)
         if isinstance(operand, Number):
             return tree.NumberIsNull(operand)
         return tree.TruthIsNull(operand)
@@ -350,6 +373,16 @@ class _Translator:
         return found
 
 
+def _instant(text: str, node: exp.Expr) -> tree.Constant:
+    """Return a time as us since 1970; without a zone it is UTC, as results show times."""
+    try:
+        at = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise _refusal(f"{text!r} is no time: write '2026-01-31T12:00:00Z'", node) from None
+    since = (at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH
+    return tree.Constant(np.float64(since // timedelta(microseconds=1)))
+
+
 def _as_number(found: _Any, node: exp.Expr) -> Number:
     if isinstance(found, _Null):
         return tree.Constant(tree.NULL)
@@ -381,6 +414,8 @@ def _type_of(found: _Any) -> str:
             return "NULL"
         case _Text():
             return "a string"
+        case _Time():
+            return "a time"
         case Number():
             return "a number"
     return "a condition"

@@ -18,9 +18,7 @@ replaced and never added to (trace-7), in addition to what the stable store has.
 (trace-5): when the chosen slices exceed ``cells_max`` or ``bytes_max``, the oldest are folded and
 can no longer be replaced. Later versions of them are ignored; the stable line corrects the answer.
 
-Both are for one child of one query. The type of a slice is defined by a ``Contents``: figures that
-are merged (``slackwater.primitives.deltas``) or, without a window, rows that are concatenated
-(``slackwater.primitives.rows``).
+Both are for one child of one query. The type of a slice is defined by a ``Contents``.
 """
 
 from __future__ import annotations
@@ -29,70 +27,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple
 
-from slackwater.model.records import BucketRecord, Gap, Position
+from slackwater.model.records import Gap, Position
+from slackwater.primitives.contents import Contents, V, folded
 from slackwater.primitives.digests import combined
 from slackwater.primitives.windows import Grid
-
-
-class Content(Protocol):
-    """The contents of an interval of event time; its length is the number of rows."""
-
-    def __len__(self) -> int: ...
-
-    @property
-    def nbytes(self) -> int:
-        """Approximate size in memory."""
-        ...
-
-
-V = TypeVar("V", bound=Content)
-
-
-class Folding(Protocol[V]):
-    """A left fold of contents in the order of event time."""
-
-    def add(self, value: V) -> None:
-        """Add contents to the right of all earlier ones."""
-        ...
-
-    def result(self) -> V:
-        """Return the fold so far; later additions do not change the returned value."""
-        ...
-
-
-class Contents(Protocol[V]):
-    """Makes a query's contents from records, and combines them."""
-
-    @property
-    def empty(self) -> V:
-        """The contents without rows: the neutral element."""
-        ...
-
-    def of(self, record: BucketRecord) -> V:
-        """Return the contents of one piece of a bucket."""
-        ...
-
-    def folding(self) -> Folding[V]:
-        """Return an empty fold."""
-        ...
-
-    def merge(self, shares: Iterable[V]) -> V:
-        """Combine the children's shares of one interval, given in index order."""
-        ...
-
-    def digest(self, value: V) -> int:
-        """Return a number of 64 bits, the same for all copies that hold this value."""
-        ...
-
-
-def folded(contents: Contents[V], values: Iterable[V]) -> V:
-    """Return the left fold of the values in their order."""
-    folding = contents.folding()
-    for value in values:
-        folding.add(value)
-    return folding.result()
 
 
 @dataclass(frozen=True, slots=True)

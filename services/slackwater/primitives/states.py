@@ -97,6 +97,11 @@ class StateEntries:
             state, np.concatenate(cells), np.concatenate(ragged.ids), np.concatenate(ragged.weights)
         )
 
+    def of_keys(self, index: I64, fields: int) -> StateEntries:
+        """Return the entries of the keys with these numbers."""
+        there = np.isin(self.cells // fields, index)
+        return StateEntries(self.cells[there], self.ids[there], self.weights[there])
+
     def by_row(self, index: I64, fields: int) -> Cells:
         """Return the entries by rows; row i is the key with number ``index[i]``."""
         rows = np.zeros(1 + int(index.max(initial=-1)), np.int64)

@@ -23,6 +23,7 @@ from typing import Final, Literal, get_args
 from slackwater.formats.readingsfile import open_readings
 from slackwater.judge.batch import BatchResult, RowsResult, compute_all, end_boundary
 from slackwater.judge.check import Checker, Expectations
+from slackwater.judge.check_having import windows_checker
 from slackwater.judge.check_rows import RowChecker
 from slackwater.judge.readers.files import read_stream
 from slackwater.judge.readings import StreamInput
@@ -162,7 +163,7 @@ class RehearsalPlan:
         return {
             query.name: self._row_judge(query, rows[query.name])
             if query.window is None
-            else partial(Checker, batch=windows[query.name])
+            else partial(windows_checker, query, windows[query.name])
             for query in self.deployment.queries.values()
         }
 

@@ -91,8 +91,8 @@ class OrdererSession:
         readers, parts: the queries whose roots read its logs (``query`` if empty); parts of each.
         results: by index, the sources that are result topics of another query.
         save_period_us: interval between state records.
-        lag_us: how long a complete bucket may wait for a turn in normal operation. All replicas
-            are due at the same time, but readers need the bucket from one of them only.
+        lag_us: how long a complete bucket may wait for a turn in normal operation, while another
+            replica works: all are due at the same time, and readers need the bucket from one.
     """
 
     def __init__(
@@ -266,7 +266,7 @@ class OrdererSession:
         """Return how long a record may wait for a turn, us."""
         if not self.core.is_in_normal_operation:
             return 0
-        return GATHER_US_MAX if self.core.awaits_input else self._lag_us
+        return GATHER_US_MAX if self.core.awaits_input else self.core.stagger.lag_us(self._lag_us)
 
     def wanted(self) -> Mapping[tuple[LineName, Log], int]:
         """Return the start offsets of the catch-up readers.
@@ -307,6 +307,7 @@ class OrdererSession:
 
     def _observe(self, beat: Heartbeat, received_at: int) -> None:
         """Take peers' catch-up states (dpc-12) and roots' read positions (trace-33)."""
+        self.core.stagger.observe(received_at)
         if beat.process in self._peers:
             status = PeerStatus.of(beat.detail)
             if status is not None:

@@ -6,21 +6,30 @@ in DuckDB. Other systems' forms are refused with the one of this language.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from slackwater.deployment.shapes import QueryShape
 from slackwater.deployment.shaping import did_you_mean
-from slackwater.primitives.aggregates import AGGREGATES, PARAMETERISED
+from slackwater.primitives.aggregates import AGGREGATES
 from slackwater.primitives.expression_text import KEY
+from slackwater.sql.aggregate_calls import (
+    QUANTILE,
+    TOP,
+    AggregateCall,
+    aggregate_call,
+    as_declared,
+    is_aggregate_call,
+    merged,
+    plain_name,
+    short,
+)
 from slackwater.sql.cursor import TokenCursor
 from slackwater.sql.tokens import SqlError, Tok
 
 OPTIONS: Final = ("margin", "policy", "replicas", "children", "parts", "copies", "results", "from")
 """Fields of a query that are in WITH. ``from`` is for a join that reads its right side first."""
-QUANTILE: Final = "quantile"
-TOP: Final = "top"
-_PARAMETERS: Final = {QUANTILE: "quantile(temperature, 0.99)", TOP: "top(temperature, 3)"}
 TUMBLE_FORM: Final = "FROM TUMBLE(TABLE lab, INTERVAL '1' MINUTE)"
 HOP_FORM: Final = (
     "FROM HOP(TABLE lab, INTERVAL '10' SECOND, INTERVAL '1' MINUTE), slide before size"
@@ -30,11 +39,8 @@ EMIT_FORM: Final = "EMIT WITHIN INTERVAL '2' SECOND, the bound of the first answ
 UNION_FORM: Final = "several sources are TABLE a UNION ALL TABLE b"
 _ARGUMENTS: Final = ("offset", "starts", "zone")
 _OF_ROWS: Final = ("window_start", "window_end", "key")
-_HAVING: Final = (
-    "HAVING is not in this version: every group has its row. Filter where the rows are read,"
-    " SELECT ... FROM q WHERE temperature_count > 10, or in a query that reads this one,"
-    " CREATE QUERY ... FROM q WHERE temperature_count > 10"
-)
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_HAVING: Final = f"a condition on windows follows the groups: {GROUP_FORM} HAVING ..."
 _WINDOW: Final = (
     f"windows are in FROM: {TUMBLE_FORM}, or {HOP_FORM.removesuffix(', slide before size')}"
 )
@@ -44,7 +50,7 @@ _LATER: Final = {
     "ORDER": "rows come in the order of their windows: leave ORDER BY out",
     "LIMIT": "a query has no end: leave LIMIT out",
     "PARTITION": f"groups are {GROUP_FORM}",
-    "QUALIFY": _HAVING.replace("HAVING", "QUALIFY"),
+    "QUALIFY": _HAVING,
 }
 
 
@@ -84,10 +90,16 @@ def parse_query(cursor: TokenCursor) -> dict[str, Any]:
         if not has_window:
             raise cursor.error(f"groups are of windows: {TUMBLE_FORM} ... {GROUP_FORM}", group)
         _group(cursor)
-    (_window_items if has_window else _row_items)(items, content, cursor)
+    if has_window:
+        found = _window_items(items, content, cursor)
+        if not is_grouped:
+            _refuse_later(cursor)
+            raise cursor.unexpected(f"windows need {GROUP_FORM}")
+        if cursor.keywords("HAVING"):
+            content["having"], cursor.spots["having",] = _having(cursor, found)
+    else:
+        _row_items(items, content, cursor)
     _refuse_later(cursor)
-    if has_window and not is_grouped:
-        raise cursor.unexpected(f"windows need {GROUP_FORM}")
     _emit(cursor, content)
     if cursor.tok.is_word("WITH"):
         _with(cursor, content)
@@ -269,9 +281,9 @@ def _row_items(items: TokenCursor, content: dict[str, Any], cursor: TokenCursor)
         if called and tok.text.lower() in {*AGGREGATES, QUANTILE, TOP}:
             raise items.error(f"{tok.text}(...) is of windows: {TUMBLE_FORM} ... {GROUP_FORM}")
         text, at = items.expression("a column of SELECT", (",",))
-        name = items.name("the name behind AS") if items.keywords("AS") else _plain_name(text, tok)
+        name = items.name("the name behind AS") if items.keywords("AS") else plain_name(text, tok)
         if name is None:
-            raise items.error(f"an expression needs a name: {_short(text)} AS name", tok)
+            raise items.error(f"an expression needs a name: {short(text)} AS name", tok)
         if text == KEY:
             if name != KEY:
                 raise items.error("key is in every row, and keeps its name", tok)
@@ -288,7 +300,7 @@ def _row_items(items: TokenCursor, content: dict[str, Any], cursor: TokenCursor)
     content["select"] = select
 
 
-def _window_items(items: TokenCursor, content: dict[str, Any], cursor: TokenCursor) -> None:
+def _window_items(items: TokenCursor, content: dict[str, Any], cursor: TokenCursor) -> _Items:
     """Parse the columns of a query with windows."""
     found = _Items()
     first = items.tok
@@ -306,9 +318,7 @@ def _window_items(items: TokenCursor, content: dict[str, Any], cursor: TokenCurs
     items.end("a column is an aggregate of an expression, as in avg(temperature * 2) AS twice_avg")
     if not found.aggregates:
         raise items.error("select an aggregate, as in count(temperature)", first)
-    declared = {
-        name: _merged([*map(_as_declared, uses)]) for name, uses in found.aggregates.items()
-    }
+    declared = {name: merged([*map(as_declared, uses)]) for name, uses in found.aggregates.items()}
     cursor.spots["aggregate",] = first.start
     if is_same := len({tuple(sorted(uses)) for uses in found.aggregates.values()}) == 1:
         content["aggregate"] = next(iter(declared.values()))
@@ -322,132 +332,63 @@ def _window_items(items: TokenCursor, content: dict[str, Any], cursor: TokenCurs
         content["select"] = dict(found.expressions)
         for name, at in found.places.items():
             cursor.spots["select", name] = at
+    return found
 
 
 def _aggregate(items: TokenCursor, found: _Items) -> None:
     tok = items.tok
-    function = tok.text.lower()
-    known = [*AGGREGATES, QUANTILE, TOP]
     if tok.kind != "word" or not items.ahead().is_symbol("("):
         raise items.unexpected(
             f"SELECT of windows has window_start, key and aggregates, as in avg({items.shown()})"
         )
-    if function not in known or function in PARAMETERISED.keys() - {TOP}:
-        reason = f"there is no aggregate {tok.text}, only {', '.join(known)}"
-        raise items.error(reason + did_you_mean(function, known))
-    items.take()
-    items.take()
-    if items.symbol("*"):
-        raise items.error(
-            f"{function} is of a field that has values: {function}(temperature), or of all:"
-            f" {function}(COLUMNS(*))",
-            tok,
-        )
-    if items.is_modifier("DISTINCT"):
-        raise items.error("the number of different values is distinct(temperature)")
-    of_all = _all_columns(items)
-    start = items.tok
-    text = "COLUMNS(*)" if of_all else items.expression(f"what {function} is of", (",",))[0]
-    parameter = None
-    if items.symbol(","):
-        if function not in {QUANTILE, TOP}:
-            raise items.error(f"{function} has one argument")
-        parameter = items.take()
-    elif function in {QUANTILE, TOP}:
-        raise items.unexpected(f"the parameter is missing: {_PARAMETERS[function]}")
-    items.expect_symbol(")")
-    figure, shown = _figure(items, function, parameter)
-    name = "*" if of_all else _plain_name(text, start)
+    call = aggregate_call(items)
+    name = "*" if call.of_all else plain_name(call.text, call.start)
     if items.keywords("AS"):
         at = items.tok
         alias = items.name("the name behind AS")
-        name = alias.removesuffix(f"_{figure}")
-        if of_all:
+        name = alias.removesuffix(f"_{call.figure}")
+        if call.of_all:
             raise items.error("COLUMNS(*) keeps the names of the fields", at)
         if name == alias or not name:
             raise items.error(
-                f"a column is named after its field and its aggregate: AS {alias}_{figure}", at
+                f"a column is named after its field and its aggregate: AS {alias}_{call.figure}", at
             )
     elif name is None:
-        raise items.error(
-            f"an expression needs a name: {shown % _short(text)} AS name_{figure}", tok
-        )
-    if found.aggregates and of_all is not found.of_all:
+        raise items.error(f"an expression needs a name: {call.shown()} AS name_{call.figure}", tok)
+    if found.aggregates and call.of_all is not found.of_all:
         raise items.error("COLUMNS(*) is for all aggregates of a SELECT, or for none", tok)
-    found.of_all = of_all
-    if found.expressions.setdefault(name, text) != text:
-        reason = (
-            f"{name!r} is {_short(found.expressions[name])} before: write {shown} AS other_{figure}"
-        )
-        raise items.error(reason % _short(text), tok)
-    found.places.setdefault(name, start.start)
+    found.of_all = call.of_all
+    if found.expressions.setdefault(name, call.text) != call.text:
+        before = short(found.expressions[name])
+        reason = f"{name!r} is {before} before: write {call.shown()} AS other_{call.figure}"
+        raise items.error(reason, tok)
+    found.places.setdefault(name, call.start.start)
     uses = found.aggregates.setdefault(name, {})
-    if figure in uses:
-        raise items.error(f"{shown % _short(text)} is selected twice", tok)
-    uses[figure] = tok.start
+    if call.figure in uses:
+        raise items.error(f"{call.shown()} is selected twice", tok)
+    uses[call.figure] = tok.start
 
 
-def _all_columns(items: TokenCursor) -> bool:
-    """Step behind ``COLUMNS(*)``, if it is next."""
-    is_all = items.tok.is_word("COLUMNS") and items.ahead().is_symbol("(")
-    if is_all and items.ahead(2).is_symbol("*") and items.ahead(3).is_symbol(")"):
-        for _ in range(4):
-            items.take()
-        return True
-    return False
+def _having(cursor: TokenCursor, found: _Items) -> tuple[str, int]:
+    """Return the condition behind HAVING, with names of columns in place of aggregates."""
+
+    def named(part: TokenCursor) -> str | None:
+        return _column(aggregate_call(part), found, part) if is_aggregate_call(part) else None
+
+    return cursor.expression("the condition of HAVING", (",",), named)
 
 
-def _figure(items: TokenCursor, function: str, parameter: Tok | None) -> tuple[str, str]:
-    """Return the name of an aggregate in columns, and its form in SQL with %s for its argument."""
-    if parameter is None:
-        return function, f"{function}(%s)"
-    value = [parameter.text] if function == QUANTILE else parameter.text
-    word = "quantiles" if function == QUANTILE else TOP
-    if parameter.kind != "number":
-        raise items.error(f"the parameter is a number: {_PARAMETERS[function]}", parameter)
-    try:
-        names = PARAMETERISED[word].names(value)
-    except ValueError as error:
-        raise items.error(str(error).replace("quantiles:", "quantile:"), parameter) from None
-    # All numbers of a top are one column of SELECT.
-    figure = names[0] if function == QUANTILE else f"{TOP}{len(names)}"
-    return figure, f"{function}(%s, {parameter.text})"
-
-
-def _as_declared(figure: str) -> Any:
-    """Return an aggregate as the deployment file has it."""
-    if figure in {*AGGREGATES}:
-        return figure
-    if figure.startswith(TOP):
-        return {TOP: figure.removeprefix(TOP)}
-    return {"quantiles": [f"0.{figure[1:]}"]}
-
-
-def _merged(aggregates: list[Any]) -> list[Any]:
-    """Return the aggregates with neighbouring quantiles as one entry."""
-    found: list[Any] = []
-    for each in aggregates:
-        before = found[-1] if found else None
-        if (
-            isinstance(each, dict)
-            and isinstance(before, dict)
-            and "quantiles" in each.keys() & before
-        ):
-            found[-1] = {"quantiles": [*before["quantiles"], *each["quantiles"]]}
-        else:
-            found.append(each)
-    return found
-
-
-def _plain_name(text: str, tok: Tok) -> str | None:
-    """Return the field that an expression is, if it is no more than a name."""
-    is_one = tok.is_name and text in {tok.text, f'"{tok.text}"'}
-    return tok.text if is_one else None
+def _column(call: AggregateCall, found: _Items, part: TokenCursor) -> str:
+    """Return the column of SELECT that an aggregate in HAVING is."""
+    for name, uses in found.aggregates.items():
+        of = plain_name(call.text, call.start) if found.of_all else name
+        is_same = found.of_all or found.expressions[name] == call.text
+        if is_same and of is not None and call.figure in uses:
+            column = f"{of}_{call.figure}"
+            return column if _IDENTIFIER.fullmatch(column) else '"' + column + '"'
+    reason = f"HAVING is of columns that SELECT has: add {call.shown()} to SELECT"
+    raise part.error(reason, call.function)
 
 
 def _is_plain(name: str, text: str) -> bool:
     return text in {name, f'"{name}"', "COLUMNS(*)"}
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from slackwater.deployment.shaping import did_you_mean
@@ -210,8 +210,16 @@ class TokenCursor:
                 return
             self.expect_symbol(",", f", or {closing} is missing")
 
-    def expression(self, what: str, stops: Sequence[str] = ()) -> tuple[str, int]:
+    def expression(
+        self,
+        what: str,
+        stops: Sequence[str] = (),
+        named: Callable[[TokenCursor], str | None] | None = None,
+    ) -> tuple[str, int]:
         """Return the text of an expression and its place, and step behind it.
+
+        What ``named`` recognises at the beginning of a cursor, and steps behind, is replaced by the
+        name that it returns.
 
         It ends at one of the symbols ``stops`` outside of brackets, or where a clause begins: at
         one of ``_CLAUSES`` behind an operand. Elsewhere such a word is the name of a field. A line
@@ -235,8 +243,21 @@ class TokenCursor:
             raise self.error(f"{closing} is missing", opened[-1])
         if self.at == first:
             raise self.unexpected(f"{what} is missing")
-        text = self._text(first, self.at)
+        text = self._text(first, self.at, {} if named is None else self._named(first, named))
         return text, self._toks[first].start
+
+    def _named(
+        self, first: int, named: Callable[[TokenCursor], str | None]
+    ) -> dict[int, tuple[int, str]]:
+        """Return by the number of a token the number behind what a name replaces, and the name."""
+        found: dict[int, tuple[int, str]] = {}
+        number = first
+        while number < self.at:
+            part = self.part(number, self.at)
+            if (name := named(part)) is not None:
+                found[number] = (number + part.at, name)
+            number += max(part.at, 1)
+        return found
 
     def is_modifier(self, word: str) -> bool:
         """Whether this word is next and an operand follows it: elsewhere it is a name."""
@@ -264,15 +285,17 @@ class TokenCursor:
             return not tok.is_word(*_OPERATORS)
         return tok.kind in {"name", "string", "number"} or tok.is_symbol(")")
 
-    def _text(self, first: int, last: int) -> str:
+    def _text(self, first: int, last: int, named: Mapping[int, tuple[int, str]]) -> str:
         """Return the text of some tokens; what is between them has no line break or comment."""
         source, text = self._source.text, ""
         places = self.tokens[self._toks[first].start] = []
-        for number in range(first, last):
+        number = first
+        while number < last:
             tok = self._toks[number]
             if number > first:
                 gap = source[self._toks[number - 1].end : tok.start]
                 text += " " if gap.strip(" \t") else gap
             places.append((len(text), tok.start))
-            text += source[tok.start : tok.end]
+            number, shown = named.get(number, (number + 1, source[tok.start : tok.end]))
+            text += shown
         return text

@@ -113,6 +113,8 @@ def query_content(spec: QuerySpec, margin_us: int = MARGIN_DEFAULT_US) -> dict[s
             if spec.of_fields
             else _aggregates(spec.aggregate)
         )
+    if spec.having is not None:
+        content["having"] = spec.having
     content["bound"] = format_duration_us(spec.bound_us)
     if spec.margin_us != margin_us:
         content["margin"] = format_duration_us(spec.margin_us)

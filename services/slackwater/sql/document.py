@@ -27,6 +27,7 @@ _CLAUSES: Final = {
     "where": "WHERE",
     "select": "SELECT",
     "aggregate": "SELECT",
+    "having": "HAVING",
     "bound": "EMIT WITHIN",
     "join": "JOIN",
 }

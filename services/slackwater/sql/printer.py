@@ -6,11 +6,12 @@ deployment, or of a file that was checked.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from slackwater.deployment.yaml_text import scalar
+from slackwater.deployment.yaml_text import value as value_text
 from slackwater.primitives.expression_text import RESERVED_WORDS
 from slackwater.sql.create_query import OPTIONS
 from slackwater.sql.cursor import INTERVAL_UNITS
@@ -18,8 +19,6 @@ from slackwater.sql.cursor import INTERVAL_UNITS
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?", re.ASCII)
 _DURATION: Final = re.compile(r"([0-9.]+) ?([a-z]+)", re.ASCII)
-_PLAIN_YAML: Final = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*|-?[0-9]+(?:\.[0-9]+)?[a-z]*", re.ASCII)
-_NOT_TEXT: Final = frozenset({"null", "true", "false", "~"})
 _UNIT_NAMES: Final = {short: word for word, short in INTERVAL_UNITS.items()}
 _KEYWORDS: Final = frozenset(
     RESERVED_WORDS
@@ -28,7 +27,6 @@ _KEYWORDS: Final = frozenset(
 )
 """Words that are quoted as the name of a stream, a query or a column, although few need it."""
 _TRUE: Final = ("true", "false")
-_PRINTABLE: Final = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
 
 def deployment_text(content: Mapping[str, Any]) -> str:
@@ -59,6 +57,8 @@ def query_text(name: str, content: Mapping[str, Any], *, replaces: bool = False)
         lines.append(f"WHERE {content['where']}")
     if window is not None:
         lines.append("GROUP BY window_start, key")
+    if "having" in content:
+        lines.append(f"HAVING {content['having']}")
     lines.append(f"EMIT WITHIN {interval(content['bound'])}")
     options = {n: content[n] for n in OPTIONS if n in content and n != "from"}
     join = content.get("join")
@@ -177,8 +177,8 @@ def yaml_text(content: Mapping[str, Any]) -> str:
     for section in _SECTIONS:
         lines.append(f"{section}:")
         for name, value in content[section].items():
-            lines.append(f"  {_scalar(name)}:")
-            lines += [f"    {_scalar(n)}: {_yaml(v)}" for n, v in value.items()]
+            lines.append(f"  {scalar(name)}:")
+            lines += [f"    {scalar(n)}: {_yaml(v)}" for n, v in value.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -187,17 +187,7 @@ _SECTIONS: Final = ("streams", "queries")
 
 def _yaml(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_scalar(n)}: {_yaml(v)}" for n, v in value.items()) + "}"
+        return "{" + ", ".join(f"{scalar(n)}: {_yaml(v)}" for n, v in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_yaml, value)) + "]"
-    return _scalar(str(value), is_value=True)
-
-
-def _scalar(text: str, *, is_value: bool = False) -> str:
-    """Return a text as YAML; all scalars of a deployment file are texts, except null."""
-    if _PLAIN_YAML.fullmatch(text) and (
-        text.lower() not in _NOT_TEXT or (is_value and text in _TRUE)
-    ):
-        return text
-    quoted = json.dumps(text, ensure_ascii=False)
-    return _PRINTABLE.sub(lambda c: f"\\u{ord(c[0]):04x}", quoted)
+    return value_text(str(value))

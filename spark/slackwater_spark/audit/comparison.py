@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sf
 
 from slackwater.codec.results import format_time
 from slackwater.judge.calendars import judged_windows
+from slackwater.judge.having import HavingJudge, Spread, spread_of
 from slackwater.judge.rounding import outside
 from slackwater.model.deployment import QuerySpec
-from slackwater.model.row_fields import shown_of
+from slackwater.model.row_fields import OfFields
 from slackwater.primitives.aggregates import AGGREGATES
 from slackwater.primitives.expression_sql import KEY_COLUMN
 from slackwater_spark.audit.results import AuditedAnswers
@@ -21,6 +23,7 @@ from slackwater_spark.audit.source_logs import AcceptedLogs
 
 FINDINGS_MAX = 20
 """Maximum sentences kept; all findings are counted."""
+ROWS_JUDGED_AT_ONCE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +94,18 @@ def make_report(
         f"part {part}: {format_time(window)} was stable {lead / 1e6:.3f} s before its end"
         for part, window, lead in early
     )
-    for row in compared.toLocalIterator():
-        counts["rows"] += 1
-        verdict, why = _judge(row, outputs, spec)
-        if verdict is not None:
-            counts[verdict] += 1
-        if why is not None:
-            findings.append(f"{format_time(row.window_start)} {row[KEY_COLUMN]}: {why}")
+    shown = spec.shown(outputs)
+    having = None if spec.having is None else HavingJudge(spec.having, shown)
+    rows = compared.toLocalIterator()
+    while portion := list(islice(rows, ROWS_JUDGED_AT_ONCE)):
+        expected = _with_row(portion, having, shown)
+        for row, (is_required, is_allowed) in zip(portion, expected, strict=True):
+            counts["rows"] += is_required or row.given is not None
+            verdict, why = _judge(row, dict(shown), is_required=is_required, is_allowed=is_allowed)
+            if verdict is not None:
+                counts[verdict] += 1
+            if why is not None:
+                findings.append(f"{format_time(row.window_start)} {row[KEY_COLUMN]}: {why}")
     return AuditReport(
         query=spec.name,
         start_us=start,
@@ -114,17 +122,55 @@ def make_report(
     )
 
 
-def _judge(row: Row, outputs: Sequence[str], spec: QuerySpec) -> tuple[str | None, str | None]:
+def _with_row(
+    portion: Sequence[Row], having: HavingJudge | None, shown: OfFields
+) -> list[tuple[bool, bool]]:
+    """Return whether each window and key must have a row, and whether it may have one."""
+    if having is None:
+        return [(row.wanted is not None, row.wanted is not None) for row in portion]
+    places = {field: place for place, (field, _) in enumerate(shown)}
+    there = [row for row in portion if row.wanted is not None]
+    spreads = [
+        [_spread(name, row.wanted[places[field]]) for field, name in having.figures]
+        for row in there
+    ]
+    keys = [row[KEY_COLUMN] for row in there]
+    verdicts = iter(having.verdicts(list(zip(keys, spreads, strict=True))))
+    given = [row for row in portion if row.given is not None]
+    own = iter(having.holds([(row[KEY_COLUMN], row.given) for row in given]))
+    found = []
+    for row in portion:
+        verdict = False if row.wanted is None else next(verdicts)
+        holds = row.given is None or next(own)
+        found.append((verdict is True, verdict is not False and holds))
+    return found
+
+
+def _spread(name: str, figures: Row) -> Spread:
+    number = figures[name]
+    return spread_of(
+        name,
+        number if number is not None and math.isfinite(number) else None,
+        count=figures["_count"],
+        scale=figures["_scale"] or 0.0,
+        deviation=(figures["_var"] or 0.0) ** 0.5,
+    )
+
+
+def _judge(
+    row: Row, shown: Mapping[str, Sequence[str]], *, is_required: bool, is_allowed: bool
+) -> tuple[str | None, str | None]:
     """Return the verdict on a window and key: the class it counts under, and a phrase."""
     if row.gapped:
         return "gapped", None
     if row.given is None:
-        return "lost", "no row"
+        return ("lost", "no row") if is_required else (None, None)
     if row.wanted is None:
         return "wrong", "a row without readings"
     if row.times > 1:
         return "doubled", f"{row.times} rows"
-    shown = dict(shown_of(outputs, spec.aggregate, spec.of_fields))
+    if not is_allowed:
+        return "wrong", "a row that does not satisfy having"
     wanted = dict(zip(shown, row.wanted, strict=True))
     different = _different(wanted, row.given, shown)
     return (None, None) if different is None else ("wrong", different)

@@ -11,7 +11,6 @@ from pyspark.sql import functions as sf
 
 from slackwater.judge.calendars import judged_windows
 from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec
-from slackwater.model.row_fields import shown_of
 from slackwater.primitives.aggregates import AGGREGATES
 from slackwater.primitives.expression_sql import KEY_COLUMN
 from slackwater.primitives.expressions import compile_predicate, compile_projection
@@ -122,7 +121,7 @@ def aggregated(
     return grouped.agg(
         *(
             figures_column(f"c{places[field]}", names).alias(f"f{i}")
-            for i, (field, names) in enumerate(shown_of(places, spec.aggregate, spec.of_fields))
+            for i, (field, names) in enumerate(spec.shown(places))
         )
     )
 

@@ -170,10 +170,18 @@ def windows(config: WorldConfig, fed: Iterable[Fed], part: int) -> Cells:
             continue
         for start in starts_covering(grid, stime, stime + 1):
             cells[start][key].append(values)
-    return {
+    found = {
         start: {key: _figures(rows) for key, rows in sorted(keys.items())}
         for start, keys in cells.items()
     }
+    return {
+        start: {k: f for k, f in of.items() if has_row(config, f)} for start, of in found.items()
+    }
+
+
+def has_row(config: WorldConfig, figures: Sequence[float]) -> bool:
+    """Return whether a key with these figures has a row: the first one is a count (``having``)."""
+    return config.rows or figures[0] >= config.count_min
 
 
 def same(a: tuple[float, ...], b: tuple[float, ...]) -> bool:

@@ -8,7 +8,7 @@ twice. A skipped answer has no rows, and is marked.
 from __future__ import annotations
 
 from tests.simulator.checkers.answers import GivenAnswer, Violation
-from tests.simulator.checkers.batch import Rows, no_more, same
+from tests.simulator.checkers.batch import Rows, has_row, no_more, same
 from tests.simulator.checkers.facts import Facts
 
 
@@ -28,6 +28,9 @@ def _named(facts: Facts, answer: GivenAnswer, wanted: Rows) -> None:
         have, want = rows.get(key), wanted.get(key)
         if have is not None and (want is None or not no_more(have, want)):
             text = f"tentative {facts.name(answer.window)} {key} counts {have}, not {want}"
+            raise Violation("honest", answer.at, text)
+        if have is not None and not has_row(facts.config, have):
+            text = f"tentative {facts.name(answer.window)} {key} has a row with {have}"
             raise Violation("honest", answer.at, text)
         if want is None or (have is not None and same(have, want)):
             continue

@@ -15,6 +15,11 @@ def check(facts: Facts) -> None:
         for committed in history.committed:
             if committed.part != part:
                 continue
+            for effect in committed.transaction.effects:
+                rows = len(committed.keys.get(effect.seq, ()))
+                if getattr(effect, "rows", 0) != rows:
+                    text = f"part {part}: {rows} rows where seq counts {effect}"
+                    raise Violation("order", committed.at, text)
             try:
                 checker.transaction(committed.transaction.effects)
             except AssertionError as error:

@@ -25,13 +25,13 @@ from slackwater.cli.drafting.draft import (
     deployment_text,
     keys_of_sample,
     parsed_times,
-    scalar,
 )
 from slackwater.cli.drafting.guesses import draft_stream, field_name, stream_name
 from slackwater.cli.drafting.measured import measure, measure_texts, nice
 from slackwater.cli.drafting.samples import csv_sample
 from slackwater.cli.drafting.topics import sample_of
 from slackwater.deployment.parse import load_deployment, parse_deployment
+from slackwater.deployment.yaml_text import scalar
 from slackwater.formats.csvfile import CsvFile
 from slackwater.formats.readingsfile import open_readings
 from slackwater.judge.readers.files import read_stream

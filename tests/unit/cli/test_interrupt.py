@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import subprocess
 import sys
 import types
 from collections.abc import Iterator
@@ -19,13 +20,16 @@ class Ended(BaseException):
     """In place of the end of the process."""
 
 
+HANDLER = entry.Interrupt()
+
+
 @pytest.fixture(autouse=True)
 def _handler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def ends(code: int) -> None:
         raise Ended(code)
 
     monkeypatch.setattr(os, "_exit", ends)
-    before = signal.signal(signal.SIGINT, entry.interrupt)
+    before = signal.signal(signal.SIGINT, HANDLER)
     yield
     signal.signal(signal.SIGINT, before)
 
@@ -73,10 +77,44 @@ def test_an_interrupted_audit_does_not_end_with_an_error_of_its_library() -> Non
 
     with pytest.raises(KeyboardInterrupt), interruptible():
         call()
-    assert signal.getsignal(signal.SIGINT) is entry.interrupt
+    assert signal.getsignal(signal.SIGINT) is HANDLER
     assert logging.getLogger("py4j").level == level
 
 
 def test_an_error_of_an_audit_that_was_not_interrupted_stays() -> None:
     with pytest.raises(ConnectionError), interruptible():
         raise ConnectionError("the JVM has gone")
+
+
+PROGRAM = """
+import os, signal, sys, types
+def main():
+    try:
+        {body}
+    except KeyboardInterrupt:
+        raise TypeError("what code in C makes of it")
+app = types.ModuleType("slackwater.cli.app")
+app.main = main
+sys.modules["slackwater.cli.app"] = app
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from slackwater.cli.__main__ import main as run
+run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "is_traced"),
+    [
+        ("os.kill(os.getpid(), signal.SIGINT); signal.pause()", entry.INTERRUPTED, False),
+        ("raise ValueError('a fault')", 1, True),
+    ],
+)
+def test_an_error_that_follows_ctrl_c_is_the_ctrl_c(
+    body: str, code: int, *, is_traced: bool
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(body=body)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert ("Traceback" in done.stderr) is is_traced

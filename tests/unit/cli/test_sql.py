@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -113,6 +114,18 @@ def test_queries_are_created_changed_paused_resumed_and_dropped(
     assert session.live == ("averages", "averages.g1")
 
 
+@pytest.mark.parametrize("format_", ["jsonl", "csv"])
+def test_sentences_do_not_mix_with_rows_for_programs(
+    format_: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = Session(format_=format_)
+    session.run(f"{STREAM}CREATE {AVERAGES}; PAUSE QUERY averages; SHOW QUERIES")
+    shown = capsys.readouterr()
+    assert "query averages is accepted" in shown.err
+    assert "query averages is paused" in shown.err
+    assert len(shown.out.splitlines()) == (1 if format_ == "jsonl" else 2)
+
+
 def test_what_is_applied_is_what_a_file_applies(session: Session) -> None:
     text = """\
 apiVersion: slackwater/v1
@@ -126,6 +139,37 @@ queries:
     assert running.deployment == parse_deployment(text, "d.yaml").deployment
 
 
+def test_streams_of_the_file_that_no_query_reads_yet_are_there(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`slackwater up` runs their proxies; the record has the streams of queries only."""
+    file = parse_deployment(
+        """\
+apiVersion: slackwater/v1
+http: {listen: "127.0.0.1:9100"}
+streams:
+  lab: {key: {column: k}, time: {column: t, unit: s}, fields: [other]}
+  gate: {http: {}, key: {field: d}, time: {field: t, unit: ms}, fields: [watts], sporadic: true}
+queries:
+  q: {from: [lab], bound: 2s}
+""",
+        "d.yaml",
+    ).deployment
+    session = Session()
+    session.run(f"{STREAM}CREATE {AVERAGES};")
+    where = replace(session.runner._where, file=lambda: file)
+    session.runner = StatementRunner(where, RowOutput("table"))
+    session.run("SHOW STREAMS; DESCRIBE gate")
+    shown = capsys.readouterr().out
+    assert "gate" in shown
+    assert "watts" in shown
+    session.run("CREATE QUERY posted AS SELECT * FROM gate EMIT WITHIN INTERVAL '2' SECOND")
+    recorded = RunningDeployment.of(session.controller.object.state).deployment
+    assert recorded.streams["gate"] == file.streams["gate"]
+    assert recorded.http == file.http
+    assert recorded.streams["lab"] != file.streams["lab"], "a stream that is read stays as it is"
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -135,7 +179,7 @@ queries:
         ("DESCRIBE ^lap", "there is no stream or query 'lap', only averages"),
         ("SHOW CREATE STREAM ^lap", "there is no stream 'lap', only lab; did you mean 'lab'?"),
         ("SELECT x_avg, ^x_max FROM averages", "averages has no column 'x_max', only window_start"),
-        ("SELECT * FROM averages WHERE ^x > 3", "there is no field 'x', only x_count, x_avg, key"),
+        ("SELECT * FROM averages WHERE ^x > 3", "there is no field 'x', only x_count, x_avg, window_start"),
         ("SELECT * FROM ^nothing", "there is no query 'nothing', only averages"),
         (f"CREATE STREAM ^b{STREAM[17:]}", "no query reads stream b: create one in the same text"),
         (
@@ -307,6 +351,51 @@ def test_exact_rows_are_those_that_the_condition_keeps(session: Session) -> None
     assert list(exact_rows(select("SELECT * FROM averages", session), found.slice(0, 0))) == []
     assert select("SELECT * FROM averages", session).columns == (
         *("window_start", "window_end", "key", "x_count", "x_avg"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("where", "minutes"),
+    [
+        ("window_start >= '1970-01-01T00:01Z'", [1, 2]),
+        ("'1970-01-01 00:01' > window_start", [0]),
+        ("window_start BETWEEN '1970-01-01T01:01+01:00' AND '1970-01-01T00:02'", [1, 2]),
+        ("window_start IN ('1970-01-01', '1970-01-01T00:02') AND x_count > 1", [2]),
+        ("window_start = window_end AND window_start IS NOT NULL", [0, 1, 2]),
+    ],
+)
+def test_a_condition_compares_times_with_texts(
+    session: Session, where: str, minutes: list[int]
+) -> None:
+    found = table(key=["a", "b", "a"], x_count=[1, 0, 3], x_avg=[1.5, None, 4.0])
+    kept = select(f"SELECT window_start FROM averages WHERE {where}", session)
+    shown = [f"1970-01-01T00:{minute:02}:00.000000Z" for minute in minutes]
+    assert list(exact_rows(kept, found)) == [(at,) for at in shown]
+    kept = select(f"SELECT window_start FROM averages WHERE {where} EMIT CHANGES", session)
+    records = [
+        {
+            "kind": "stable",
+            **dict.fromkeys(("window_start", "window_end"), f"1970-01-01T00:0{n}:00.000000Z"),
+            "key": "a",
+            "fields": {"x": {"count": count, "avg": 1.0}},
+        }
+        for n, count in enumerate([1, 0, 3])
+    ]
+    assert [row[1] for row in changed_rows(kept, iter(records))] == shown
+
+
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        ("window_start > 'noon'", "'noon' is no time: write '2026-01-31T12:00:00Z'"),
+        ("window_start > 5", "a time cannot be compared with a number"),
+        ("window_end - window_start > 5", "'window_end' is a time where a number is needed"),
+        ("stime > '2026-01-01'", "there is no field 'stime'"),
+    ],
+)
+def test_a_time_is_no_number(session: Session, where: str, reason: str) -> None:
+    assert reason in session.failure(
+        f"SELECT window_start, window_end, key FROM averages WHERE {where}"
     )
 
 

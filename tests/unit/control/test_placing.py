@@ -21,12 +21,15 @@ from slackwater.control.placement import FragmentSpec
 from slackwater.control.placing import (
     FIRST_HEARTBEATS_US_MAX,
     RECONNECT_US_MAX,
-    SILENCE_US_MIN,
+    SUSPICION,
     Placing,
+    Suspicion,
 )
+from slackwater.protocols.iads.detector import PhiAccrual
 from slackwater.protocols.iads.messages import Stamp
 
 PERIOD: Final = 100_000
+SILENCE_US: Final = SUSPICION.after_us
 SPECS: Final = (FragmentSpec(STREAMS, "lab", "lab"), FragmentSpec(STREAMS, "hall", "hall"))
 REGISTRATION: Final = FragmentSpec("q", "registration", "registration")
 
@@ -55,8 +58,13 @@ class Record:
         return {entry.number for entry in self.object.state.placement.values()}
 
 
-def placing(name: str = "a", *members: str, specs: tuple[FragmentSpec, ...] = SPECS) -> Placing:
-    made = Placing(name, lambda _: specs, 0)
+def placing(
+    name: str = "a",
+    *members: str,
+    specs: tuple[FragmentSpec, ...] = SPECS,
+    suspicion: Suspicion = SUSPICION,
+) -> Placing:
+    made = Placing(name, lambda _: specs, 0, suspicion)
     made.view(1, members or ("a", "b"), 0)
     return made
 
@@ -99,9 +107,9 @@ def test_only_the_first_member_of_the_view_plans() -> None:
     assert len(other.moves(record.object.state, now)) == len(SPECS)
 
 
-def running() -> tuple[Record, Placing, int]:
+def running(suspicion: Suspicion = SUSPICION) -> tuple[Record, Placing, int]:
     """Two nodes, each with one fragment."""
-    record, one = Record("n1", "n2"), placing()
+    record, one = Record("n1", "n2"), placing(suspicion=suspicion)
     now = beat(one, record, "n1", "n2", start=0, end=0)
     record.carry_out(one.moves(record.object.state, now))
     return record, one, beat(one, record, "n1", "n2", start=now, end=now + 20 * PERIOD)
@@ -109,15 +117,43 @@ def running() -> tuple[Record, Placing, int]:
 
 def test_a_silent_node_loses_its_fragments_after_the_least_silence() -> None:
     record, one, silent_since = running()
-    now = beat(one, record, "n1", start=silent_since, end=silent_since + SILENCE_US_MIN - 1)
+    now = beat(one, record, "n1", start=silent_since, end=silent_since + SILENCE_US - 1)
     assert one.moves(record.object.state, now) == ()
     assert one.is_connected("n2", now)
     due = one.next_deadline(now)
     assert due is not None
-    assert due <= silent_since + SILENCE_US_MIN
-    record.carry_out(one.moves(record.object.state, silent_since + SILENCE_US_MIN))
+    assert due <= silent_since + SILENCE_US
+    record.carry_out(one.moves(record.object.state, silent_since + SILENCE_US))
     assert set(record.places().values()) == {"n1"}
-    assert not one.is_connected("n2", silent_since + SILENCE_US_MIN)
+    assert not one.is_connected("n2", silent_since + SILENCE_US)
+
+
+@pytest.mark.parametrize(
+    ("suspicion", "after_us"),
+    [
+        (Suspicion(5_000_000), 5_000_000),
+        (Suspicion(500_000), 500_000),
+        (Suspicion(100_000), 230_650),  # the detector waits longer, and its threshold says how long
+        (Suspicion(100_000, phi=16.0), 277_993),
+    ],
+)
+def test_when_a_node_is_suspected_is_a_setting(suspicion: Suspicion, after_us: int) -> None:
+    record, one, silent_since = running(suspicion)
+    now = beat(one, record, "n1", start=silent_since, end=silent_since + after_us - 1)
+    assert one.is_connected("n2", now)
+    assert not one.is_connected("n2", silent_since + after_us)
+
+
+def test_a_larger_phi_waits_longer() -> None:
+    waits = []
+    for phi in (1.0, 8.0, 16.0):
+        detector = PhiAccrual(0, PERIOD, phi)
+        for now in range(PERIOD, 50 * PERIOD, PERIOD):
+            detector.heartbeat(now + now // PERIOD % 3 * 20_000)
+        at = detector.suspect_at()
+        assert detector.phi(at) == pytest.approx(phi, abs=0.05)
+        waits.append(at)
+    assert waits == sorted(set(waits))
 
 
 def test_a_closed_connection_is_a_failure_unless_the_node_is_back_soon() -> None:
@@ -136,7 +172,7 @@ def test_after_a_merge_the_nodes_of_the_other_half_are_awaited() -> None:
     record, one = Record("n1", "n2"), placing("a", "a")
     now = beat(one, record, "n1", "n2", start=0, end=0)
     record.carry_out(one.moves(record.object.state, now))
-    now = beat(one, record, "n1", start=now, end=now + SILENCE_US_MIN)
+    now = beat(one, record, "n1", start=now, end=now + SILENCE_US)
     assert one.moves(record.object.state, now), "n2 is suspected"
 
     one.view(2, ("a", "b"), now)
@@ -279,7 +315,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "a node is suspected by the detector alone", f"{_PLACING}:_Observed.suspect_at",
-        "max(self.detector.suspect_at(), self.latest + SILENCE_US_MIN)",
+        "max(self.detector.suspect_at(), self.latest + self.after_us)",
         "self.detector.suspect_at()",
         test_a_silent_node_loses_its_fragments_after_the_least_silence,
     ),

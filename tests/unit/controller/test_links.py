@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 from tests.support.ports import free_port
 
 from slackwater.control.control_object import ApplyQuery, Operation, ranks_of
+from slackwater.control.placing import Suspicion
 from slackwater.controller import links
-from slackwater.controller.app import make_config, parse_address
+from slackwater.controller.app import checked, make_config, parse_address
 from slackwater.controller.client import connect
 from slackwater.controller.links import (
     FRAME_BYTES_MAX,
@@ -181,3 +183,19 @@ def test_names_that_would_give_the_same_placement_numbers_are_refused() -> None:
 def test_a_wrong_address_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--listen"):
         parse_address("--listen", text)
+
+
+@pytest.mark.parametrize(
+    ("suspicion", "reason"),
+    [
+        (Suspicion(400_000), "--suspect-after 400ms: must be from 500ms, five heartbeats"),
+        (Suspicion(7_200_000_000), "--suspect-after 2h: must be from 500ms"),
+        (Suspicion(phi=0.5), "--suspect-phi 0.5: must be from 1 to 16"),
+        (Suspicion(phi=float("nan")), "--suspect-phi nan"),
+    ],
+)
+def test_a_setting_with_which_no_node_could_run_is_refused(
+    suspicion: Suspicion, reason: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(reason)):
+        checked(suspicion)

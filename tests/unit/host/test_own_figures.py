@@ -81,7 +81,7 @@ def delta_of(readings: dict[str, list[float]], child: int, start: int) -> DeltaR
 def answer(children: Sequence[dict[int, dict[str, list[float]]]]) -> dict[str, Any]:
     """Return the row of each key of the window [0, 30), on the way of its deltas."""
     table = KeyTable()
-    contents = contents_of_windows(QUERY)["contents"](table, ("x",))
+    contents = contents_of_windows(QUERY, ("x",))["contents"](table, ("x",))
     stores = [PaneStore(Grid(10, QUERY.window), contents, 0) for _ in children]
     for number, (store, buckets) in enumerate(zip(stores, children, strict=True)):
         for start, readings in buckets.items():
@@ -144,7 +144,7 @@ def test_a_product_beyond_doubles_is_null_and_named() -> None:
 @with_entries
 def test_a_delta_without_the_figure_has_nothing_of_it() -> None:
     """Queries share deltas only with such that have the same figures; this is a safeguard."""
-    contents = contents_of_windows(QUERY)["contents"](KeyTable(), ("x",))
+    contents = contents_of_windows(QUERY, ("x",))["contents"](KeyTable(), ("x",))
     lacking = replace(delta_of({"k": [5.0]}, 0, 0), others={})
     folding = contents.folding()
     for record in (lacking, delta_of({"k": [3.0]}, 0, 10)):
@@ -161,7 +161,7 @@ def test_keys_that_come_and_go_have_the_product_of_their_readings() -> None:
         for _ in range(12)
     ]
     table = KeyTable()
-    contents = contents_of_windows(QUERY)["contents"](table, ("x",))
+    contents = contents_of_windows(QUERY, ("x",))["contents"](table, ("x",))
     folding = contents.folding()
     for readings in parts:
         folding.add(contents.of(delta_of(readings, 0, 0)))

@@ -101,7 +101,7 @@ def delta_of(record: OrderedRecord) -> DeltaRecord:
 def answer(rows: dict[str, list[SensorReading]], piece_bytes: int = 8 << 20) -> list[bytes]:
     """Return the rows of the window [0, 1 s), on the way of its ordered records and deltas."""
     table = KeyTable()
-    contents = contents_of_windows(QUERY)["contents"](table, ("x", "y"))
+    contents = contents_of_windows(QUERY, ("x", "y"))["contents"](table, ("x", "y"))
     stores = []
     for child in range(2):
         (name,) = planned(DEPLOYMENT, QUERY).streams_of(child)

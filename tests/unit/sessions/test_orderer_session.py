@@ -62,7 +62,9 @@ class Away(SlackwaterError):
 class Host:
     """Responds from lists, and records the requests."""
 
-    def __init__(self, readers: Sequence[str] = (), **config: Any) -> None:
+    def __init__(
+        self, readers: Sequence[str] = (), replica: int = 0, lag_us: int = 0, **config: Any
+    ) -> None:
         self.logs: dict[Log, list[Any]] = {S1: [], STABLE: [], LIVE: []}
         self.beginnings = dict.fromkeys(self.logs, 0)
         self.states: dict[str, State] = {}
@@ -74,8 +76,8 @@ class Host:
         self.session = OrdererSession(
             "q",
             OrdererConfig(
-                "orderer/q.0.a", 0, 0, ("s1",), ("s1",), settings.grid, settings.schedule(1),
-                replicas=2, **config,
+                f"orderer/q.0.{'ab'[replica]}", 0, replica, ("s1",), ("s1",), settings.grid,
+                settings.schedule(1), replicas=2, **config,
             ),
             settings.operators(1),
             sources=[S1],
@@ -83,6 +85,7 @@ class Host:
             start_time=0,
             parts=1,
             readers=readers,
+            lag_us=lag_us,
         )  # fmt: skip
 
     def started(self) -> Host:
@@ -460,6 +463,29 @@ def test_the_others_words_reach_the_core() -> None:
     report = host.session.report()
     assert report.detail["stable_to"] == 0
     assert host.session.state == report.states[STABLE[0]]
+
+
+def test_a_complete_bucket_waits_only_for_a_replica_that_works() -> None:
+    """The roots' heartbeats say that time passes; the first replica's have ended at 4 s."""
+    host, source = Host(replica=1, lag_us=100 * MS).started(), emitted(Source("s1"), 1_000)
+    turns = {"turn_asks": 0, "turn_holds": 0, "turn_grants": -1, "turn_progress": 0}
+    first = Heartbeat("orderer/q.0.a", 0, 0, 0, -1, ready=True, states={}, detail=turns)
+    root = Heartbeat("root/q.0", 0, 0, 0, -1, ready=True, states={})
+    waits = []
+    for number, (beat, at) in enumerate(
+        [
+            (root, 3 * S),
+            (first, 4 * S),
+            (root, 4 * S + 119 * MS),
+            (root, 4 * S + 120 * MS),
+            (first, 5 * S),
+        ]
+    ):
+        host.session.take(HeartbeatReceived(beat, at))
+        host.logs[S1].append(source.log[number])
+        waits.append(host.session.take(Received(S1, number, source.log[number])))
+        host.do(host.session.step(at), deliver=True)
+    assert waits[1:] == [100 * MS, 100 * MS, 0, 100 * MS]
 
 
 @pytest.mark.parametrize("behind", ["q", "r"])

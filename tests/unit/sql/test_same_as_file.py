@@ -147,6 +147,30 @@ PAIRS = {
             " EMIT WITHIN INTERVAL '1' SECOND"
         ),
     ),
+    "a condition on figures": (
+        (
+            "{from: [room-1], select: {temperature: temperature, f: temperature * 2}, window: {size: 1m},"
+            " aggregate: [count, quantiles: [0.99]],"
+            " having: temperature_count >= 3 AND (f_p99 > 20 OR key = 'hall'), bound: 2s}"
+        ),
+        (
+            "SELECT count(temperature), quantile(temperature, 0.99), count(temperature * 2) AS f_count,"
+            " quantile(temperature * 2, 0.99) AS f_p99"
+            f' FROM TUMBLE(TABLE "room-1", {MINUTE}) {BY}'
+            " HAVING count(temperature) >= 3 AND (quantile(temperature * 2, 0.99) > 20 OR key = 'hall')"
+            f" {WITHIN}"
+        ),
+    ),
+    "a condition on figures of all fields": (
+        (
+            "{from: [lab], window: {size: 1m}, aggregate: [avg, max],"
+            " having: temperature_avg < group_max, bound: 2s}"
+        ),
+        (
+            f"SELECT avg(COLUMNS(*)), max(COLUMNS(*)) FROM TUMBLE(TABLE lab, {MINUTE}) {BY}"
+            f" HAVING avg(temperature) < max(group) {WITHIN}"
+        ),
+    ),
     "readings": ("{from: [room-1], bound: 2s}", f'SELECT * FROM "room-1" {WITHIN}'),
     "readings of several": (
         "{from: [lab, room-1, room-2], select: {temperature: temperature}, bound: 2s, children: 3}",
@@ -304,6 +328,108 @@ PAIRS = {
     ),
 }
 
+OF_ROOM = f'FROM TUMBLE(TABLE "room-1", {MINUTE})'
+IN_MINUTES = "window: {size: 1m}"
+SHORT = [
+    # Conditions: each form of an expression.
+    (
+        f"where: 'temperature IN (1, 2.5, -3)', {IN_MINUTES}, aggregate: [avg]",
+        f"SELECT avg(COLUMNS(*)) {OF_ROOM} WHERE temperature IN (1, 2.5, -3) {BY}",
+    ),
+    (
+        f"where: NOT temperature IS NULL, {IN_MINUTES}, aggregate: [avg]",
+        f"SELECT avg(COLUMNS(*)) {OF_ROOM} WHERE NOT temperature IS NULL {BY}",
+    ),
+    (
+        f"where: key <> 'it''s' AND temperature < 1e3, {IN_MINUTES}, aggregate: [avg]",
+        f"SELECT avg(COLUMNS(*)) {OF_ROOM} WHERE key <> 'it''s' AND temperature < 1e3 {BY}",
+    ),
+    (
+        f"where: case when temperature > 0 then true else key = 'a' end, {IN_MINUTES}, aggregate: [avg]",
+        f"SELECT avg(COLUMNS(*)) {OF_ROOM} WHERE case when temperature > 0 then true else key = 'a' end {BY}",
+    ),
+    (
+        f"where: temperature % 2 = 0, {IN_MINUTES}, aggregate: [count]",
+        f"SELECT count(COLUMNS(*)) {OF_ROOM} WHERE temperature % 2 = 0 {BY}",
+    ),
+    (
+        f"where: temperature BETWEEN 0 AND 9 AND TRUE, {IN_MINUTES}, aggregate: [max]",
+        f"SELECT max(COLUMNS(*)) {OF_ROOM} WHERE temperature BETWEEN 0 AND 9 AND TRUE {BY}",
+    ),
+    # Computed fields.
+    (
+        f"select: {{t: 'round(temperature, 1)'}}, {IN_MINUTES}, aggregate: [max]",
+        f"SELECT max(round(temperature, 1)) AS t_max {OF_ROOM} {BY}",
+    ),
+    (
+        f"select: {{u: sqrt(temperature), t: 'power(temperature, 2)'}}, {IN_MINUTES}, aggregate: {{u: [max], t: [avg]}}",
+        f"SELECT max(sqrt(temperature)) AS u_max, avg(power(temperature, 2)) AS t_avg {OF_ROOM} {BY}",
+    ),
+    (
+        f"select: {{t: 'least(temperature, 1)'}}, {IN_MINUTES}, aggregate: [min, last]",
+        f"SELECT min(least(temperature, 1)) AS t_min, last(least(temperature, 1)) AS t_last {OF_ROOM} {BY}",
+    ),
+    (
+        f"select: {{t: (temperature - 32) / 1.8}}, {IN_MINUTES}, aggregate: [range]",
+        f"SELECT range((temperature - 32) / 1.8) AS t_range {OF_ROOM} {BY}",
+    ),
+    ("select: {t: -temperature}", 'SELECT -temperature AS t FROM "room-1"'),
+    (
+        "select: {t: case when temperature > 1 then 1 end}",
+        'SELECT case when temperature > 1 then 1 end AS t FROM "room-1"',
+    ),
+    ("where: temperature > 3", 'SELECT * FROM "room-1" WHERE temperature > 3'),
+    # Windows.
+    (
+        "window: {size: 90s, slide: 1.5s}, aggregate: [sum]",
+        f"SELECT sum(COLUMNS(*)) FROM HOP(TABLE \"room-1\", INTERVAL '1.5' SECOND, INTERVAL '90' SECOND) {BY}",
+    ),
+    (
+        "window: {size: 500ms}, aggregate: [sum]",
+        f"SELECT sum(COLUMNS(*)) FROM TUMBLE(TABLE \"room-1\", INTERVAL '500' MILLISECONDS) {BY}",
+    ),
+    (
+        "window: {size: 10m, slide: 5m, offset: 2m}, aggregate: [sum]",
+        f"SELECT sum(COLUMNS(*)) FROM HOP(TABLE \"room-1\", INTERVAL '5' MINUTE, INTERVAL '10' MINUTE, OFFSET => INTERVAL '2' MINUTE) {BY}",
+    ),
+    (
+        "window: {size: 3mo, zone: Asia/Tokyo}, aggregate: [max]",
+        f"SELECT max(COLUMNS(*)) FROM TUMBLE(TABLE \"room-1\", INTERVAL '3' MONTH, ZONE => 'Asia/Tokyo') {BY}",
+    ),
+    # Aggregates.
+    (
+        f"{IN_MINUTES}, aggregate: [quantiles: [0.05, 0.5, 0.95]]",
+        f"SELECT quantile(COLUMNS(*), 0.05), quantile(COLUMNS(*), 0.5), quantile(COLUMNS(*), 0.95) {OF_ROOM} {BY}",
+    ),
+    (
+        f"{IN_MINUTES}, aggregate: [first, last, top: 10]",
+        f"SELECT first(COLUMNS(*)), last(COLUMNS(*)), top(COLUMNS(*), 10) {OF_ROOM} {BY}",
+    ),
+    # Conditions on figures.
+    (
+        f"{IN_MINUTES}, aggregate: [top: 2], having: temperature_top2 IS NOT NULL",
+        f"SELECT top(COLUMNS(*), 2) {OF_ROOM} {BY} HAVING temperature_top2 IS NOT NULL",
+    ),
+    (
+        f"{IN_MINUTES}, aggregate: [max, min], having: temperature_max - temperature_min > 5",
+        f"SELECT max(COLUMNS(*)), min(COLUMNS(*)) {OF_ROOM} {BY} HAVING max(temperature) - min(temperature) > 5",
+    ),
+    (
+        f"{IN_MINUTES}, aggregate: [count], having: key = 'a' OR temperature_count > 1",
+        f"SELECT count(COLUMNS(*)) {OF_ROOM} {BY} HAVING key = 'a' OR COUNT(temperature) > 1",
+    ),
+    # Options.
+    (
+        f"{IN_MINUTES}, aggregate: [avg], replicas: 1, parts: 16",
+        f"SELECT avg(COLUMNS(*)) {OF_ROOM} {BY} {WITHIN} WITH (replicas = 1, parts = '16')",
+    ),
+    (
+        f"{IN_MINUTES}, aggregate: [avg], policy: {{failure: delay}}, margin: 0.1s",
+        f"SELECT avg(COLUMNS(*)) {OF_ROOM} {BY} {WITHIN} WITH (policy = (failure = 'delay'), margin = '0.1s')",
+    ),
+]
+"""Queries that read room-1, whose bound is 2 s."""
+
 
 def from_file(query: str) -> Deployment:
     return parse_deployment(f"{STREAMS}{FIRST}  q: {query}\n", "d.yaml").deployment
@@ -318,6 +444,17 @@ def test_a_statement_is_the_query_of_the_file(case: str) -> None:
     )
 
     assert declared.deployment == from_file(in_file)
+
+
+@pytest.mark.parametrize(("in_file", "statement"), SHORT)
+def test_a_short_statement_is_the_query_of_the_file(in_file: str, statement: str) -> None:
+    if "EMIT" not in statement:
+        statement = f"{statement} {WITHIN}"
+    declared = parse_deployment_sql(
+        f"{STATEMENTS}{FIRST_SQL}CREATE QUERY q AS {statement}", "d.sql"
+    )
+    assert declared.deployment == from_file(f"{{from: [room-1], {in_file}, bound: 2s}}")
+    assert len(PAIRS) + len(SHORT) >= 50
 
 
 def test_settings_are_those_of_the_file() -> None:

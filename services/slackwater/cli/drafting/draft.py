@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from slackwater.cli.drafting.measured import MeasuredReadings, nice
 from slackwater.cli.drafting.times import DAY_US
 from slackwater.cli.tables import short_time, visible
 from slackwater.codec.results import format_time
+from slackwater.deployment.yaml_text import scalar
 from slackwater.formats.columns import time_of
 from slackwater.model.durations import format_duration_us
 
@@ -27,8 +27,6 @@ EXPECT_MIN_US: Final = 5_000_000
 READINGS_PER_WINDOW: Final = 10
 WINDOWS_US: Final = (1_000_000, 10_000_000, 60_000_000, 600_000_000, 3_600_000_000, DAY_US)
 SHOWN_MAX: Final = 3
-_SAFE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-_NOT_TEXTS: Final = {"null", "yes", "no", "y", "n", "true", "false", "on", "off"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,16 +232,6 @@ def keys_of_sample(draft: DraftedStream) -> Sequence[str]:
     """Return the key of each reading of a sample."""
     sample = draft.sample
     return [""] * sample.rows if draft.key is None else sample.columns[draft.key]
-
-
-def scalar(text: str) -> str:
-    """Return a text as YAML, in quotes if it could be read as something else."""
-    if _SAFE.fullmatch(text) and text.lower() not in _NOT_TEXTS:
-        return text
-    if text.isprintable() and not set(text) & {"'", "\\"}:
-        return f"'{text}'" if '"' in text else f'"{text}"'
-    inner = "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in text)
-    return f'"{inner}"'
 
 
 def _number(value: float) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from typing import Any, Final
 
 import orjson
@@ -47,6 +49,10 @@ class RowOutput:
             emit(orjson.dumps({"text": text}).decode(), is_json=True)
         else:
             emit(text)
+
+    def reporting(self) -> AbstractContextManager[Any]:
+        """Sentences that are printed meanwhile do not mix with rows for programs."""
+        return nullcontext() if self._format == "table" else redirect_stdout(sys.stderr)
 
     def _print(
         self, columns: Sequence[str], rows: Iterable[Sequence[Any]], widths: Sequence[int]

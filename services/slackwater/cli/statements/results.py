@@ -13,7 +13,7 @@ import pyarrow as pa
 from slackwater.cli.common import warn
 from slackwater.cli.statements.output import RowOutput
 from slackwater.client.follow import Client
-from slackwater.codec.results import format_time
+from slackwater.codec.results import format_time, parse_time
 from slackwater.deployment.shaping import did_you_mean
 from slackwater.model.deployment import Deployment
 from slackwater.model.names import Names
@@ -63,13 +63,10 @@ def check_select(select: Select, deployment: Deployment) -> CheckedSelect:
     if select.where is not None:
         text, at = select.where
         try:
-            where = compile_predicate(text, figures)
+            times = [name for name in known if name in _TIMES and name not in figures]
+            where = compile_predicate(text, [*figures, *times], times=times)
         except ExpressionError as error:
-            times = " (WHERE of a SELECT sees figures and key)"
-            at = place_of(at, error.position, select.tokens)
-            raise SqlError(
-                at, f"{error.reason}{times if 'no field' in error.reason else ''}"
-            ) from None
+            raise SqlError(place_of(at, error.position, select.tokens), error.reason) from None
     columns = tuple(name for name, _ in select.columns) or known
     if select.changes and "kind" not in columns:
         columns = ("kind", *columns)
@@ -134,7 +131,7 @@ def changed_rows(
                 row[field] = figures
         if select.where is not None and record["kind"] in {"stable", "tentative"}:
             reads = ((name, row.get(name)) for name in select.where.reads)
-            columns = {n: np.array([np.nan if v is None else v], float) for n, v in reads}
+            columns = {n: np.array([_double(n, v)], float) for n, v in reads}
             if not _mask(select.where, columns, [row["key"]])[0]:
                 continue
         yield tuple(row.get(name) for name in select.columns)
@@ -146,7 +143,16 @@ def _mask(where: Predicate, columns: Mapping[str, Any], keys: Sequence[str]) -> 
     return where.mask(columns, index, list(numbers))
 
 
+def _double(name: str, value: Any) -> float:
+    """Return the value of a row as a number; a time, which is a text there, in us."""
+    if value is None:
+        return np.nan
+    return float(parse_time(value) if name in _TIMES and isinstance(value, str) else value)
+
+
 def _doubles(column: Any) -> Any:
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
     values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
     return np.where(np.isfinite(values), values, np.nan)
 

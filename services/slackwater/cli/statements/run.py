@@ -98,7 +98,8 @@ class StatementRunner:
         return [*found.deployment.streams, *self._kept], [*found.deployment.queries]
 
     def _read(self) -> RunningDeployment:
-        return RunningDeployment.of(recorded_state(self._where.reach(), "sql"))
+        recorded = recorded_state(self._where.reach(), "sql")
+        return RunningDeployment.of(recorded, self._where.file())
 
     def _running(self, parsed: ParsedText) -> RunningDeployment | None:
         """Return what runs; None if nothing does, and the text does without."""
@@ -269,13 +270,15 @@ class _Checked:
         reach = self._where.reach()
         registry = self._where.registry
         find = None if registry is None else lambda: registry(deployment.names)
-        accepted = apply_queries(reach, deployment, names, "now", find)
-        if accepted and self._runner._waits:
-            wait_ready(self._where.cluster(), deployment.names, accepted)
+        with self._runner._output.reporting():
+            accepted = apply_queries(reach, deployment, names, "now", find)
+            if accepted and self._runner._waits:
+                wait_ready(self._where.cluster(), deployment.names, accepted)
 
     def _change(self, change: Changing, name: str) -> None:
-        request_each(self._where.reach(), _OPERATIONS[change], name)
-        emit(f"query {name} {_DONE[change]}")
+        with self._runner._output.reporting():
+            request_each(self._where.reach(), _OPERATIONS[change], name)
+            emit(f"query {name} {_DONE[change]}")
 
     def _show(self, section: str) -> None:
         running = self._runner._read()

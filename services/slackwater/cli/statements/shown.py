@@ -14,7 +14,6 @@ from slackwater.machine.plan import PlannedLoad, plan
 from slackwater.model.deployment import Deployment, StreamSpec
 from slackwater.model.durations import format_duration_us
 from slackwater.model.row_fields import described as named_aggregates
-from slackwater.model.row_fields import shown_of
 from slackwater.registration.topics import topic_specs
 
 QUERIES: Final = ("query", "reads", "windows", "aggregates", "bound", "state", "generation")
@@ -64,7 +63,7 @@ def described(deployment: Deployment, name: str) -> Iterator[tuple[Any, ...]]:
     yield "window_end", "TIMESTAMP", "its end"
     yield "key", "TEXT", "the key of the readings"
     fields = deployment.output_fields(query)
-    for field, figures in shown_of(fields, query.aggregate, query.of_fields):
+    for field, figures in query.shown(fields):
         for figure in figures:
             kind = "BIGINT" if figure in {"count", "distinct"} else "DOUBLE"
             yield f"{field}_{figure}", kind, f"{figure} of {selected.get(field, field)}"
@@ -89,6 +88,8 @@ def explained(
     yield "windows", "every reading" if query.window is None else describe_window(query.window)
     aggregates = named_aggregates(query.aggregate, query.of_fields)
     yield "aggregates", ", ".join(aggregates) or "none"
+    if query.having is not None:
+        yield "having", query.having
     lateness = format_duration_us(after.lateness_us(query))
     yield "normal time", f"{lateness} after the end of a window (disorder and expect_every)"
     bound = after.bound_of(query)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from functools import cache
 from typing import Final
 
 HEARTBEAT_PERIOD_US: Final = 100_000
@@ -25,11 +26,21 @@ INTERVAL_US_MAX: Final = 1_000_000
 
 
 class PhiAccrual:
-    """The detector of one peer; the first heartbeat arrives at ``now``."""
+    """The detector of one peer; the first heartbeat arrives at ``now``.
 
-    def __init__(self, now: int, period_us: int = HEARTBEAT_PERIOD_US) -> None:
+    ``threshold``: the peer is suspected when a heartbeat as late as the present one has a
+    probability of 10^-threshold.
+    """
+
+    def __init__(
+        self,
+        now: int,
+        period_us: int = HEARTBEAT_PERIOD_US,
+        threshold: float = PHI_THRESHOLD,
+    ) -> None:
         assert period_us > 0
         self._latest = now
+        self._deviations = _deviations_at(threshold)
         self._period_us = period_us
         self._intervals: deque[int] = deque([period_us], INTERVALS_MAX)
 
@@ -51,7 +62,7 @@ class PhiAccrual:
     def suspect_at(self) -> int:
         """The time from which on the peer is suspected, unless a heartbeat arrives before."""
         mean, deviation = self._moments()
-        return self._latest + math.ceil(mean + _Y_THRESHOLD * deviation)
+        return self._latest + math.ceil(mean + self._deviations * deviation)
 
     def _moments(self) -> tuple[float, float]:
         mean = sum(self._intervals) / len(self._intervals)
@@ -59,7 +70,8 @@ class PhiAccrual:
         return mean, max(math.sqrt(variance), DEVIATION_US_MIN)
 
 
-def _inverse(phi: float) -> float:
+@cache
+def _deviations_at(phi: float) -> float:
     """The number of deviations above the mean at which ``phi`` is reached."""
     wanted = math.log(10.0**phi - 1.0)
     low, high = 0.0, 40.0
@@ -70,6 +82,3 @@ def _inverse(phi: float) -> float:
         else:
             high = middle
     return high
-
-
-_Y_THRESHOLD: Final = _inverse(PHI_THRESHOLD)

@@ -188,3 +188,23 @@ def test_a_word_travels_in_a_heartbeats_counters() -> None:
     status = PeerStatus(asks=True, holds=False, grants=-1, progress=12)
     assert PeerStatus.of(status.counters() | {"readings": 5}) == status
     assert PeerStatus.of({"readings": 5}) is None
+
+
+def test_a_replica_lags_only_behind_those_with_a_lower_id() -> None:
+    for number, behind in ((0, 0), (1, 7), (2, 7)):
+        one = Stagger(number, 3, LEASE)
+        for other in {0, 1, 2} - {number}:
+            one.update(other, PeerStatus(), 1_000_000)
+        one.observe(1_000_000)
+        assert one.lag_us(7) == behind
+
+
+def test_it_lags_no_longer_than_their_heartbeats_last() -> None:
+    one = Stagger(2, 3, LEASE)
+    one.update(0, PeerStatus(), 1_000_000)
+    one.update(1, PeerStatus(), 1_050_000)
+    for at, behind in ((1_120_000, 7), (1_169_999, 7), (1_170_000, 0)):
+        one.observe(at)
+        assert one.lag_us(7) == behind
+    one.observe(1_000_000)
+    assert one.lag_us(7) == 0, "a heartbeat that comes late"

@@ -10,6 +10,9 @@ heartbeats it is void. A replica that receives no heartbeats for the length of a
 holder without progress releases the lease and *rests*: for a time it does not request it again. If
 such a holder does not release it, the others ignore its claim. A single replica needs no lease.
 
+In normal operation the replicas work one after the other as well, for the same reason: each waits a
+*lag* behind those with a lower id, as long as one of them works (decision 81).
+
 Rejected: separate request and reply messages. A lost reply needs its own time-out, whereas a lost
 heartbeat is repeated after 40 ms.
 
@@ -26,6 +29,10 @@ LEASE_US_DEFAULT: Final = 1_000_000
 REST_LEASES_MAX: Final = 4
 """Longest rest after leases without progress, in lengths of a lease. The rest grows with each such
 lease: with a constant rest, two replicas without progress would alternate and starve a third."""
+
+
+BEAT_US_MAX: Final = 120_000
+"""A peer works if its last heartbeat, at a period of 40 ms, is younger than this."""
 
 
 class PeerStatus(NamedTuple):
@@ -83,6 +90,19 @@ class Stagger:
         self._rests_until = 0
         self._vain_leases = 0
         self._grants = -1
+        self._latest_heartbeat = 0
+
+    def observe(self, received_at: int) -> None:
+        """Record that a heartbeat of any process has come: time passes, and Kafka answers."""
+        self._latest_heartbeat = max(self._latest_heartbeat, received_at)
+
+    def lag_us(self, lag_us: int) -> int:
+        """How long this replica stays behind: 0 if no peer with a lower id works."""
+        works = any(
+            replica < self._me and self._latest_heartbeat - peer.last_heartbeat < BEAT_US_MAX
+            for replica, peer in self._peers.items()
+        )
+        return lag_us if works else 0
 
     def update(self, replica: int, status: PeerStatus, received_at: int) -> None:
         """Record a peer's heartbeat."""

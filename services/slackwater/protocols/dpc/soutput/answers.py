@@ -82,6 +82,8 @@ class Ready(Generic[C]):
     missing: tuple[str, ...] = ()
     gap: tuple[Gap, ...] = ()
     skipped: bool = False
+    dropped: int = 0
+    """Keys that were computed, and have no row (``having``)."""
 
     def __post_init__(self) -> None:
         assert self.rows >= 0
@@ -89,6 +91,11 @@ class Ready(Generic[C]):
         assert self.windows == 1 or not self.rows, "only windows without rows form a run"
         assert not (self.skipped and self.rows), "a skipped window has no rows"
         assert self.windows == 1 or not self.gap, "a window with a gap is in no run"
+
+    @property
+    def computed(self) -> int:
+        """Number of keys that were computed, which takes the time of an answer."""
+        return self.rows + self.dropped
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from typing import Any
 
 from slackwater.model.errors import HeldTooMuchError
 from slackwater.model.records import BucketRecord, Hole, Kind, LogState, Position, RootState
+from slackwater.primitives.contents import Contents
 from slackwater.primitives.digests import NO_DIGEST, combined, recorded
-from slackwater.primitives.panes import Contents, LivePanes, Notes, PaneStore
+from slackwater.primitives.panes import LivePanes, Notes, PaneStore
 from slackwater.protocols.common.inputs import InputLog
 from slackwater.protocols.common.line import LineName
 from slackwater.protocols.dpc.soutput.answers import Answered

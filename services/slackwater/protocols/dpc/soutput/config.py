@@ -10,10 +10,11 @@ from slackwater.model.deployment import BOUND_TOLERANCE_US
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.names import ONLY, UNPREFIXED, Names, RootName
 from slackwater.model.records import LogPosition, LogState, Position, RootState
+from slackwater.primitives.contents import Contents
 from slackwater.primitives.deltas import Aggregates
 from slackwater.primitives.digests import NO_DIGEST
 from slackwater.primitives.key_table import KeyTable
-from slackwater.primitives.panes import Contents, PaneShare
+from slackwater.primitives.panes import PaneShare
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.common.inputs import ProbeEnds
 from slackwater.protocols.common.line import PROCESS, LineName, Policy, Schedule

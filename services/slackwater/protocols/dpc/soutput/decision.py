@@ -17,14 +17,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from slackwater.primitives.contents import Contents, folded
 from slackwater.primitives.panes import (
-    Contents,
     LivePanes,
     Notes,
     PaneShare,
     PaneStore,
     empty_windows,
-    folded,
     window_of,
 )
 from slackwater.primitives.windows import Grid
@@ -253,7 +252,7 @@ class Decider:
                 return
             ready = self._stable_window(start)
             yield ready
-            rows += ready.rows
+            rows += ready.computed
             correcting = start < answered_to
             start = self.grid.later(start, ready.windows)
             if correcting and start >= answered_to:
@@ -268,7 +267,7 @@ class Decider:
             return Ready(start, None, 0, windows=run)
         end = self.grid.window_end(start)
         share = self._combined([c.panes.window(start, end) for c in self.children])
-        return Ready(start, share, len(share.slice), gap=share.notes.lost)
+        return self._answer(start, share)
 
     def _held_until(self, found: Sequence[Ready[PaneShare[Any]]], now: int) -> int | None:
         """The time until which new empty windows wait, so that idle queries write rarely.
@@ -315,7 +314,7 @@ class Decider:
                     answer = self._pass_over(live, over) if over else self._live_window(live)
                     live.answers.append(answer)
                     live.doubted.update(missing)
-                    over, rows = 0, rows + answer.rows
+                    over, rows = 0, rows + answer.computed
         live.busy = True
         return live
 
@@ -353,7 +352,7 @@ class Decider:
         share = self._combined([chosen.panes.window(start, end) for chosen in live.chosen])
         missing = tuple(sorted(share.notes.missing))
         live.line.live_answered()
-        return Ready(start, share, len(share.slice), missing=missing, gap=share.notes.lost)
+        return self._answer(start, share, missing)
 
     def _in_runs(self, answers: Sequence[Ready[PaneShare[Any]]]) -> list[Ready[PaneShare[Any]]]:
         """Merge neighbouring windows without rows and with equal ``missing`` into runs."""
@@ -424,6 +423,20 @@ class Decider:
     def _stable_to(self) -> int:
         """The event time up to which the stable line has read all children."""
         return min(child.stable.frontier.bucket_start for child in self.children)
+
+    def _answer(
+        self, start: int, share: PaneShare[Any], missing: tuple[str, ...] = ()
+    ) -> Ready[PaneShare[Any]]:
+        """An answer with the rows of a window that ``having`` keeps."""
+        kept = PaneShare(self.contents.kept(share.slice), share.notes)
+        return Ready(
+            start,
+            kept,
+            len(kept.slice),
+            missing=missing,
+            gap=share.notes.lost,
+            dropped=len(share.slice) - len(kept.slice),
+        )
 
     def _combined(self, shares: Sequence[PaneShare[Any]]) -> PaneShare[Any]:
         return window_of(shares, self.contents)
