@@ -29,13 +29,11 @@ def on_a_topic(test: Callable[[Path, pytest.MonkeyPatch], None]) -> None:
         test(Path(folder), patch)
 
 
-def in_children(children: int, partitions: int, rows: bool, *faults: str) -> None:
+def in_children(children: int, partitions: int, *faults: str) -> None:
     """Run a plan in which the logs of a topic are dealt out to children; check every guarantee."""
     plan = plan_with_topic(*faults, partitions=partitions)
-    config = replace(plan.config, replicas=2, rows=rows)
-    if rows:
-        config = replace(config, window_us=config.w_us, slide_us=config.w_us)
-    check_plan(replace(plan, config=by_log(config, children)))
+    config = by_log(replace(plan.config, replicas=2), children)
+    check_plan(replace(plan, config=config))
 
 
 _simulated = "tests.simulator.children_mutants:in_children"
@@ -47,13 +45,13 @@ CHILDREN_MUTANTS: Final = (
         "simulated: one log is in two children", "trace-63",
         (Edit(f"{_of}.of_child", "self.child_of(source, log) == child",
               "child in {self.child_of(source, log), log % 2}"),),
-        _simulated, (2, 4, False),
+        _simulated, (2, 4),
     ),
     Mutant(
         "simulated: an orderer divides the logs that there are when it starts", "trace-63",
         (Edit(f"{_of}.of_child", "self.child_of(source, log) == child",
               "log * (1 + max(self.there(source))) // logs == child"),),
-        _simulated, (2, 4, False, *GROWS),
+        _simulated, (2, 4, *GROWS),
     ),
     Mutant(
         "an orderer divides the logs that there are when it starts", "trace-63",
@@ -64,7 +62,7 @@ CHILDREN_MUTANTS: Final = (
     Mutant(
         "simulated: no child reads a partition that is added", "trace-63",
         (Edit(f"{_of}.child_of", _later, "-1"),),
-        _simulated, (8, 8, False, *GROWS),
+        _simulated, (8, 8, *GROWS),
     ),
     Mutant(
         "rows of an added partition are in the next child in turn", "trace-63",
@@ -97,9 +95,9 @@ CHILDREN_MUTANTS: Final = (
         "tests.unit.deployment.test_sharing:test_queries_with_other_groups_of_logs_do_not_share",
     ),
     Mutant(
-        "rows of a bucket are in the order of their arrival", "trace-21",
-        (Edit("slackwater.protocols.dpc.sunion.operators:_in_order",
-              'np.argsort(stimes, kind="stable")', "np.arange(len(stimes))"),),
-        _simulated, (3, 3, True),
+        "the sums of children are added in the order of their arrival in memory", "trace-28",
+        (Edit("slackwater.primitives.panes:window_of", "share.slice for share in shares",
+              "share.slice for share in sorted(shares, key=lambda each: id(each.slice))"),),
+        "tests.scenarios.test_r28_bit_for_bit:test_a_copy_that_restarted_gives_the_same",
     ),
 )  # fmt: skip
