@@ -153,7 +153,7 @@ class Seen:
     """Reads the stable answers, and the CPU time of all processes."""
 
     def __init__(self, bootstrap: str, start_ms: int, processes: list[psutil.Process]) -> None:
-        self._start_ms, self._processes = start_ms, processes
+        self._start_ms, self._up = start_ms, processes
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -168,7 +168,7 @@ class Seen:
 
     def processes(self) -> list[psutil.Process]:
         """Return all processes."""
-        return [p for top in self._processes for p in (top, *top.children(recursive=True))]
+        return [p for top in self._up for p in (top, *top.children(recursive=True))]
 
     def read_until(self, windows: int) -> int:
         """Read until so many windows are answered; return their number."""
@@ -176,6 +176,10 @@ class Seen:
         while self._answered < windows:
             if time.monotonic() > give_up:
                 raise SystemExit(f"{self._answered} of {windows} windows are answered")
+            if not all(
+                process.is_running() and process.status() != "zombie" for process in self._up
+            ):
+                raise SystemExit("a process has ended")
             for message in self._consumer.consume(10_000, 0.2):
                 value = message.value()
                 if message.error() is None and value is not None:
