@@ -41,7 +41,7 @@ def divided(
     Raises:
         ChildrenError: the logs that are there cannot be divided as declared.
     """
-    if query.children == 1:
+    if query.children == 1 and not query.child_groups:
         return of_sources(query.sources, 1)
     counts = {source: _logs_of(deployment, source, partitions_of) for source in query.sources}
     in_order = _keeps_order(query.window, query.aggregate)

@@ -327,11 +327,11 @@ class Registration:
     def _child_logs(
         self, query: QuerySpec, registered: Mapping[str, ChildLogs | None]
     ) -> ChildLogs | None:
-        """Return the child of each log; None with one child, or with children of others.
+        """Return the child of each log; None if it is one child with whole streams.
 
         A topic that was made again with fewer partitions has left logs, which count too.
         """
-        if query.children == 1:
+        if query.children == 1 and not query.child_groups:
             return None
         if not query.has_children and query.child_query in registered:
             return registered[query.child_query]

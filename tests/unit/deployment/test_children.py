@@ -64,6 +64,13 @@ def test_names_say_which_logs_a_child_has() -> None:
     assert planned(made, query).logs == found.logs
 
 
+def test_one_child_with_names_has_only_the_logs_that_are_named() -> None:
+    made = parsed("{all: [lab/0-2, room, hall]}")
+    found = divided(made, made.queries["q"], {"lab": 3})
+    assert not found.takes_in("lab", 3)
+    assert found.takes_in("room", 0)
+
+
 def test_sites_have_a_child_each() -> None:
     query = parsed("sites").queries["q"]
     assert query.children == 2
