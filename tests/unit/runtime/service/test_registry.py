@@ -179,6 +179,16 @@ def test_the_begins_of_queries_are_recorded_by_name(broker: MemoryBroker) -> Non
     assert "awaits_begin" not in CLIMATE.to_json()
 
 
+def test_a_child_waits_for_the_first_of_its_logs(broker: MemoryBroker) -> None:
+    registry = Registry(broker)
+    registry.publish_partitions("lab", 2)
+    assert registry.wait_for_partitions("lab", 0.1, at_least=2) == 2
+    with pytest.raises(EnvironmentProblem, match="the registry has no"):
+        registry.wait_for_partitions("lab", 0.1, at_least=3)
+    registry.publish_partitions("lab", 4)
+    assert registry.wait_for_partitions("lab", 0.1, at_least=3) == 4
+
+
 def test_a_definition_has_the_child_of_each_log(broker: MemoryBroker) -> None:
     spec = replace(SPEC, sources=("t", "s"), children=2)
     logs = ChildLogs.of({"t": (0, 0, 1), "s": (1,)}, {"t": (0, 1)})
