@@ -58,8 +58,8 @@ def check_deployment(path: Path | str, *, micro_batch: bool = False) -> CheckedD
     return parse_deployment(text, str(path), micro_batch=micro_batch)
 
 
-def where_in(path: Path, place: Place) -> str:
-    """Return how an error that is found later names its place in a file: with the line, if known.
+def found_later(path: Path, place: Place, reason: str) -> DeploymentError:
+    """Return an error in a file that shows only when something else is known, with its line.
 
     The file may be in another notation, or be no longer there.
     """
@@ -67,8 +67,11 @@ def where_in(path: Path, place: Place) -> str:
         document = read_document(path.read_text("utf-8-sig"))
     except (OSError, UnicodeDecodeError):
         document = Document()
-    line = f":{document.line(place)}" if document.content is not None else ""
-    return f"{path}{line}: {'.'.join(map(str, place))}"
+    if document.content is None:
+        return DeploymentError(f"{path}: {'.'.join(map(str, place))}: {reason}")
+    findings = Findings(document, str(path))
+    findings.error(place, reason)
+    return findings.failure()
 
 
 def parse_deployment(text: str, where: str, *, micro_batch: bool = False) -> CheckedDeployment:

@@ -16,7 +16,7 @@ from pathlib import Path
 from slackwater.control.applied import Start
 from slackwater.deployment.children import divided
 from slackwater.deployment.deadlines import brought_forward, first_deadlines
-from slackwater.deployment.parse import where_in
+from slackwater.deployment.parse import found_later
 from slackwater.deployment.sharing import is_same, share, without_sharing
 from slackwater.model.child_logs import ChildLogs, ChildrenError
 from slackwater.model.deployment import Deployment, QuerySpec
@@ -114,6 +114,11 @@ def _check_reads_changed(
             f"{path}: query {name} reads query {source} as it was before it was changed at run"
             f" time, from {', '.join(first.sources)}: keep {', '.join(sorted(lacking))} in the file"
         )
+
+
+def _is_divided(query: QuerySpec) -> bool:
+    """Whether its definition has the child of each log."""
+    return query.children > 1 or bool(query.child_groups)
 
 
 def _of(name: str, deployment: Deployment) -> str:
@@ -217,8 +222,27 @@ class Registration:
                 for name in {topic.name for topic in read}
             }
             ensure_inputs(cluster, wanted, within_s)
+        self.check_children()
         layouts = topic_specs(self._deployment, self.partitions_of)
         make_own_topics(self._transport, layouts, within_s)
+
+    def check_children(self) -> None:
+        """Check that the logs that are there can be divided among the children of new queries.
+
+        Topics of other numbers of children would prevent the start with a corrected file.
+
+        Raises:
+            DeploymentError: they cannot.
+        """
+        divided_by = [q for q in self._deployment.queries.values() if _is_divided(q)]
+        if not divided_by:
+            return
+        is_new = not partition_counts(self._transport.cluster, {self._transport.names.registry})
+        registry = None if is_new else Registry(self._transport)
+        known = {} if registry is None else registry.all_queries()
+        for query in divided_by:
+            if query.name not in known and query.has_children:
+                self._child_logs(query, {}, registry)
 
     @property
     def _new_start(self) -> str:
@@ -319,25 +343,28 @@ class Registration:
                     defined,
                     awaits_begin=awaits,
                     key_hash=divided_by,
-                    child_logs=self._child_logs(query, logs_of),
+                    child_logs=self._child_logs(query, logs_of, Registry(self._transport)),
                 )
             )
         return found
 
     def _child_logs(
-        self, query: QuerySpec, registered: Mapping[str, ChildLogs | None]
+        self,
+        query: QuerySpec,
+        registered: Mapping[str, ChildLogs | None],
+        registry: Registry | None,
     ) -> ChildLogs | None:
         """Return the child of each log; None if it is one child with whole streams.
 
         A topic that was made again with fewer partitions has left logs, which count too.
         """
-        if query.children == 1 and not query.child_groups:
+        if not _is_divided(query):
             return None
         if not query.has_children and query.child_query in registered:
             return registered[query.child_query]
-        recorded = Registry(self._transport)
+        recorded = registry.partitions if registry is not None else lambda _: None
         counts = {
-            stream: max(self.partitions_of[stream], recorded.partitions(stream) or 0)
+            stream: max(self.partitions_of[stream], recorded(stream) or 0)
             for stream in query.sources
             if stream in self._input_topics
         }
@@ -345,7 +372,7 @@ class Registration:
             return divided(self._deployment, query, counts)
         except ChildrenError as error:
             place = ("queries", base_of(query.name), "children", *error.place)
-            raise DeploymentError(f"{where_in(self._path, place)}: {error}") from error
+            raise found_later(self._path, place, str(error)) from error
 
     def _begin(
         self,
@@ -388,8 +415,8 @@ class Registration:
     def missing(self) -> list[str]:
         """Return the unregistered queries.
 
-        ``DeploymentError`` if a registered query has changed, its first deadline would become
-        earlier, or the logs that are there cannot be divided among the children of a new query.
+        ``DeploymentError`` if a registered query has changed, or its first deadline would become
+        earlier.
         """
         found = Registry(self._transport).queries()
         for name, query in self._deployment.queries.items():
@@ -401,11 +428,7 @@ class Registration:
                     f" or {self._new_start}"
                 )
         self._check_deadlines(found)
-        missing = [name for name in self._deployment.queries if name not in found]
-        for query in map(self._deployment.queries.__getitem__, missing):
-            if query.has_children:
-                self._child_logs(query, {})
-        return missing
+        return [name for name in self._deployment.queries if name not in found]
 
     def _check_deadlines(self, found: Mapping[str, QueryDefinition]) -> None:
         queries = self._deployment.queries

@@ -142,7 +142,7 @@ def test_the_logs_are_divided_among_children_when_a_query_is_registered(
     q, r = (replace(query(name, "s1", "s2"), children=2) for name in ("q", "r"))
     alone = Deployment("wall", streams, {"q": q})
     path = tmp_path / "d.yaml"
-    assert Registration(cast(Any, broker), alone, path).missing() == ["q"]
+    Registration(cast(Any, broker), alone, path).check_children()
     register(Registration(cast(Any, broker), alone, path), ["q"], WallClock())
     of_q = Registry(broker).queries()["q"].child_logs
     assert of_q is not None
@@ -157,9 +157,9 @@ def test_the_logs_are_divided_among_children_when_a_query_is_registered(
     names = replace(q, name="n", child_groups=(("a", ("s1/0-7", "s2")), ("b", ("s1/8-",))))
     path.write_text("queries:\n  n:\n    children:\n      a: [s1/0-7, s2]\n      b: [s1/8-]\n")
     with pytest.raises(DeploymentError) as raised:
-        Registration(cast(Any, broker), replace(alone, queries={"n": names}), path).missing()
+        Registration(cast(Any, broker), replace(alone, queries={"n": names}), path).check_children()
     assert str(raised.value) == (
-        f"{path}:5: queries.n.children.b.0: there is no s1/8: s1 has 8 logs, 0 to 7"
+        f"{path}:5: queries.n.children.b[0]: there is no s1/8: s1 has 8 logs, 0 to 7"
     )
 
 
