@@ -1,4 +1,4 @@
-"""Mutants of children that are groups of logs (rule-35), with partitions that are added."""
+"""Mutants of children that are groups of logs (rule-33), with partitions that are added."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.scenarios import test_r62_children_are_groups_of_logs as groups
+from tests.scenarios import test_r59_children_are_groups_of_logs as groups
 from tests.simulator.mutation import Edit, Mutant
 from tests.simulator.plans import by_log
 from tests.simulator.run import check_plan
@@ -19,7 +19,7 @@ from tests.unit.proxy.topic import test_shared_topic as shared
 _model = "slackwater.model.child_logs"
 _of = f"{_model}:ChildLogs"
 _logs = "slackwater.proxy.topic.source_logs"
-_groups = "tests.scenarios.test_r62_children_are_groups_of_logs"
+_groups = "tests.scenarios.test_r59_children_are_groups_of_logs"
 _later = "later[(log - len(there)) % len(later)]"
 
 
@@ -42,48 +42,48 @@ GROWS: Final = ("at=1.5s grow s1 by 2", "at=2.4s kill orderer/q.1.b")
 
 CHILDREN_MUTANTS: Final = (
     Mutant(
-        "simulated: one log is in two children", "trace-63",
+        "simulated: one log is in two children", "trace-60",
         (Edit(f"{_of}.of_child", "self.child_of(source, log) == child",
               "child in {self.child_of(source, log), log % 2}"),),
         _simulated, (2, 4),
     ),
     Mutant(
-        "simulated: an orderer divides the logs that there are when it starts", "trace-63",
+        "simulated: an orderer divides the logs that there are when it starts", "trace-60",
         (Edit(f"{_of}.of_child", "self.child_of(source, log) == child",
               "log * (1 + max(self.there(source))) // logs == child"),),
         _simulated, (2, 4, *GROWS),
     ),
     Mutant(
-        "an orderer divides the logs that there are when it starts", "trace-63",
+        "an orderer divides the logs that there are when it starts", "trace-60",
         (Edit(f"{_of}.of_child", "self.child_of(source, log) == child",
               "log * (1 + max(self.there(source))) // logs == child"),),
         f"{_groups}:test_replicas_that_start_before_and_after_it_divide_the_logs_alike", (4, 0),
     ),
     Mutant(
-        "simulated: no child reads a partition that is added", "trace-63",
+        "simulated: no child reads a partition that is added", "trace-60",
         (Edit(f"{_of}.child_of", _later, "-1"),),
         _simulated, (8, 8, *GROWS),
     ),
     Mutant(
-        "rows of an added partition are in the next child in turn", "trace-63",
+        "rows of an added partition are in the next child in turn", "trace-60",
         (Edit(f"{_model}:dealt", "of[-1:] if in_order else tuple(dict.fromkeys(of))",
               "tuple(dict.fromkeys(of))"),),
         "tests.unit.model.test_child_logs:"
         "test_where_order_counts_the_child_of_the_last_log_takes_the_added_ones",
     ),
     Mutant(
-        "a child is built again for the logs of others", "trace-63",
+        "a child is built again for the logs of others", "trace-60",
         (Edit(f"{_of}.next_of", "self.child_of(source, log) == child", "True"),),
         f"{_groups}:test_only_the_child_that_has_another_log_is_built_again",
     ),
     Mutant(
-        "an added log begins with the smallest watermark", "trace-62",
+        "an added log begins with the smallest watermark", "trace-59",
         (Edit(f"{_logs}:take_over", "added_at = max(", "added_at = min("),),
         "tests.simulator.children_mutants:on_a_topic",
         (groups.test_an_added_log_begins_with_the_largest_watermark_of_the_others,),
     ),
     Mutant(
-        "an added log does not wait for the logs of other proxies", "trace-62",
+        "an added log does not wait for the logs of other proxies", "trace-59",
         (Edit(f"{_logs}:take_over", "(why := before.why_not_yet()) is not None",
               "(why := None) is not None"),),
         "tests.simulator.children_mutants:on_a_topic",

@@ -167,7 +167,7 @@ class WorldConfig:
     topics: dict[str, int] = field(default_factory=dict)
     """By stream that reads a topic: the number of its partitions at first."""
     by_log: bool = False
-    """Whether the children are groups of logs (rule-35): a stream may be in several of them."""
+    """Whether the children are groups of logs (rule-33): a stream may be in several of them."""
     shares: dict[str, int] = field(default_factory=dict)
     """By stream whose topic several proxies read: their number."""
     name: str = "q"

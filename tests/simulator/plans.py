@@ -446,7 +446,7 @@ def draw_topics(plan: Plan) -> Plan:
 
 
 def draw_by_log(plan: Plan) -> Plan:
-    """In half of the runs with topics the children are groups of logs (rule-35), up to eight.
+    """In half of the runs with topics the children are groups of logs (rule-33), up to eight.
 
     A topic may have more partitions then. Drawn last, from a separate generator.
     """

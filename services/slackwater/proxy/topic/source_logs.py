@@ -105,7 +105,7 @@ def take_over(
     logs that the stream had then. A log without any record is therefore added, and begins at the
     largest watermark that another log of the stream had when it began to tell of the added one. A
     child may have any of the logs, and has emitted no bucket beyond it without the new one
-    (trace-62). As long as a log of another proxy does not tell of it, it does not begin: ``topic``
+    (trace-59). As long as a log of another proxy does not tell of it, it does not begin: ``topic``
     is then served anew when all do. A proxy without such a log may be the first one of its
     partitions: the stream's first log shows which ones are added.
 

@@ -1,4 +1,4 @@
-"""trace-62, trace-63: the logs of a topic are in several children, and partitions are added.
+"""trace-59, trace-60: the logs of a topic are in several children, and partitions are added.
 
 The definition has the child of each log. An added log goes to one child, which may be ahead of the
 others, so it begins with the largest watermark of the logs before it.
