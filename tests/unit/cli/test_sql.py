@@ -179,7 +179,7 @@ queries:
         ("DESCRIBE ^lap", "there is no stream or query 'lap', only averages"),
         ("SHOW CREATE STREAM ^lap", "there is no stream 'lap', only lab; did you mean 'lab'?"),
         ("SELECT x_avg, ^x_max FROM averages", "averages has no column 'x_max', only window_start"),
-        ("SELECT * FROM averages WHERE ^x > 3", "there is no field 'x', only x_count, x_avg, window_start"),
+        ("SELECT * FROM averages WHERE ^x > 3", "no field 'x', only x_count, x_avg, window_start"),
         ("SELECT * FROM ^nothing", "there is no query 'nothing', only averages"),
         (f"CREATE STREAM ^b{STREAM[17:]}", "no query reads stream b: create one in the same text"),
         (
