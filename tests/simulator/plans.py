@@ -24,6 +24,7 @@ from tests.simulator.faults import (
     plan_copies,
     plan_damage,
     plan_devices,
+    plan_heads,
     plan_overload,
     plan_result_damage,
     plan_sharing,
@@ -134,6 +135,7 @@ def draw(seed: int) -> Plan:
         draw_history,
         draw_shares,
         draw_copies,
+        draw_heads,
     )
     for more in draws:
         complete = more(complete)
@@ -505,6 +507,22 @@ def draw_copies(plan: Plan) -> Plan:
         joins_us = config.sharing.joins_us if config.sharing and query.name == "r" else 0
         faults += [f for f in plan_copies(rng, query, plan.length_us) if f.at > joins_us]
     faults.sort(key=lambda f: f.at)
+    return replace(plan, config=config, faults=tuple(faults))
+
+
+def draw_heads(plan: Plan) -> Plan:
+    """In half of the runs with windows roots store their state; in most of them a root dies.
+
+    Drawn last, from a separate generator.
+    """
+    rng, config = Random(f"heads/{plan.seed}"), plan.config
+    if config.rows or rng.randrange(2):
+        return plan
+    config = replace(config, head_us=rng.choice([100, 1_000, 4_000]))
+    faults = [*plan.faults]
+    if config.machines is None and not config.history_speed:
+        faults += plan_heads(rng, config, plan.length_us)
+        faults.sort(key=lambda f: f.at)
     return replace(plan, config=config, faults=tuple(faults))
 
 

@@ -408,7 +408,7 @@ class SimWriter:
         self,
         topic: str,
         partition: int,
-        value: bytes,
+        value: bytes | None,
         key: bytes | None = None,
         on_delivery: Callable[[int], None] | None = None,
     ) -> None:

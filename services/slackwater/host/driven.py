@@ -32,6 +32,7 @@ from slackwater.runtime.logs.transport import Isolation, Log, Transport, Writer
 from slackwater.runtime.service.beat import HeartbeatChanges
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.heartbeats import HeartbeatListener
+from slackwater.runtime.service.panes import write_stored
 from slackwater.runtime.service.state import write_state
 from slackwater.sessions.effects import (
     Append,
@@ -44,6 +45,7 @@ from slackwater.sessions.effects import (
     Rebuild,
     Refute,
     Skipped,
+    StorePane,
     WriteState,
 )
 from slackwater.sessions.events import (
@@ -372,6 +374,10 @@ class Driven:
                     self._writer.append(*log, encode_ordered(record), None, report)
                 case WriteState(query, state, part):
                     write_state(self._writer, self._transport.names, query, state, part)
+                case StorePane(log, key, stored):
+                    self._undelivered += 1
+                    report = partial(self._report, log)
+                    write_stored(self._writer, log, key, stored, report)
                 case FetchEnds(logs, isolation):
                     self._begin(self._fetch_ends(logs, isolation))
                 case FetchPositions(logs):

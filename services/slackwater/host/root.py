@@ -85,6 +85,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
     names = transport.names
     own = {names.state(of.query), names.registry}
     own |= {names.results(of.query, kind) for kind in RESULT_KINDS}
+    own |= {names.panes(of.query)} if spec.window is not None else set()
     own |= {names.ordered(spec.child_query, child) for child in range(spec.children)}
     return Fragment(
         session,

@@ -34,6 +34,7 @@ from slackwater.protocols.dpc.soutput.answers import Answered, GapNote
 from slackwater.protocols.dpc.soutput.config import Commit, DeltaLog, RootConfig
 from slackwater.protocols.dpc.soutput.core import RootCore
 from slackwater.protocols.dpc.soutput.upstream import Switched
+from slackwater.protocols.flux.movement import HeadPace
 from slackwater.protocols.flux.pair import FOLLOWS, SUSPECT_US, Pair, PairRole
 from slackwater.sessions.boundwatch import BoundWatch
 from slackwater.sessions.copy import CopyOfPart, FencedError, stamped, tenure_of
@@ -75,6 +76,7 @@ from slackwater.sessions.requests import (
 )
 from slackwater.sessions.root_logs import RootLogs
 from slackwater.sessions.session import Form, Report
+from slackwater.sessions.state_mover import StateMover
 
 WATCH_PERIOD_US: Final = 50_000
 FOLLOW_PERIOD_US: Final = 10_000
@@ -89,18 +91,27 @@ class RootSession:
         windowed: whether the root reads aggregators' deltas. In a query without a window it reads
             the orderers' logs instead (trace-21).
         suspect_us: the silence of the other copy after which this one takes over.
+        pace: how often it stores its state.
     """
 
     hole: Final = None
     """Transactions are atomic, so the results have no hole."""
 
-    def __init__(self, config: RootConfig, *, windowed: bool, suspect_us: int = SUSPECT_US) -> None:
+    def __init__(
+        self,
+        config: RootConfig,
+        *,
+        windowed: bool,
+        suspect_us: int = SUSPECT_US,
+        pace: HeadPace = HeadPace(),  # noqa: B008 -- it is immutable
+    ) -> None:
         self.config = config
         self._logs = RootLogs(config, windowed=windowed)
         self._watch = BoundWatch(config.bound_us, config.grid, config.schedule.normal_time)
         self._watched_at = 0
         self._core: RootCore | None = None
         self._copy = CopyOfPart(config, suspect_us)
+        self.mover = StateMover(config, pace, windowed=windowed)
         self._found: RootState | None = None
         """The state from which the start continues; None once its pair has begun."""
         self._in_flight: Commit | None = None
@@ -154,14 +165,15 @@ class RootSession:
         yield from copy.check_number()
         if not copy.is_alone:
             self._states_from = (yield Ends((copy.states,), "read_committed"))[copy.states]
+        yield from self.mover.read()
         found = yield from read_progress(config)
         found.check(config)
         copy.began(found)
         state = self._found = found.state(config)
+        moved = yield from self.mover.install(state)
         ends = yield Ends(logs)
-        core = RootCore(
-            config, state, suppress_until={self._logs.at[at]: end for at, end in ends.items()}
-        )
+        unread = {self._logs.at[at]: end for at, end in ends.items()}
+        core = RootCore(config, state, suppress_until=unread, moved=moved)
         beginnings = yield Beginnings(logs)
         core.begin_at({self._logs.at[at]: offset for at, offset in beginnings.items()})
         self._core = core
@@ -232,7 +244,9 @@ class RootSession:
                 self._claimed(inc)
             case ResignRequested(now):
                 return 0 if not self._is_ending and self._copy.resign(now) else None
-            case PassedBy() | ReplayedTo() | PositionsFetched() | RecordDelivered():
+            case RecordDelivered():
+                self.mover.delivered()
+            case PassedBy() | ReplayedTo() | PositionsFetched():
                 pass
             case HoleReported():
                 pass  # it is that of another fragment
@@ -352,6 +366,7 @@ class RootSession:
             elif self._copy.is_to_prepare(is_ready=self.is_ready):
                 effects.append(Perform(self._copy.prepare()))
             return effects
+        effects += self.mover.step(self.core, self.pair.tenure.term, now)
         effects += [self._effect(effect) for effect in self.core.step(now)]
         if now - self._watched_at >= WATCH_PERIOD_US:
             self._watched_at = now
@@ -383,7 +398,8 @@ class RootSession:
         """Whether more work is due immediately."""
         if self._queued or self._is_ending:
             return bool(self._queued)
-        return self._copy.answers and not self._copy.is_leaving and self.core.busy
+        is_busy = self.core.busy or self.mover.is_busy
+        return self._copy.answers and not self._copy.is_leaving and is_busy
 
     @property
     def wake_at(self) -> int | None:
@@ -426,6 +442,7 @@ class RootSession:
                 "switches": self._switches,
                 "gaps": self._gaps,
                 **self._copy.detail(),
+                **self.mover.detail(),
                 **self._watch.detail(self._now),
                 **{read_position_key(*of): to for of, to in core.read_to.items()},
             },
@@ -441,6 +458,7 @@ def _progress_of(core: RootCore) -> dict[str, int]:
         "epoch": answered.epoch,
         "seq": answered.next_seq,
         "keys": len(core.keys),
+        "read": core.records_read,
         "mute": int(core.suppress_tentative),
     }
 

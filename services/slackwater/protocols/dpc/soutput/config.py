@@ -237,6 +237,21 @@ def stays_down(state: RootState | None, placement: int, *, is_recorded: bool = F
     return state.placement >= placement
 
 
+def needed_from(states: Iterable[RootState | None], child: int) -> int | None:
+    """The event time before which no root needs a bucket of the child again.
+
+    It is the smallest S, or of a root with two heads the frontier in the older one; None if a root
+    has no state.
+    """
+    found = [
+        None
+        if state is None
+        else (state.stable_from if len(state.moved_to) <= child else state.moved_to[child])
+        for state in states
+    ]
+    return None if None in found else min((e for e in found if e is not None), default=None)
+
+
 def answered_by_all(states: Iterable[RootState | None]) -> int | None:
     """The smallest S of all parts: no part needs older data. None if a part has no state."""
     answered = [None if state is None else state.stable_from for state in states]

@@ -16,9 +16,10 @@ ends, and continues (rule-27).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from slackwater.model.heads import Head
 from slackwater.model.names import ONLY
 from slackwater.model.records import BucketRecord, Hole, LogState, RootState
 from slackwater.primitives.digests import NO_DIGEST
@@ -62,6 +63,7 @@ from slackwater.protocols.dpc.soutput.decision import (
     line_from,
 )
 from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor
+from slackwater.protocols.dpc.soutput.heads import HeadCut, Kept, Moved, ReadCost, cut_of
 from slackwater.protocols.dpc.soutput.lost_seqs import LostSeqs
 from slackwater.protocols.dpc.soutput.overload import Overload
 
@@ -74,15 +76,24 @@ class RootCore:
         state: the state record in the log (rule-24).
         suppress_until: by log, its end offset at the start. No tentative answer is given until the
             live line has read all logs to there.
+        moved: a head that is later than S of the state record, with its panes; without it the
+            panes are built by reading from S.
     """
 
     def __init__(
-        self, config: RootConfig, state: RootState, *, suppress_until: Mapping[DeltaLog, int]
+        self,
+        config: RootConfig,
+        state: RootState,
+        *,
+        suppress_until: Mapping[DeltaLog, int],
+        moved: Moved | None = None,
     ) -> None:
         self._config = config
         self._grid = config.grid
-        self.keys = KeyTable()
-        self._contents = config.contents(self.keys, config.fields)
+        self.keys = KeyTable() if moved is None else moved.keys
+        self.contents = (
+            config.contents(self.keys, config.fields) if moved is None else moved.contents
+        )
         answered = Answered(state.next_seq, state.epoch, state.stable_from, state.answered_to)
         self.answers: AnswerPlanner[PaneShare[Any]] = AnswerPlanner(
             answered,
@@ -103,12 +114,17 @@ class RootCore:
         self._begun: set[DeltaLog] = set()
         """Logs of which truncation has deleted records."""
         children = range(len(config.children))
-        self._children = [restore_child(config, child, state, self._contents) for child in children]
+        self._children = [
+            restore_child(config, child, state, self.contents, moved) for child in children
+        ]
+        self._read_cost = ReadCost()
+        self.kept = Kept.of_state(state)
+        """What the stored heads need; None if there are not two, or if this copy needs more."""
         self._decider = Decider(
             config.grid,
             config.schedule,
             config.policy,
-            self._contents,
+            self.contents,
             config.empty_wait_us,
             self._children,
             self.answers,
@@ -151,7 +167,7 @@ class RootCore:
     def _offer(self, line: LineName, log: DeltaLog, offset: int, record: BucketRecord) -> None:
         child = self._children[log.child]
         if line is LineName.STABLE:
-            take_stable(child, self._contents, log, offset, record, self._needed_to)
+            take_stable(child, self.contents, log, offset, record, self._needed_to)
         else:
             child.live.take(log.replica, log.line, offset, record)
 
@@ -206,6 +222,7 @@ class RootCore:
             ValueError: the record is older than what has been adopted.
         """
         assert self._in_flight is None, "a copy that answers does not follow"
+        self.kept = None if self.is_behind(state.moved_to) else Kept.of_state(state)
         answered = Answered(state.next_seq, state.epoch, state.stable_from, state.answered_to)
         if answered == self.answers.state:
             return NO_DIGEST
@@ -314,7 +331,8 @@ class RootCore:
             logs.append(
                 LogState(log.child, log.replica, log.line, stable, live, self._contiguous_seq[log])
             )
-        return state_after(self._config, after, logs, self._digest_to(after.stable_from))
+        state = state_after(self._config, after, logs, self._digest_to(after.stable_from))
+        return state if self.kept is None else self.kept.added_to(state, self._inputs)
 
     def _digest_to(self, stable_from: int) -> int:
         """The digest of the panes from S to ``stable_from``; of a part with one copy: none."""
@@ -323,6 +341,7 @@ class RootCore:
         return digest_of_panes(self._children, self.answers.state.stable_from, stable_from)
 
     def _count(self, log: DeltaLog, offset: int, record: BucketRecord) -> None:
+        self._read_cost.add(record)
         contiguous_seq = self._contiguous_seq[log]
         if record.seq == contiguous_seq or (
             record.seq > contiguous_seq
@@ -349,6 +368,37 @@ class RootCore:
     def _due_at(self, end: int) -> int:
         normal = self._config.schedule.normal_time(end)
         return self._now if normal is None else normal
+
+    # State movement.
+
+    @property
+    def records_read(self) -> int:
+        """Number of records that this copy has read, repeated ones too."""
+        return self._read_cost.records
+
+    def cut(self) -> HeadCut:
+        """Return what a head holds now; no transaction is in flight."""
+        assert self._in_flight is None, "S and T are not in the log"
+        return cut_of(self._children, self._inputs, self._logs, self.answers.state)
+
+    def reread_us(self, head: Head | None) -> int:
+        """Return how long it would take to read again what follows the head, or S."""
+        answered_to = self.answers.state.stable_from
+        after = {} if head is None else {log_of(log): log.stable.offset for log in head.logs}
+        records = 0
+        for log in self._logs:
+            if log.line is LineName.STABLE:
+                cursor = self._inputs.stable(log)
+                first = max(cursor.replay_positions.at(answered_to).offset, after.get(log, 0))
+                records += max(cursor.offset - first, 0)
+        return self._read_cost.of(records)
+
+    def is_behind(self, frontiers: Sequence[int]) -> bool:
+        """Return whether a child has not been read as far as its frontier in the older head."""
+        return any(
+            child.stable.frontier.bucket_start < frontier
+            for child, frontier in zip(self._children, frontiers, strict=False)
+        )
 
     # Status for other components.
 

@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from slackwater.primitives.live_panes import LivePanes
 from slackwater.primitives.panes import (
     Contents,
-    LivePanes,
     Notes,
     PaneShare,
     PaneStore,
