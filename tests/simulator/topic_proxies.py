@@ -413,6 +413,7 @@ class SimWriter:
         on_delivery: Callable[[int], None] | None = None,
     ) -> None:
         """Append a record."""
+        assert value is not None, "a proxy writes no tombstone"
         process, broker = self._process, self._process.world.broker
         if not topic.startswith("sw.source."):
             self._waiting.append((process.stream, value))

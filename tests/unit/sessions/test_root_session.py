@@ -90,7 +90,7 @@ class Host:
         self.session = RootSession(self.config, windowed=False)
         self.state = state
         self.others = dict(others)
-        self.stored = StoredState()
+        self.panes = StoredState()
         self.ends = {STABLE: 0, LIVE: 0}
         self.beginnings = {STABLE: 0, LIVE: 0}
         self.asked: list[Request] = []
@@ -126,7 +126,7 @@ class Host:
             case ReadPart():
                 return self.state, self.others
             case ReadPanes():
-                return self.stored
+                return self.panes
             case Beginnings(logs):
                 return {log: self.beginnings.get(log, 0) for log in logs}
             case Ends(logs):
