@@ -21,8 +21,10 @@ from slackwater.primitives.rows import RowContents
 from slackwater.protocols.common.line import Policy, Schedule
 from slackwater.protocols.dpc.soutput.config import RootConfig
 from slackwater.protocols.dpc.soutput.upstream import ONLY_STALE_US_MAX, STALE_US_MAX
+from slackwater.protocols.flux.movement import HeadPace
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.service.registry import QueryDefinition
+from slackwater.runtime.service.settings import settings
 from slackwater.runtime.service.state import read_copies, read_root_state
 from slackwater.sessions.root import RootSession
 
@@ -81,7 +83,8 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
             else _of_rows(deployment, definition, of.part)
         ),
     )
-    session = RootSession(config, windowed=spec.window is not None)
+    pace = HeadPace(round(settings().reread_s_max * 1e6))
+    session = RootSession(config, windowed=spec.window is not None, pace=pace)
     names = transport.names
     own = {names.state(of.query), names.registry}
     own |= {names.results(of.query, kind) for kind in RESULT_KINDS}

@@ -1,0 +1,109 @@
+"""Mutants of state movement (rule-33), each detected by a scenario or a unit test."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulator.mutation import Edit, Mutant
+
+_writer = "slackwater.protocols.flux.movement:HeadWriter"
+_heads = "slackwater.protocols.dpc.soutput.heads"
+_mover = "slackwater.sessions.state_mover:StateMover"
+_moved = "tests.scenarios.test_r58_state_is_moved"
+_kept = "tests.scenarios.test_r59_deltas_are_kept_for_two_heads"
+_unit = "tests.unit.protocols.flux.test_movement"
+
+MOVING_MUTANTS: Final = (
+    Mutant(
+        "a head before its panes are acknowledged",
+        "trace-58",
+        (Edit(f"{_writer}._acknowledgements", "while self._in_flight:", "while False:"),),
+        f"{_unit}:test_a_head_follows_the_acknowledgement_of_its_panes",
+    ),
+    Mutant(
+        "a head between step and commit",
+        "trace-58",
+        (Edit(f"{_mover}._look", "elif not core.awaits_commit and ", "elif "),),
+        f"{_moved}:test_a_root_that_is_killed_reads_what_follows_the_head",
+    ),
+    Mutant(
+        "begun pieces are forgotten",
+        "trace-58",
+        (Edit(f"{_heads}:position_in", "return begun\n", "return cursor.position()\n"),),
+        f"{_moved}:test_a_bucket_that_has_begun_is_read_again",
+        (4.13, 1),
+    ),
+    Mutant(
+        "the numbers of keys are moved in place of the keys",
+        "trace-58",
+        (
+            Edit(
+                "slackwater.primitives.deltas:Aggregates.install",
+                "self._table.numbers(piece.keys) for piece",
+                "np.argsort(self._table.numbers(piece.keys)) for piece",
+            ),
+        ),
+        "tests.unit.primitives.test_moved_panes"
+        ":test_an_installed_store_equals_one_that_has_read_everything",
+    ),
+    Mutant(
+        "a head that lacks a pane is taken",
+        "trace-58",
+        (
+            Edit(
+                "slackwater.protocols.flux.movement:complete_heads",
+                "if is_complete(head)",
+                "if is_complete(head) or True",
+            ),
+        ),
+        f"{_unit}:test_a_head_that_lacks_a_pane_is_not_taken",
+    ),
+    Mutant(
+        "the live line reads from t",
+        "trace-58",
+        (Edit(f"{_heads}:continued", "if answered_to > frontier:", "if True:"),),
+        f"{_moved}:test_a_root_that_is_killed_reads_what_follows_the_head",
+    ),
+    Mutant(
+        "panes of the older head are deleted",
+        "trace-58",
+        (
+            Edit(
+                f"{_writer}._deletions",
+                "for head in self.heads for ref",
+                "for head in self.heads[-1:] for ref",
+            ),
+        ),
+        f"{_unit}:test_two_heads_are_kept_and_what_neither_names_is_deleted",
+    ),
+    Mutant(
+        "truncation ignores the heads",
+        "trace-59",
+        (Edit(f"{_heads}:Kept.added_to", "min(self.offsets.get(at, 0), *read)", "min(read)"),),
+        f"{_kept}:test_what_two_heads_need_is_kept_and_no_more",
+    ),
+    Mutant(
+        "truncation keeps what is read from s",
+        "trace-59",
+        (
+            Edit(
+                "slackwater.registration.truncation:_firsts",
+                "kept if kept is not None else min",
+                "min",
+            ),
+        ),
+        f"{_kept}:test_what_two_heads_need_is_kept_and_no_more",
+    ),
+    Mutant(
+        "a root without a head says nothing of it",
+        "trace-59",
+        (
+            Edit(
+                "slackwater.sessions.copy:CopyOfPart.take_over",
+                "bool(state.kept_from) and core.kept is None",
+                "False",
+            ),
+        ),
+        f"{_kept}:test_without_a_head_the_orderers_send_again_from_s",
+    ),
+)
