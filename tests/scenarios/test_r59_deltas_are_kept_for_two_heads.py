@@ -33,11 +33,26 @@ def lacks_s(story: Story) -> bool:
     )
 
 
+def beginnings(story: Story) -> list[int]:
+    """Return the first offset of each log of deltas."""
+    inputs = root(story, ONLY).session.inputs
+    return [story.world.log_at(at).beginning for at in inputs]
+
+
+def firsts_of_heads(story: Story) -> list[int]:
+    """Return the first offset of each log that one of the two newest heads needs."""
+    heads = sorted(story.world.q.stored(0).heads, key=lambda head: head.order)[-2:]
+    assert len(heads) == 2
+    return [min(log.first for log in each) for each in zip(*(h.logs for h in heads), strict=True)]
+
+
 def test_what_two_heads_need_is_kept_and_no_more() -> None:
     story = story_of_heads()
     story.time_passes(6)
     truncated(story)
     assert lacks_s(story)
+    for first, beginning in zip(firsts_of_heads(story), beginnings(story), strict=True):
+        assert first >= beginning
     state = state_of(story)
     assert max(state.moved_to) - state.stable_from > 1_500_000
     story.kill(ROOT)

@@ -24,14 +24,14 @@ MOVING_MUTANTS: Final = (
         "a head between step and commit",
         "trace-58",
         (Edit(f"{_mover}._look", "elif not core.awaits_commit and ", "elif "),),
-        f"{_moved}:test_a_root_that_is_killed_reads_what_follows_the_head",
+        "tests.unit.sessions.test_state_mover:test_a_head_is_cut_between_two_transactions",
     ),
     Mutant(
         "begun pieces are forgotten",
         "trace-58",
         (Edit(f"{_heads}:position_in", "return begun\n", "return cursor.position()\n"),),
-        f"{_moved}:test_a_bucket_that_has_begun_is_read_again",
-        (4.13, 1),
+        "tests.unit.protocols.dpc.test_heads"
+        ":test_a_bucket_that_has_begun_is_read_again_from_its_first_piece",
     ),
     Mutant(
         "the numbers of keys are moved in place of the keys",
@@ -100,10 +100,11 @@ MOVING_MUTANTS: Final = (
         (
             Edit(
                 "slackwater.sessions.copy:CopyOfPart.take_over",
-                "bool(state.kept_from) and core.kept is None",
+                "bool(state.kept_from) and core.movable.kept is None",
                 "False",
             ),
         ),
-        f"{_kept}:test_without_a_head_the_orderers_send_again_from_s",
+        "tests.unit.sessions.test_state_mover"
+        ":test_a_root_that_needs_more_than_the_heads_says_so_before_its_first_answer",
     ),
 )

@@ -75,6 +75,10 @@ class Input(NamedTuple):
     """For a stable topic: the time below which no row follows (trace-20)."""
 
 
+HEAD_PERIOD_US = 30_000
+NEVER_US = 1 << 60
+
+
 class SimQuery:
     """``history`` is the history of this query."""
 
@@ -360,6 +364,8 @@ class SimQuery:
             policy=self.config.policy,
             children_of=self.config.children_of,
             is_history=clock is not None,
+            reread_us_max=self.config.head_us or NEVER_US,
+            head_period_us=HEAD_PERIOD_US,
             **(self._of_rows(part) if self.config.rows else {}),
         )
 

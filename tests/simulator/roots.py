@@ -25,7 +25,6 @@ from slackwater.model.records import (
 from slackwater.protocols.dpc.soutput.answers import rows_of
 from slackwater.protocols.dpc.soutput.config import Commit
 from slackwater.protocols.dpc.soutput.core import RootCore
-from slackwater.protocols.flux.movement import HeadPace
 from slackwater.protocols.flux.pair import SUSPECT_US, PairRole
 from slackwater.sessions.effects import (
     Effect,
@@ -64,7 +63,6 @@ RECORD_US = 20
 BEAT_US = 40_000
 """Interval of the heartbeats of a copy."""
 FENCE_US_MAX = 15_000
-HEAD_PERIOD_US = 30_000
 
 
 class Life(NamedTuple):
@@ -102,9 +100,6 @@ class SimRoot(Fragment):
             ),
             windowed=not query.config.rows,
             suspect_us=query.config.paced(SUSPECT_US),
-            pace=HeadPace(query.config.head_us, HEAD_PERIOD_US)
-            if query.config.head_us
-            else HeadPace(),
         )
         self._id = f"root-{base_of(query.name)}-{part}"
         self._epoch = -1

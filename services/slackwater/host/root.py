@@ -21,7 +21,6 @@ from slackwater.primitives.rows import RowContents
 from slackwater.protocols.common.line import Policy, Schedule
 from slackwater.protocols.dpc.soutput.config import RootConfig
 from slackwater.protocols.dpc.soutput.upstream import ONLY_STALE_US_MAX, STALE_US_MAX
-from slackwater.protocols.flux.movement import HeadPace
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.service.registry import QueryDefinition
 from slackwater.runtime.service.settings import settings
@@ -76,6 +75,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         bound_us=deployment.bound_us(spec),
         children_of=spec.children_of,
         is_history=known.follows_data,
+        reread_us_max=round(settings().reread_s_max * 1e6),
         is_recorded=known.has_recorded_placements,
         **(
             contents_of_windows(spec)
@@ -83,8 +83,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
             else _of_rows(deployment, definition, of.part)
         ),
     )
-    pace = HeadPace(round(settings().reread_s_max * 1e6))
-    session = RootSession(config, windowed=spec.window is not None, pace=pace)
+    session = RootSession(config, windowed=spec.window is not None)
     names = transport.names
     own = {names.state(of.query), names.registry}
     own |= {names.results(of.query, kind) for kind in RESULT_KINDS}

@@ -46,10 +46,10 @@ def retired_topics(
     found = {}
     for name, query in queries.items():
         of = query.spec
-        if query.state != "deleted":
+        if query.state != "deleted" or (of.has_children and name in needed):
             continue
         unused = set() if of.window is None else {names.panes(name)}
-        if of.has_children and name not in needed:
+        if of.has_children:
             unused |= {names.ordered(name, child) for child in range(of.children)}
             unused |= {names.deltas(name, part) for part in range(of.parts)}
         if unused:

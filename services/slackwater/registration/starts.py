@@ -131,7 +131,7 @@ class Starts:
             answered = answered_by_all(states)
             # Where there are heads, deltas are kept from the older one on.
             moved = [to for state in states if state is not None for to in state.moved_to]
-            found.append(each.e0_us if answered is None else max(answered, *moved))
+            found.append(each.e0_us if answered is None else max([answered, *moved]))
         return min(found)
 
     def _answered(self, query: QueryDefinition) -> int | None:

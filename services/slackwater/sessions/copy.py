@@ -171,7 +171,7 @@ class CopyOfPart:
         state = found.state(config)
         core.follow(state)
         tenure = self.pair.next_term(tenure_of(state))
-        needs_more = bool(state.kept_from) and core.kept is None
+        needs_more = bool(state.kept_from) and core.movable.kept is None
         if needs_more:  # it has found no head: orderers send again from S (trace-59)
             state = replace(state, kept_from=(), moved_to=())
         if not self.is_alone or needs_more or found.needs_claim(config):
@@ -270,7 +270,7 @@ class CopyOfPart:
 
     def _left_behind(self, core: RootCore, state: RootState) -> Rebuild | None:
         """Return how to end if what this copy reads may be deleted: a head has more (trace-59)."""
-        if not core.is_behind(state.moved_to):
+        if not core.movable.is_behind(state.moved_to):
             return None
         return Rebuild("is behind the older of two heads, and starts again from one")
 

@@ -34,7 +34,6 @@ from slackwater.protocols.dpc.soutput.answers import Answered, GapNote
 from slackwater.protocols.dpc.soutput.config import Commit, DeltaLog, RootConfig
 from slackwater.protocols.dpc.soutput.core import RootCore
 from slackwater.protocols.dpc.soutput.upstream import Switched
-from slackwater.protocols.flux.movement import HeadPace
 from slackwater.protocols.flux.pair import FOLLOWS, SUSPECT_US, Pair, PairRole
 from slackwater.sessions.boundwatch import BoundWatch
 from slackwater.sessions.copy import CopyOfPart, FencedError, stamped, tenure_of
@@ -91,35 +90,25 @@ class RootSession:
         windowed: whether the root reads aggregators' deltas. In a query without a window it reads
             the orderers' logs instead (trace-21).
         suspect_us: the silence of the other copy after which this one takes over.
-        pace: how often it stores its state.
     """
 
     hole: Final = None
     """Transactions are atomic, so the results have no hole."""
 
-    def __init__(
-        self,
-        config: RootConfig,
-        *,
-        windowed: bool,
-        suspect_us: int = SUSPECT_US,
-        pace: HeadPace = HeadPace(),  # noqa: B008 -- it is immutable
-    ) -> None:
+    def __init__(self, config: RootConfig, *, windowed: bool, suspect_us: int = SUSPECT_US) -> None:
         self.config = config
         self._logs = RootLogs(config, windowed=windowed)
         self._watch = BoundWatch(config.bound_us, config.grid, config.schedule.normal_time)
-        self._watched_at = 0
         self._core: RootCore | None = None
         self._copy = CopyOfPart(config, suspect_us)
-        self.mover = StateMover(config, pace, windowed=windowed)
+        self.mover = StateMover(config, windowed=windowed)
         self._found: RootState | None = None
         """The state from which the start continues; None once its pair has begun."""
         self._in_flight: Commit | None = None
         self._queued: list[Effect] = []
         """Effects caused by input since the last step."""
-        self._is_ending = False
-        self._looks_at_claim = False
-        self._now = 0
+        self._is_ending = self._looks_at_claim = False
+        self._now = self._watched_at = 0
         self._switches = self._gaps = 0
 
     @property
@@ -173,10 +162,9 @@ class RootSession:
         moved = yield from self.mover.install(state)
         ends = yield Ends(logs)
         unread = {self._logs.at[at]: end for at, end in ends.items()}
-        core = RootCore(config, state, suppress_until=unread, moved=moved)
+        core = self._core = RootCore(config, state, suppress_until=unread, moved=moved)
         beginnings = yield Beginnings(logs)
         core.begin_at({self._logs.at[at]: offset for at, offset in beginnings.items()})
-        self._core = core
         yield from copy.store_number(state)
         return []
 
@@ -246,10 +234,8 @@ class RootSession:
                 return 0 if not self._is_ending and self._copy.resign(now) else None
             case RecordDelivered():
                 self.mover.delivered()
-            case PassedBy() | ReplayedTo() | PositionsFetched():
-                pass
-            case HoleReported():
-                pass  # it is that of another fragment
+            case PassedBy() | ReplayedTo() | PositionsFetched() | HoleReported():
+                pass  # a hole is that of another fragment
             case _:
                 assert_never(event)
         return None
@@ -398,8 +384,8 @@ class RootSession:
         """Whether more work is due immediately."""
         if self._queued or self._is_ending:
             return bool(self._queued)
-        is_busy = self.core.busy or self.mover.is_busy
-        return self._copy.answers and not self._copy.is_leaving and is_busy
+        answers = self._copy.answers and not self._copy.is_leaving
+        return answers and (self.core.busy or self.mover.is_busy)
 
     @property
     def wake_at(self) -> int | None:
@@ -442,7 +428,7 @@ class RootSession:
                 "switches": self._switches,
                 "gaps": self._gaps,
                 **self._copy.detail(),
-                **self.mover.detail(),
+                **self.mover.detail(core),
                 **self._watch.detail(self._now),
                 **{read_position_key(*of): to for of, to in core.read_to.items()},
             },
@@ -458,7 +444,6 @@ def _progress_of(core: RootCore) -> dict[str, int]:
         "epoch": answered.epoch,
         "seq": answered.next_seq,
         "keys": len(core.keys),
-        "read": core.records_read,
         "mute": int(core.suppress_tentative),
     }
 

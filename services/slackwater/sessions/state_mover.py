@@ -42,9 +42,9 @@ READS_MAX: Final = 2
 class StateMover:
     """Installs the newest head that is complete, and writes heads while its copy answers."""
 
-    def __init__(self, config: RootConfig, pace: HeadPace, *, windowed: bool) -> None:
+    def __init__(self, config: RootConfig, *, windowed: bool) -> None:
         self._config = config
-        self._pace = pace
+        self._pace = HeadPace(config.reread_us_max, config.head_period_us)
         self._is_used = windowed
         self.log: Log = (config.topics.panes(config.query), config.part)
         self._writer: HeadWriter[Slice] | None = None
@@ -136,12 +136,15 @@ class StateMover:
 
     def _look(self, core: RootCore, term: int, now: int, effects: list[Effect]) -> None:
         if self._writer is None:
-            is_needed = core.kept is not None or core.reread_us(None) >= self._pace.reread_us_max
+            is_needed = (
+                core.movable.kept is not None
+                or core.movable.reread_us(None) >= self._pace.reread_us_max
+            )
             if is_needed and not self._is_reading:
                 self._is_reading = True
                 effects.append(Perform(self._look_at_stored(core, term)))
-        elif not core.awaits_commit and self._writer.may_cut(now, core.reread_us):
-            cut = core.cut()
+        elif not core.awaits_commit and self._writer.may_cut(now, core.movable.reread_us):
+            cut = core.movable.cut()
             self._writer.cut(_head_of(cut), cut.panes, now)
 
     def _look_at_stored(self, core: RootCore, term: int) -> Procedure[None]:
@@ -161,7 +164,7 @@ class StateMover:
         """Record in each state record what the two heads need, once they are stored."""
         heads = writer.heads
         if len(heads) == PLACES and heads[-1] is not self._newest:
-            core.kept = Kept.of_heads(*heads)
+            core.movable.kept = Kept.of_heads(*heads)
             self._newest = heads[-1]
             self._written += 1
 
@@ -175,12 +178,13 @@ class StateMover:
         """Whether there is more to write at once."""
         return self._writer is not None and self._writer.is_busy
 
-    def detail(self) -> dict[str, int]:
+    def detail(self, core: RootCore) -> dict[str, int]:
         """Return the counters of the heartbeat."""
         if not self._is_used:
             return {}
         installed = 0 if self.installed is None else len(self.installed.panes)
-        return {"heads": self._written, "installed": installed}
+        read = core.movable.records_read
+        return {"heads": self._written, "installed": installed, "read": read}
 
 
 def _head_of(cut: HeadCut) -> Head:

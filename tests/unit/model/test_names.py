@@ -82,6 +82,7 @@ def test_without_a_prefix_the_names_are_those_of_running_deployments() -> None:
         "sw.ordered.climate.0",
         "sw.deltas.climate.0",
         "sw.state.climate",
+        "sw.panes.climate",
         "sw.results.climate.stable",
         "sw.results.climate.tentative",
         "sw.results.climate.corrections",
@@ -166,7 +167,7 @@ def test_a_deployment_file_gives_the_prefix(tmp_path: Path) -> None:
     assert topic is not None
     assert topic.name == "lab-readings", "a stream's own topic belongs to the user"
     specs = topic_specs(deployment, {"lab": 2})
-    assert len(specs) == 13
+    assert len(specs) == 14
     assert all(PLANT.is_ours(spec.name) for spec in specs)
     bare = load_deployment(written(tmp_path, FILE.replace("prefix: plant-7.\n", "")))
     assert bare == dataclasses.replace(deployment, names=Names())

@@ -94,8 +94,8 @@ class HeadPace:
     At most one in ``period_us``.
     """
 
-    reread_us_max: int = 1_000_000
-    period_us: int = 5_000_000
+    reread_us_max: int
+    period_us: int
 
 
 def complete_heads(heads: Iterable[Head], present: Container[Key], stable_from: int) -> list[Head]:
@@ -116,7 +116,7 @@ def complete_heads(heads: Iterable[Head], present: Container[Key], stable_from: 
     return [head for head in newest if is_complete(head)]
 
 
-class Step(NamedTuple):
+class WriteStep(NamedTuple):
     """A step of writing, and how many numbers it handles; without a key nothing is written."""
 
     cells: int
@@ -154,7 +154,7 @@ class HeadWriter(Generic[V]):
         """The references of the panes in these heads that this copy has written or found."""
         self._written_at: int | None = None
         self._number = 0
-        self._work: Iterator[Step] | None = None
+        self._work: Iterator[WriteStep] | None = None
         self._in_flight: deque[int] = deque()
         self._is_waiting = False
 
@@ -203,7 +203,7 @@ class HeadWriter(Generic[V]):
         """Record that the next of the written records is in the log."""
         self._in_flight.popleft()
 
-    def _write(self, head: Head, panes: Mapping[PaneAt, V]) -> Iterator[Step]:
+    def _write(self, head: Head, panes: Mapping[PaneAt, V]) -> Iterator[WriteStep]:
         """Yield the steps of writing a head, in order."""
         refs = []
         for (child, start), value in sorted(panes.items(), key=lambda pane: pane[0]):
@@ -216,18 +216,18 @@ class HeadWriter(Generic[V]):
         head = replace(head, panes=tuple(refs))
         key = HeadKey(self._term, head.number % PLACES)
         self._keys.add(key)
-        yield Step(REF_CELLS * len(refs), key, head)
+        yield WriteStep(REF_CELLS * len(refs), key, head)
         yield from self._acknowledgements()
         self.heads = [*self.heads, head][-PLACES:]
         yield from self._deletions()
 
-    def _write_pane(self, child: int, start: int, value: V) -> Generator[Step, None, PaneRef]:
+    def _write_pane(self, child: int, start: int, value: V) -> Generator[WriteStep, None, PaneRef]:
         """Yield the steps of writing a pane; one that is there already is only named."""
         contents, of_pieces = self._contents, []
         pieces, cells = contents.pieces(value), contents.cells(value)
         for piece in range(pieces):
             of_pieces.append(contents.digest_of_piece(value, piece))
-            yield Step(cells // pieces)
+            yield WriteStep(cells // pieces)
         digest = recorded(contents.total_digest(of_pieces))
         ref = PaneRef(child, start, len(value), pieces, digest)
         for piece in range(pieces):
@@ -235,17 +235,17 @@ class HeadWriter(Generic[V]):
             if key not in self._keys:
                 self._keys.add(key)
                 record = PaneRecord(ref, piece, contents.extract(value, piece))
-                yield Step(cells // pieces, key, record)
+                yield WriteStep(cells // pieces, key, record)
         return ref
 
-    def _acknowledgements(self) -> Iterator[Step]:
+    def _acknowledgements(self) -> Iterator[WriteStep]:
         """Wait until all that has been written is in the log."""
         self._is_waiting = True
         while self._in_flight:
-            yield Step(0)
+            yield WriteStep(0)
         self._is_waiting = False
 
-    def _deletions(self) -> Iterator[Step]:
+    def _deletions(self) -> Iterator[WriteStep]:
         """Delete what neither of the two heads names."""
         if len(self.heads) < PLACES:
             return
@@ -259,4 +259,4 @@ class HeadWriter(Generic[V]):
         ]
         for key in sorted(unnamed, key=text_of):
             self._keys.discard(key)
-            yield Step(REF_CELLS, key)
+            yield WriteStep(REF_CELLS, key)

@@ -6,7 +6,6 @@ lacks a pane, and a start takes another head.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from slackwater.codec.pane_records import decode_head, decode_pane, encode_head, encode_pane
@@ -20,10 +19,9 @@ from slackwater.model.heads import (
     Stored,
     StoredState,
     parse_key,
-    text_of,
 )
 from slackwater.runtime.logs.skipped import SKIPPED
-from slackwater.runtime.logs.transport import Log, RawRecord, Transport, Writer, read_to_end
+from slackwater.runtime.logs.transport import RawRecord, Transport, read_to_end
 
 NOT_A_PANE: Final = "not a record of a pane"
 
@@ -33,13 +31,6 @@ def encode_stored(record: Stored) -> bytes | None:
     if record is None:
         return None
     return encode_head(record) if isinstance(record, Head) else encode_pane(record)
-
-
-def write_stored(
-    writer: Writer, log: Log, key: Key, record: Stored, report: Callable[[int], None]
-) -> None:
-    """Append a record without waiting for its delivery; ``report`` gets its offset."""
-    writer.append(*log, encode_stored(record), text_of(key).encode(), report)
 
 
 def read_panes(

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from slackwater.model.errors import HeldTooMuchError
-from slackwater.model.heads import LogHead
 from slackwater.model.records import BucketRecord, Hole, Kind, LogState, Position, RootState
 from slackwater.primitives.digests import NO_DIGEST, combined, recorded
 from slackwater.primitives.live_panes import LivePanes
 from slackwater.primitives.panes import Contents, Notes, PaneStore
-from slackwater.protocols.common.inputs import InputLog
+from slackwater.protocols.common.inputs import InputLog, Inputs
 from slackwater.protocols.common.line import LineName
 from slackwater.protocols.dpc.soutput.answers import Answered
 from slackwater.protocols.dpc.soutput.config import DeltaLog, RootConfig
 from slackwater.protocols.dpc.soutput.decision import Child, Chosen
 from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor
-from slackwater.protocols.dpc.soutput.heads import Moved, continued
+from slackwater.protocols.dpc.soutput.heads import Moved, at_of, continued
 from slackwater.protocols.dpc.soutput.live_input import LiveInput
 from slackwater.protocols.dpc.soutput.stable_input import StableInput
 from slackwater.protocols.dpc.soutput.upstream import Switched, Upstream
-
-
-def log_of(state: LogState | LogHead) -> DeltaLog:
-    """The log that an entry of the state record describes."""
-    return DeltaLog(state.child, state.replica, LineName(state.line))
 
 
 def restore_child(
@@ -37,8 +31,8 @@ def restore_child(
 ) -> Child:
     """The child's cursors and panes, at the positions of the state record, or of a head."""
     grid = config.grid
-    logs = {log_of(s): s for s in state.logs}
-    heads = {} if moved is None else {log_of(head): head for head in moved.head.logs}
+    logs = {at_of(s): s for s in state.logs}
+    heads = {} if moved is None else {at_of(head): head for head in moved.head.logs}
     frontier = state.child_frontiers[child]
     if moved is not None:
         frontier = Position(moved.head.frontiers[child])
@@ -184,6 +178,23 @@ def input_log(child: Child, log: DeltaLog) -> InputLog[DeltaCursor]:
         child.live.cursors[log.replica][log.line],
         child.stable.cursors[log.replica] if is_stable else None,
     )
+
+
+def log_states(
+    logs: Iterable[DeltaLog],
+    inputs: Inputs[DeltaLog, DeltaCursor],
+    contiguous_seq: Mapping[DeltaLog, int],
+    after: Answered,
+) -> list[LogState]:
+    """The positions of a state record, to replay from when this is answered."""
+    found = []
+    for log in logs:
+        live = inputs.live(log).replay_positions.at(after.answered_to)
+        stable = live
+        if log.line is LineName.STABLE:
+            stable = inputs.stable(log).replay_positions.at(after.stable_from)
+        found.append(LogState(log.child, log.replica, log.line, stable, live, contiguous_seq[log]))
+    return found
 
 
 def take_stable(

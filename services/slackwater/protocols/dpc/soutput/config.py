@@ -106,6 +106,10 @@ class RootConfig:
     """Whether the event clock follows the data: all that has been read is due at once."""
     copy: int = ONLY
     """The number of this copy, if the part has two."""
+    reread_us_max: int = 1_000_000
+    """The state is stored when a start would read for longer (``protocols.flux.movement``)."""
+    head_period_us: int = 5_000_000
+    """Shortest time between two heads."""
     is_recorded: bool = False
     """Whether controllers have recorded ``placement``: all starts on one node then have one
     number."""

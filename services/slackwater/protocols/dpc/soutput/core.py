@@ -16,14 +16,12 @@ ends, and continues (rule-27).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from slackwater.model.heads import Head
 from slackwater.model.names import ONLY
-from slackwater.model.records import BucketRecord, Hole, LogState, RootState
+from slackwater.model.records import BucketRecord, Hole, RootState
 from slackwater.primitives.digests import NO_DIGEST
-from slackwater.primitives.key_table import KeyTable
 from slackwater.primitives.panes import PaneShare
 from slackwater.protocols.common.inputs import Inputs, ProbeEnds
 from slackwater.protocols.common.line import LineName
@@ -42,7 +40,7 @@ from slackwater.protocols.dpc.soutput.children import (
     forget_answered,
     holes_of,
     input_log,
-    log_of,
+    log_states,
     restore_child,
     settle,
     switches_of,
@@ -63,7 +61,7 @@ from slackwater.protocols.dpc.soutput.decision import (
     line_from,
 )
 from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor
-from slackwater.protocols.dpc.soutput.heads import HeadCut, Kept, Moved, ReadCost, cut_of
+from slackwater.protocols.dpc.soutput.heads import Kept, MovableState, Moved, at_of, contents_of
 from slackwater.protocols.dpc.soutput.lost_seqs import LostSeqs
 from slackwater.protocols.dpc.soutput.overload import Overload
 
@@ -90,16 +88,10 @@ class RootCore:
     ) -> None:
         self._config = config
         self._grid = config.grid
-        self.keys = KeyTable() if moved is None else moved.keys
-        self.contents = (
-            config.contents(self.keys, config.fields) if moved is None else moved.contents
-        )
+        self.keys, self.contents = contents_of(config, moved)
         answered = Answered(state.next_seq, state.epoch, state.stable_from, state.answered_to)
         self.answers: AnswerPlanner[PaneShare[Any]] = AnswerPlanner(
-            answered,
-            config.grid,
-            self._due_at,
-            max(CORRECTIONS_MAX, config.live_windows_max),
+            answered, config.grid, self._due_at, max(CORRECTIONS_MAX, config.live_windows_max)
         )
         self.line = line_from(config, answered)
         self.overload = Overload(
@@ -110,16 +102,13 @@ class RootCore:
             LIVE_ROWS_MAX,
         )
         self._logs = config.logs
-        self._contiguous_seq = {log_of(s): s.contiguous_seq for s in state.logs}
+        self._contiguous_seq = {at_of(s): s.contiguous_seq for s in state.logs}
         self._begun: set[DeltaLog] = set()
         """Logs of which truncation has deleted records."""
         children = range(len(config.children))
         self._children = [
             restore_child(config, child, state, self.contents, moved) for child in children
         ]
-        self._read_cost = ReadCost()
-        self.kept = Kept.of_state(state)
-        """What the stored heads need; None if there are not two, or if this copy needs more."""
         self._decider = Decider(
             config.grid,
             config.schedule,
@@ -137,6 +126,9 @@ class RootCore:
             {log: input_log(self._children[log.child], log) for log in self._logs},
             self._logs_of,
             suppress_until,
+        )
+        self.movable = MovableState(
+            self._children, self._inputs, self._logs, self.answers, Kept.of_state(state)
         )
         self._lost_seqs = LostSeqs(self._children, self._inputs, self._contiguous_seq)
         self._in_flight: Transaction[PaneShare[Any]] | None = None
@@ -222,7 +214,7 @@ class RootCore:
             ValueError: the record is older than what has been adopted.
         """
         assert self._in_flight is None, "a copy that answers does not follow"
-        self.kept = None if self.is_behind(state.moved_to) else Kept.of_state(state)
+        self.movable.follow(state)
         answered = Answered(state.next_seq, state.epoch, state.stable_from, state.answered_to)
         if answered == self.answers.state:
             return NO_DIGEST
@@ -322,17 +314,9 @@ class RootCore:
 
     def _state_after(self, after: Answered) -> RootState:
         """The state record of a transaction: all that a restart needs (rule-23, rule-27)."""
-        logs = []
-        for log in self._logs:
-            live = self._inputs.live(log).replay_positions.at(after.answered_to)
-            stable = live
-            if log.line is LineName.STABLE:
-                stable = self._inputs.stable(log).replay_positions.at(after.stable_from)
-            logs.append(
-                LogState(log.child, log.replica, log.line, stable, live, self._contiguous_seq[log])
-            )
+        logs = log_states(self._logs, self._inputs, self._contiguous_seq, after)
         state = state_after(self._config, after, logs, self._digest_to(after.stable_from))
-        return state if self.kept is None else self.kept.added_to(state, self._inputs)
+        return self.movable.added_to(state)
 
     def _digest_to(self, stable_from: int) -> int:
         """The digest of the panes from S to ``stable_from``; of a part with one copy: none."""
@@ -341,7 +325,7 @@ class RootCore:
         return digest_of_panes(self._children, self.answers.state.stable_from, stable_from)
 
     def _count(self, log: DeltaLog, offset: int, record: BucketRecord) -> None:
-        self._read_cost.add(record)
+        self.movable.count(record)
         contiguous_seq = self._contiguous_seq[log]
         if record.seq == contiguous_seq or (
             record.seq > contiguous_seq
@@ -368,37 +352,6 @@ class RootCore:
     def _due_at(self, end: int) -> int:
         normal = self._config.schedule.normal_time(end)
         return self._now if normal is None else normal
-
-    # State movement.
-
-    @property
-    def records_read(self) -> int:
-        """Number of records that this copy has read, repeated ones too."""
-        return self._read_cost.records
-
-    def cut(self) -> HeadCut:
-        """Return what a head holds now; no transaction is in flight."""
-        assert self._in_flight is None, "S and T are not in the log"
-        return cut_of(self._children, self._inputs, self._logs, self.answers.state)
-
-    def reread_us(self, head: Head | None) -> int:
-        """Return how long it would take to read again what follows the head, or S."""
-        answered_to = self.answers.state.stable_from
-        after = {} if head is None else {log_of(log): log.stable.offset for log in head.logs}
-        records = 0
-        for log in self._logs:
-            if log.line is LineName.STABLE:
-                cursor = self._inputs.stable(log)
-                first = max(cursor.replay_positions.at(answered_to).offset, after.get(log, 0))
-                records += max(cursor.offset - first, 0)
-        return self._read_cost.of(records)
-
-    def is_behind(self, frontiers: Sequence[int]) -> bool:
-        """Return whether a child has not been read as far as its frontier in the older head."""
-        return any(
-            child.stable.frontier.bucket_start < frontier
-            for child, frontier in zip(self._children, frontiers, strict=False)
-        )
 
     # Status for other components.
 

@@ -24,7 +24,7 @@ from slackwater.primitives.key_table import KeyTable
 from slackwater.primitives.panes import Contents
 from slackwater.protocols.common.inputs import Inputs
 from slackwater.protocols.common.line import LineName
-from slackwater.protocols.dpc.soutput.answers import Answered
+from slackwater.protocols.dpc.soutput.answers import Answered, AnswerPlanner
 from slackwater.protocols.dpc.soutput.config import DeltaLog, RootConfig
 from slackwater.protocols.dpc.soutput.decision import Child
 from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor
@@ -73,7 +73,7 @@ class Kept:
         """Return what a state record has; None if it has nothing, or of other logs."""
         if len(state.kept_from) != len(state.logs):
             return None
-        logs = (DeltaLog(log.child, log.replica, LineName(log.line)) for log in state.logs)
+        logs = map(at_of, state.logs)
         return cls(dict(zip(logs, state.kept_from, strict=True)), state.moved_to)
 
     @classmethod
@@ -81,7 +81,7 @@ class Kept:
         """Return what is kept for these."""
         offsets: dict[DeltaLog, int] = {}
         for log in (*older.logs, *newer.logs):
-            at = DeltaLog(log.child, log.replica, LineName(log.line))
+            at = at_of(log)
             offsets[at] = min(log.first, offsets.get(at, log.first))
         return cls(offsets, older.frontiers)
 
@@ -89,7 +89,7 @@ class Kept:
         """Return the state record with this, and with what its writer itself has not read yet."""
         kept_from = []
         for log in state.logs:
-            at = DeltaLog(log.child, log.replica, LineName(log.line))
+            at = at_of(log)
             read = (cursor.offset for _, cursor in inputs.readers(at))
             kept_from.append(min(self.offsets.get(at, 0), *read))
         return replace(state, kept_from=tuple(kept_from), moved_to=self.frontiers)
@@ -111,6 +111,14 @@ class ReadCost:
         """Return the time to read as many, us."""
         keys = self.keys / max(self.records, 1)
         return round(records * (RECORD_US + keys * KEY_US))
+
+
+def contents_of(config: RootConfig, moved: Moved | None) -> tuple[KeyTable, Contents[Any]]:
+    """Return the keys and contents of a core, with those that were installed."""
+    if moved is not None:
+        return moved.keys, moved.contents
+    keys = KeyTable()
+    return keys, config.contents(keys, config.fields)
 
 
 def cut_of(
@@ -157,6 +165,77 @@ def position_in(stable: StableInput, replica: int) -> LogPosition:
     if here.piece and begun is not None and begun.frontier.bucket_start == here.bucket_start:
         return begun
     return cursor.pending_gap or cursor.position()
+
+
+class MovableState:
+    """The state of a core that is moved: what a head has, and what is kept for the stored ones.
+
+    Args:
+        children: the core's children.
+        inputs: their logs, and where the lines are.
+        logs: all logs of the part.
+        answers: S and T.
+        kept: what the stored heads need; None if there are not two, or if this copy needs more.
+    """
+
+    def __init__(
+        self,
+        children: Sequence[Child],
+        inputs: Inputs[DeltaLog, DeltaCursor],
+        logs: Sequence[DeltaLog],
+        answers: AnswerPlanner[Any],
+        kept: Kept | None,
+    ) -> None:
+        self._children = children
+        self._inputs = inputs
+        self._logs = logs
+        self._answers = answers
+        self.kept = kept
+        self._read_cost = ReadCost()
+
+    def count(self, record: BucketRecord) -> None:
+        """Count a record that has been read."""
+        self._read_cost.add(record)
+
+    @property
+    def records_read(self) -> int:
+        """Number of records that this copy has read, repeated ones too."""
+        return self._read_cost.records
+
+    def cut(self) -> HeadCut:
+        """Return what a head holds now; no transaction is in flight."""
+        return cut_of(self._children, self._inputs, self._logs, self._answers.state)
+
+    def reread_us(self, head: Head | None) -> int:
+        """Return how long it would take to read again what follows the head, or S."""
+        after = {} if head is None else {at_of(log): log.stable.offset for log in head.logs}
+        stable_from, records = self._answers.state.stable_from, 0
+        for log in self._logs:
+            if log.line is LineName.STABLE:
+                cursor = self._inputs.stable(log)
+                first = max(cursor.replay_positions.at(stable_from).offset, after.get(log, 0))
+                records += max(cursor.offset - first, 0)
+        return self._read_cost.of(records)
+
+    def is_behind(self, frontiers: Sequence[int]) -> bool:
+        """Return whether a child has not been read as far as its frontier in the older head."""
+        return any(
+            child.stable.frontier.bucket_start < frontier
+            for child, frontier in zip(self._children, frontiers, strict=False)
+        )
+
+    def follow(self, state: RootState) -> None:
+        """Adopt what is kept for the heads that another copy has stored."""
+        self.kept = None if self.is_behind(state.moved_to) else Kept.of_state(state)
+
+    def added_to(self, state: RootState) -> RootState:
+        """Return the state record with what is kept."""
+        return state if self.kept is None else self.kept.added_to(state, self._inputs)
+
+
+def at_of(state: LogState | LogHead) -> DeltaLog:
+    """Return the log that an entry of a state record or of a head describes."""
+    return DeltaLog(state.child, state.replica, LineName(state.line))
 
 
 def fits_head(config: RootConfig, state: RootState, head: Head) -> bool:
