@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.scenarios.test_r58_state_is_moved import head_of, root, story_of_heads
 from tests.scenarios.test_r59_deltas_are_kept_for_two_heads import truncated
-from tests.simulator.config import Habits
+from tests.simulator.readings import Habits
 from tests.simulator.story import Story
 from tests.unit.control.test_placement import Cluster
 

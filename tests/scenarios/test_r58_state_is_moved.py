@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.simulator.config import Habits
+from tests.simulator.readings import Habits
 from tests.simulator.roots import SimRoot
 from tests.simulator.story import Story
 

@@ -7,7 +7,7 @@ from tests.scenarios.test_r58_state_is_moved import ROOT, head_of, root, story_o
 from tests.simulator.story import Story
 
 from slackwater.model.names import ONLY
-from slackwater.model.records import RootState
+from slackwater.model.records import OrderedRecord, RootState
 
 
 def truncated(story: Story) -> None:
@@ -88,7 +88,7 @@ def test_a_damaged_delta_is_sent_again_from_the_older_head(copies: int) -> None:
     frontiers = [
         record.frontier.bucket_start
         for _, record in story.world.log_at(("sw.ordered.q.0", 0)).values()
-        if record is not None and record.frontier is not None  # type: ignore[attr-defined]
+        if isinstance(record, OrderedRecord) and record.frontier is not None
     ]
     assert len(frontiers) > 1, "the orderer has begun again"
     assert frontiers[-1] >= before.moved_to[0] > before.stable_from

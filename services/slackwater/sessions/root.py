@@ -382,10 +382,9 @@ class RootSession:
     @property
     def busy(self) -> bool:
         """Whether more work is due immediately."""
-        if self._queued or self._is_ending:
+        if self._queued or self._is_ending or self._copy.is_leaving:
             return bool(self._queued)
-        answers = self._copy.answers and not self._copy.is_leaving
-        return answers and (self.core.busy or self.mover.is_busy)
+        return self._copy.answers and (self.core.busy or self.mover.is_busy)
 
     @property
     def wake_at(self) -> int | None:
