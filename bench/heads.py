@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from slackwater.codec import encode_delta
+from slackwater.codec import encode_delta, encode_root_state
 from slackwater.host.committer import PartCommitter
 from slackwater.host.decoding import decode
 from slackwater.host.driven import Driven
@@ -35,7 +35,8 @@ from slackwater.model.names import Names
 from slackwater.model.records import DeltaRecord, Kind, Position
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.common.line import LineName, Schedule
-from slackwater.protocols.dpc.soutput.config import DeltaLog, RootConfig
+from slackwater.protocols.dpc.soutput.config import DeltaLog, RootConfig, initial_state
+from slackwater.runtime.logs.incarnation import append_and_wait
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import QueryTopics, ensure_topics, topics_for
 from slackwater.sessions.root import RootSession
@@ -101,15 +102,19 @@ def deltas(replica: int, start_us: int, keys: int, bucket_us: int) -> Iterator[b
 
 def fill(transport: KafkaTransport, start_us: int, keys: int, bucket_us: int) -> int:
     """Write the deltas; return their bytes."""
-    writer, size = transport.writer(sys.exit), 0
+    writer, total = transport.writer(sys.exit), 0
     for replica in range(REPLICAS):
+        size = 0
         partition = DeltaLog(0, replica, LineName.STABLE).partition(REPLICAS)
         for value in deltas(replica, start_us, keys, bucket_us):
+            if not size:
+                writer.append(TOPIC, partition + 1, value)  # START, in the live log too
             writer.append(TOPIC, partition, value)
             size += len(value)
+        total += size
     writer.await_delivered(WAIT_S_MAX)
     writer.close()
-    return size
+    return total
 
 
 class Roots:
@@ -121,6 +126,16 @@ class Roots:
         self._grid = Grid(bucket_us, WindowSpec(DAY_US, MINUTE_US))
         self._placement = 0
         self.wait = LoopWait()
+
+    def answer_to(self, start_us: int) -> None:
+        """Write the state record of a part that has answered all windows before this one."""
+        config = self.config()
+        first = initial_state(config)
+        state = replace(first, placement=0, next_seq=1, stable_from=start_us, answered_to=start_us)
+        append_and_wait(
+            self.transport.writer(sys.exit), (Names().state("bench"), 0),
+            encode_root_state(state), config.fragment.encode(), timeout_s=WAIT_S_MAX,
+        )  # fmt: skip
 
     def config(self, **other: Any) -> RootConfig:
         """Return the configuration of the next root."""
@@ -151,8 +166,10 @@ class Roots:
         tasks = [asyncio.create_task(driver.run()), asyncio.create_task(self._read(driven))]
         try:
             async with asyncio.timeout(WAIT_S_MAX):
-                while not self._is_ready(session):  # noqa: ASYNC110 -- nothing reports it
+                while not self._is_ready(session):
                     await asyncio.sleep(0.002)
+                    for ended in filter(asyncio.Task.done, tasks):
+                        ended.result()
                 took_s = time.perf_counter() - began
                 print(
                     f"| {label} | {session.core.movable.records_read:,} | {took_s:.2f} s"
@@ -223,6 +240,7 @@ def main() -> None:
         start_us = time.time_ns() // 1_000 // MINUTE_US * MINUTE_US - DAY_US
         ensure_topics(broker.bootstrap, topics_for([], [QueryTopics("bench", 1, REPLICAS, 1)]))
         roots = Roots(broker.bootstrap, start_us, options.bucket_s * SECOND_US)
+        roots.answer_to(start_us)
         size = fill(roots.transport, start_us, options.keys, options.bucket_s * SECOND_US)
         asyncio.run(measure(roots, size))
 

@@ -47,6 +47,18 @@ MOVING_MUTANTS: Final = (
         ":test_an_installed_store_equals_one_that_has_read_everything",
     ),
     Mutant(
+        "what has been read is that of an older state record",
+        "trace-58",
+        (
+            Edit(
+                f"{_heads}:contiguous_seqs",
+                "max(head.contiguous_seq, ",
+                "min(head.contiguous_seq, ",
+            ),
+        ),
+        "tests.unit.protocols.dpc.test_heads:test_it_equals_one_that_has_read_everything",
+    ),
+    Mutant(
         "a head that lacks a pane is taken",
         "trace-58",
         (

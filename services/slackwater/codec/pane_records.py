@@ -73,7 +73,13 @@ def encode_head(head: Head) -> bytes:
         [(child, *noted) for child, of in enumerate(head.noted) for noted in of],
         _columns(head.panes),
         [
-            (log.child, log.replica, log.line, *map(position_values, (log.stable, log.live)))
+            (
+                log.child,
+                log.replica,
+                log.line,
+                *map(position_values, (log.stable, log.live)),
+                log.contiguous_seq,
+            )
             for log in head.logs
         ],
     )
@@ -110,8 +116,8 @@ def _make_head(values: list[Any]) -> Head:
         noted=tuple(map(tuple, lost)),
         panes=_refs(columns),
         logs=tuple(
-            LogHead(child, replica, line, log_position(stable), log_position(live))
-            for child, replica, line, stable, live in logs
+            LogHead(child, replica, line, log_position(stable), log_position(live), seq)
+            for child, replica, line, stable, live, seq in logs
         ),
     )
 

@@ -50,13 +50,17 @@ class Noted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogHead:
-    """Where both lines continue in a log after a head is installed."""
+    """Where both lines continue in a log after a head is installed.
+
+    Every seq below ``contiguous_seq`` has been read, as in a state record, which may be older.
+    """
 
     child: int
     replica: int
     line: int
     stable: LogPosition
     live: LogPosition
+    contiguous_seq: int
 
     @property
     def first(self) -> int:

@@ -191,7 +191,7 @@ logs = st.builds(LogState, ints, ints, ints, log_positions, log_positions, longs
 
 exact = st.integers(-(2**53), 2**53)
 refs = st.builds(PaneRef, ints, exact, exact, ints, longs)
-log_heads = st.builds(LogHead, ints, ints, ints, log_positions, log_positions)
+log_heads = st.builds(LogHead, ints, ints, ints, log_positions, log_positions, longs)
 
 
 @st.composite

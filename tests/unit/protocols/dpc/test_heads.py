@@ -140,6 +140,11 @@ def held_by(core: RootCore) -> object:
     return cut.frontiers, panes, cut.noted
 
 
+def seqs_of(core: RootCore) -> list[int]:
+    """Return the seq below which each log has been read."""
+    return [log.contiguous_seq for log in core.state.logs]
+
+
 @settings(max_examples=80)
 @given(
     st.integers(0, 1 << 32),
@@ -164,6 +169,7 @@ def test_it_equals_one_that_has_read_everything(
     for reader in (first, second):
         reader.read_all(rng)
     assert first.core.movable.cut().frontiers == (END,)
+    assert seqs_of(second.core) == seqs_of(first.core)
     assert held_by(second.core) == held_by(first.core)
 
 

@@ -61,7 +61,13 @@ from slackwater.protocols.dpc.soutput.decision import (
     line_from,
 )
 from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor
-from slackwater.protocols.dpc.soutput.heads import Kept, MovableState, Moved, at_of, contents_of
+from slackwater.protocols.dpc.soutput.heads import (
+    Kept,
+    MovableState,
+    Moved,
+    contents_of,
+    contiguous_seqs,
+)
 from slackwater.protocols.dpc.soutput.lost_seqs import LostSeqs
 from slackwater.protocols.dpc.soutput.overload import Overload
 
@@ -102,7 +108,7 @@ class RootCore:
             LIVE_ROWS_MAX,
         )
         self._logs = config.logs
-        self._contiguous_seq = {at_of(s): s.contiguous_seq for s in state.logs}
+        self._contiguous_seq = contiguous_seqs(state, moved)
         self._begun: set[DeltaLog] = set()
         """Logs of which truncation has deleted records."""
         children = range(len(config.children))
@@ -128,7 +134,7 @@ class RootCore:
             suppress_until,
         )
         self.movable = MovableState(
-            self._children, self._inputs, self._logs, self.answers, Kept.of_state(state)
+            self._children, self._inputs, self._contiguous_seq, self.answers, Kept.of_state(state)
         )
         self._lost_seqs = LostSeqs(self._children, self._inputs, self._contiguous_seq)
         self._in_flight: Transaction[PaneShare[Any]] | None = None

@@ -14,7 +14,7 @@ no head can do without.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -113,6 +113,14 @@ class ReadCost:
         return round(records * (RECORD_US + keys * KEY_US))
 
 
+def contiguous_seqs(state: RootState, moved: Moved | None) -> dict[DeltaLog, int]:
+    """Return by log the seq below which all have been read, by the writer of the later record."""
+    found = {at_of(log): log.contiguous_seq for log in state.logs}
+    for head in () if moved is None else moved.head.logs:
+        found[at_of(head)] = max(head.contiguous_seq, found[at_of(head)])
+    return found
+
+
 def contents_of(config: RootConfig, moved: Moved | None) -> tuple[KeyTable, Contents[Any]]:
     """Return the keys and contents of a core, with those that were installed."""
     if moved is not None:
@@ -122,9 +130,11 @@ def contents_of(config: RootConfig, moved: Moved | None) -> tuple[KeyTable, Cont
 
 
 def cut_of(
-    children: Sequence[Child], inputs: Inputs[DeltaLog, DeltaCursor], logs: Iterable[DeltaLog],
+    children: Sequence[Child],
+    inputs: Inputs[DeltaLog, DeltaCursor],
+    contiguous_seq: Mapping[DeltaLog, int],
     answered: Answered,
-) -> HeadCut:  # fmt: skip
+) -> HeadCut:
     """Take the cut of these children; no transaction may be in flight."""
     panes: dict[tuple[int, int], Any] = {}
     noted: list[tuple[Noted, ...]] = []
@@ -137,12 +147,19 @@ def cut_of(
         tuple(child.panes.frontier.bucket_start for child in children),
         tuple(noted),
         panes,
-        tuple(_log_head(children[log.child], inputs, log, answered) for log in logs),
+        tuple(
+            _log_head(children[log.child], inputs, log, seq, answered)
+            for log, seq in contiguous_seq.items()
+        ),
     )
 
 
 def _log_head(
-    child: Child, inputs: Inputs[DeltaLog, DeltaCursor], log: DeltaLog, answered: Answered
+    child: Child,
+    inputs: Inputs[DeltaLog, DeltaCursor],
+    log: DeltaLog,
+    contiguous_seq: int,
+    answered: Answered,
 ) -> LogHead:
     frontier = child.panes.frontier.bucket_start
     live = inputs.live(log).replay_positions.at(max(frontier, answered.answered_to))
@@ -151,7 +168,7 @@ def _log_head(
         stable = position_in(child.stable, log.replica)
         if answered.answered_to <= frontier:
             live = stable  # of a pane there is one replay position only, that of its beginning
-    return LogHead(log.child, log.replica, int(log.line), stable, live)
+    return LogHead(log.child, log.replica, int(log.line), stable, live, contiguous_seq)
 
 
 def position_in(stable: StableInput, replica: int) -> LogPosition:
@@ -173,7 +190,7 @@ class MovableState:
     Args:
         children: the core's children.
         inputs: their logs, and where the lines are.
-        logs: all logs of the part.
+        contiguous_seq: by log, the seq below which all have been read.
         answers: S and T.
         kept: what the stored heads need; None if there are not two, or if this copy needs more.
     """
@@ -182,13 +199,13 @@ class MovableState:
         self,
         children: Sequence[Child],
         inputs: Inputs[DeltaLog, DeltaCursor],
-        logs: Sequence[DeltaLog],
+        contiguous_seq: Mapping[DeltaLog, int],
         answers: AnswerPlanner[Any],
         kept: Kept | None,
     ) -> None:
         self._children = children
         self._inputs = inputs
-        self._logs = logs
+        self._contiguous_seq = contiguous_seq
         self._answers = answers
         self.kept = kept
         self._read_cost = ReadCost()
@@ -204,13 +221,13 @@ class MovableState:
 
     def cut(self) -> HeadCut:
         """Return what a head holds now; no transaction is in flight."""
-        return cut_of(self._children, self._inputs, self._logs, self._answers.state)
+        return cut_of(self._children, self._inputs, self._contiguous_seq, self._answers.state)
 
     def reread_us(self, head: Head | None) -> int:
         """Return how long it would take to read again what follows the head, or S."""
         after = {} if head is None else {at_of(log): log.stable.offset for log in head.logs}
         stable_from, records = self._answers.state.stable_from, 0
-        for log in self._logs:
+        for log in self._contiguous_seq:
             if log.line is LineName.STABLE:
                 cursor = self._inputs.stable(log)
                 first = max(cursor.replay_positions.at(stable_from).offset, after.get(log, 0))
