@@ -4,8 +4,10 @@
 
 Deltas of a day, of one child and two replicas, are in a real broker. Roots of a window of 24 hours
 that slides by a minute run one after the other in one event loop: one reads from S and stores heads
-meanwhile, the next one starts from them. `ready`: from its start until it answers and has read all
-there is. A task that is due each millisecond measures how long others wait for the loop.
+meanwhile, the next one starts from them. `started`: it has its panes, if there are some, and reads.
+`ready`: it answers, has read all there is, and has given the answer that was due, of a window of
+1,440 panes. Until it has started, a task that is due each millisecond measures how long others wait
+for the loop.
 """
 
 from __future__ import annotations
@@ -162,6 +164,7 @@ class Roots:
         self.wait.taken()
         began = time.perf_counter()
         await driven.start()
+        started_s, waited = time.perf_counter() - began, self.wait.taken()
         driver.add(driven)
         tasks = [asyncio.create_task(driver.run()), asyncio.create_task(self._read(driven))]
         try:
@@ -172,8 +175,8 @@ class Roots:
                         ended.result()
                 took_s = time.perf_counter() - began
                 print(
-                    f"| {label} | {session.core.movable.records_read:,} | {took_s:.2f} s"
-                    f" | {self.wait.taken()} |",
+                    f"| {label} | {started_s:.2f} s | {waited}"
+                    f" | {session.core.movable.records_read:,} | {took_s:.2f} s |",
                     flush=True,
                 )
                 while stores and session.core.movable.kept is None:  # noqa: ASYNC110
@@ -195,7 +198,7 @@ class Roots:
         session, reader = driven.session, self.transport.reader()
         reader.assign(dict(session.live_offsets))
         while True:
-            found = await asyncio.to_thread(reader.poll, 200, 0.05)
+            found = await asyncio.to_thread(reader.poll, 20, 0.05)
             for raw in found:
                 record = decode("deltas", raw.log, raw.offset, raw.value)
                 driven.take(raw.log, raw.offset, record)
@@ -206,7 +209,7 @@ async def measure(roots: Roots, size: int) -> None:
     """Run the roots."""
     ticking = asyncio.create_task(roots.wait.run())
     print(f"deltas of a day: {size / 1e6:.0f} MB\n")
-    print("| root | deltas read | ready | wait for the loop |\n|---|---|---|---|")
+    print("| root | started | wait for the loop | deltas read | ready |\n|---|---|---|---|---|")
     await roots.run("from S, nothing stored", stores=False, reread_us_max=NEVER_US)
     first = await roots.run(
         "from S, storing heads", stores=True, reread_us_max=50_000, head_period_us=200_000

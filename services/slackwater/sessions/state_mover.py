@@ -25,6 +25,7 @@ from slackwater.protocols.dpc.soutput.core import RootCore
 from slackwater.protocols.dpc.soutput.heads import HeadCut, Kept, Moved, fits_head
 from slackwater.protocols.flux.movement import (
     PLACES,
+    STEP_CELLS,
     TURN_CELLS_MAX,
     HeadPace,
     HeadWriter,
@@ -99,7 +100,7 @@ class StateMover:
             pieces, of_pieces = contents.pieces(value), []
             for piece in range(pieces):
                 of_pieces.append(contents.digest_of_piece(value, piece))
-                cells += contents.cells(value) // pieces
+                cells += contents.cells(value) // pieces + STEP_CELLS
                 if cells >= TURN_CELLS_MAX:
                     cells = 0
                     yield OtherTurns()

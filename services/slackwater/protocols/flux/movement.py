@@ -50,6 +50,8 @@ from slackwater.primitives.digests import recorded
 
 TURN_CELLS_MAX: Final = 1 << 17
 """Numbers handled in one turn: 1 MiB, some milliseconds."""
+STEP_CELLS: Final = 1 << 13
+"""What a step takes beside its numbers, in numbers: some tenths of a millisecond."""
 IN_FLIGHT_CELLS_MAX: Final = 2 * TURN_CELLS_MAX
 """Numbers that are written and not acknowledged."""
 REF_CELLS: Final = 1 << 6
@@ -193,7 +195,7 @@ class HeadWriter(Generic[V]):
             if step is None:
                 self._work = None
                 break
-            cells += step.cells
+            cells += step.cells + STEP_CELLS
             if step.key is not None:
                 self._in_flight.append(step.cells)
                 found.append((step.key, step.record))
