@@ -107,6 +107,18 @@ MOVING_MUTANTS: Final = (
         f"{_kept}:test_what_two_heads_need_is_kept_and_no_more",
     ),
     Mutant(
+        "orderers send again from s",
+        "trace-59",
+        (
+            Edit(
+                "slackwater.protocols.dpc.soutput.config:needed_from",
+                "if len(state.moved_to) <= child else state.moved_to[child]",
+                "",
+            ),
+        ),
+        f"{_kept}:test_a_damaged_delta_is_sent_again_from_the_older_head",
+    ),
+    Mutant(
         "a root without a head says nothing of it",
         "trace-59",
         (
