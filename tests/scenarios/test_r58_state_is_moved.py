@@ -149,5 +149,7 @@ def test_the_other_copy_takes_over_and_stores_on() -> None:
     heads = [record for record in stored(story) if isinstance(record, Head)]
     assert {head.term for head in heads} > terms
     assert head_of(root(story, 0)) is not None, "the follower starts from a head"
+    noted = [note for note in story.history.notes if "continues from a head" in note.what]
+    assert noted[-1].process == f"{ROOT}.a"
     story.all_is_well_again()
     story.every_guarantee_holds()

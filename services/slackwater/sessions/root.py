@@ -330,7 +330,7 @@ class RootSession:
     def step(self, now: int) -> Sequence[Effect]:
         """Step the core, once transactions are open."""
         self._now = now
-        effects, self._queued = [*self._queued, *self._copy.alarms()], []
+        effects, self._queued = [*self._queued, *self._copy.alarms(), *self.mover.lines()], []
         if any(isinstance(effect, Refute) for effect in effects):
             self._looks_at_claim = False  # a claim is repeated by heartbeats until refuted
         if self._is_ending:

@@ -123,8 +123,7 @@ class StateMover:
 
     def step(self, core: RootCore, term: int, now: int) -> list[Effect]:
         """Write what is due, in a bounded turn; call it before the core's step."""
-        effects: list[Effect] = [*self._lines]
-        self._lines = []
+        effects: list[Effect] = []
         if not self._is_used:
             return effects
         if now - self._looked_at >= min(LOOK_PERIOD_US, self._pace.period_us):
@@ -168,6 +167,11 @@ class StateMover:
             core.movable.kept = Kept.of_heads(*heads)
             self._newest = heads[-1]
             self._written += 1
+
+    def lines(self) -> list[LogLine]:
+        """Return the lines that have not been written yet."""
+        found, self._lines = self._lines, []
+        return found
 
     def delivered(self) -> None:
         """Record that the next of the stored records is in the log."""
