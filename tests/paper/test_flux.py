@@ -17,8 +17,8 @@ from bench.paper_flux import mttf
 from bench.paper_flux.mttf import Life
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.scenarios.test_r58_state_is_moved import head_of, root, story_of_heads
-from tests.scenarios.test_r59_deltas_are_kept_for_two_heads import truncated
+from tests.scenarios.test_r61_state_is_moved import head_of, root, story_of_heads
+from tests.scenarios.test_r62_deltas_are_kept_for_two_heads import truncated
 from tests.simulator.readings import Habits
 from tests.simulator.story import Story
 from tests.unit.control.test_placement import Cluster

@@ -1,4 +1,4 @@
-"""Mutants of state movement (rule-33), each detected by a scenario or a unit test."""
+"""Mutants of state movement (rule-34), each detected by a scenario or a unit test."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from tests.simulator.mutation import Edit, Mutant
 _writer = "slackwater.protocols.flux.movement:HeadWriter"
 _heads = "slackwater.protocols.dpc.soutput.heads"
 _mover = "slackwater.sessions.state_mover:StateMover"
-_moved = "tests.scenarios.test_r58_state_is_moved"
-_kept = "tests.scenarios.test_r59_deltas_are_kept_for_two_heads"
+_moved = "tests.scenarios.test_r61_state_is_moved"
+_kept = "tests.scenarios.test_r62_deltas_are_kept_for_two_heads"
 _unit = "tests.unit.protocols.flux.test_movement"
 
 MOVING_MUTANTS: Final = (
     Mutant(
         "a head before its panes are acknowledged",
-        "trace-58",
+        "trace-61",
         (Edit(f"{_writer}._acknowledgements", "while self._in_flight:", "while False:"),),
         f"{_unit}:test_a_head_follows_the_acknowledgement_of_its_panes",
     ),
     Mutant(
         "a head between step and commit",
-        "trace-58",
+        "trace-61",
         (Edit(f"{_mover}._look", "elif not core.awaits_commit and ", "elif "),),
         "tests.unit.sessions.test_state_mover:test_a_head_is_cut_between_two_transactions",
     ),
     Mutant(
         "begun pieces are forgotten",
-        "trace-58",
+        "trace-61",
         (Edit(f"{_heads}:position_in", "return begun\n", "return cursor.position()\n"),),
         "tests.unit.protocols.dpc.test_heads"
         ":test_a_bucket_that_has_begun_is_read_again_from_its_first_piece",
     ),
     Mutant(
         "the numbers of keys are moved in place of the keys",
-        "trace-58",
+        "trace-61",
         (
             Edit(
                 "slackwater.primitives.deltas:Aggregates.install",
@@ -48,7 +48,7 @@ MOVING_MUTANTS: Final = (
     ),
     Mutant(
         "what has been read is that of an older state record",
-        "trace-58",
+        "trace-61",
         (
             Edit(
                 f"{_heads}:contiguous_seqs",
@@ -60,7 +60,7 @@ MOVING_MUTANTS: Final = (
     ),
     Mutant(
         "a head that lacks a pane is taken",
-        "trace-58",
+        "trace-61",
         (
             Edit(
                 "slackwater.protocols.flux.movement:complete_heads",
@@ -72,13 +72,13 @@ MOVING_MUTANTS: Final = (
     ),
     Mutant(
         "the live line reads from t",
-        "trace-58",
+        "trace-61",
         (Edit(f"{_heads}:continued", "if answered_to > frontier:", "if True:"),),
         f"{_moved}:test_a_root_that_is_killed_reads_what_follows_the_head",
     ),
     Mutant(
         "panes of the older head are deleted",
-        "trace-58",
+        "trace-61",
         (
             Edit(
                 f"{_writer}._deletions",
@@ -90,13 +90,13 @@ MOVING_MUTANTS: Final = (
     ),
     Mutant(
         "truncation ignores the heads",
-        "trace-59",
+        "trace-62",
         (Edit(f"{_heads}:Kept.added_to", "min(self.offsets.get(at, 0), *read)", "min(read)"),),
         f"{_kept}:test_what_two_heads_need_is_kept_and_no_more",
     ),
     Mutant(
         "truncation keeps what is read from s",
-        "trace-59",
+        "trace-62",
         (
             Edit(
                 "slackwater.registration.truncation:_firsts",
@@ -108,7 +108,7 @@ MOVING_MUTANTS: Final = (
     ),
     Mutant(
         "orderers send again from s",
-        "trace-59",
+        "trace-62",
         (
             Edit(
                 "slackwater.protocols.dpc.soutput.config:needed_from",
@@ -120,7 +120,7 @@ MOVING_MUTANTS: Final = (
     ),
     Mutant(
         "a root without a head says nothing of it",
-        "trace-59",
+        "trace-62",
         (
             Edit(
                 "slackwater.sessions.copy:CopyOfPart.take_over",

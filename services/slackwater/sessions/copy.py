@@ -172,7 +172,7 @@ class CopyOfPart:
         core.follow(state)
         tenure = self.pair.next_term(tenure_of(state))
         needs_more = bool(state.kept_from) and core.movable.kept is None
-        if needs_more:  # it has found no head: orderers send again from S (trace-59)
+        if needs_more:  # it has found no head: orderers send again from S (trace-62)
             state = replace(state, kept_from=(), moved_to=())
         if not self.is_alone or needs_more or found.needs_claim(config):
             try:
@@ -269,7 +269,7 @@ class CopyOfPart:
         return None
 
     def _left_behind(self, core: RootCore, state: RootState) -> Rebuild | None:
-        """Return how to end if what this copy reads may be deleted: a head has more (trace-59)."""
+        """Return how to end if what this copy reads may be deleted: a head has more (trace-62)."""
         if not core.movable.is_behind(state.moved_to):
             return None
         return Rebuild("is behind the older of two heads, and starts again from one")

@@ -1,4 +1,4 @@
-"""State movement: what a copy has installed is what it would have read (Flux, 3.3.1; trace-58).
+"""State movement: what a copy has installed is what it would have read (Flux, 3.3.1; trace-61).
 
 The panes are folded again here, from the deltas in the logs, in the brackets of rule-21. Buckets
 that lost readings may have several versions, of which each copy takes one: panes with such a bucket

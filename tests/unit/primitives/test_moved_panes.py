@@ -1,6 +1,6 @@
 """A store of panes that is installed in another process equals the one that it was taken from.
 
-Flux, section 3.3.1. Keys have other numbers there, and the fold goes on (trace-58).
+Flux, section 3.3.1. Keys have other numbers there, and the fold goes on (trace-61).
 """
 
 from __future__ import annotations

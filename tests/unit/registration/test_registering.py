@@ -162,7 +162,7 @@ async def test_a_query_that_joins_does_not_start_before_what_is_kept(
 ) -> None:
     """Truncation has deleted deltas; q's root has answered up to 12 s (trace-50).
 
-    Or it has answered less, and has heads from 12 s on (trace-59).
+    Or it has answered less, and has heads from 12 s on (trace-62).
     """
     both = sharing(world)
     made = world.registering()

@@ -91,7 +91,7 @@ def test_a_follower_keeps_what_it_has_not_read() -> None:
 
 
 def test_deltas_are_kept_for_two_heads_and_ordered_logs_as_before() -> None:
-    """trace-59: the positions at S are in the record, and no longer needed."""
+    """trace-62: the positions at S are in the record, and no longer needed."""
     has_heads = replace(root(0, A_STABLE, A_LIVE), kept_from=(60, 44), moved_to=(9,))
     emitted = states(has_heads, root(1, A_STABLE, A_LIVE), orderer("a", stable=100, live=100))
     assert not_needed([CLIMATE], emitted) == {

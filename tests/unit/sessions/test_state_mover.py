@@ -76,7 +76,7 @@ def test_each_state_record_has_what_two_heads_need() -> None:
 
 
 def test_a_root_that_needs_more_than_the_heads_says_so_before_its_first_answer() -> None:
-    """Else orderers would send again from the older head (trace-59)."""
+    """Else orderers would send again from the older head (trace-62)."""
     state = replace(answered(100, 1), kept_from=(5, 5), moved_to=(300 * MS,))
     host = Host(state).started()
     assert [(each.kept_from, each.moved_to) for each in host.claimed] == [((), ())]

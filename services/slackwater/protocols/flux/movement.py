@@ -7,7 +7,7 @@ panes, and then the logs from the positions in the head. The paper's versions, b
 agree on the moment, are the positions.
 
 A head is written after all its panes are acknowledged, so it is complete once it can be read
-(trace-58). Two heads are kept: while one takes the place of the one before the last, the other can
+(trace-61). Two heads are kept: while one takes the place of the one before the last, the other can
 be read. Only what neither of them names is deleted. A head saves reading; nothing depends on it,
 since S in the state record is a place to read from, too. It is written when that would take
 long (``HeadPace``): windows that are answered soon need none.

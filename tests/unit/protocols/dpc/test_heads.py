@@ -1,4 +1,4 @@
-"""A core that continues from a head equals one that has read everything (Flux, 3.3.1; trace-58)."""
+"""A core that continues from a head equals one that has read everything (Flux, 3.3.1; trace-61)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which panes and heads are written, and in which order (Flux, 3.3.1; trace-58)."""
+"""Which panes and heads are written, and in which order (Flux, 3.3.1; trace-61)."""
 
 from __future__ import annotations
 

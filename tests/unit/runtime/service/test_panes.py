@@ -1,4 +1,4 @@
-"""What roots have stored: of each key the last record, and damaged ones are skipped (rule-33)."""
+"""What roots have stored: of each key the last record, and damaged ones are skipped (rule-34)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""trace-59: deltas are deleted that only a head replaces, and the heads are damaged."""
+"""trace-62: deltas are deleted that only a head replaces, and the heads are damaged."""
 
 from __future__ import annotations
 
 from tests.scenarios.test_r11_a_damaged_delta import a_delta_is_damaged, starts
-from tests.scenarios.test_r58_state_is_moved import ROOT, head_of, root, story_of_heads
+from tests.scenarios.test_r61_state_is_moved import ROOT, head_of, root, story_of_heads
 from tests.simulator.story import Story
 
 from slackwater.model.names import ONLY

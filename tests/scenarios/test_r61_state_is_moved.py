@@ -1,4 +1,4 @@
-"""trace-58: a root that starts takes panes that are not what it would have read itself."""
+"""trace-61: a root that starts takes panes that are not what it would have read itself."""
 
 from __future__ import annotations
 
