@@ -16,6 +16,7 @@ import numpy as np
 from slackwater.codec.result_batches import ResultStream
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.errors import SlackwaterError
+from slackwater.model.heads import StoredState
 from slackwater.model.names import OrdererName
 from slackwater.model.records import (
     BucketRecord,
@@ -79,6 +80,7 @@ from slackwater.sessions.requests import (
     Procedure,
     ReadOrdered,
     ReadOrdererStates,
+    ReadPanes,
     ReadPart,
     ReadStates,
     Request,
@@ -588,6 +590,8 @@ class Root:
                 return {at: len(self._logs[at]) for at in logs}
             case ReadPart():
                 return self.state, self.others
+            case ReadPanes():
+                return StoredState()
             case PrepareTransactions() | OpenTransactions():
                 return None
         raise AssertionError(f"nothing here makes a root ask for {request}")

@@ -17,6 +17,9 @@ from bench.paper_flux import mttf
 from bench.paper_flux.mttf import Life
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.scenarios.test_r61_state_is_moved import head_of, root, story_of_heads
+from tests.scenarios.test_r62_deltas_are_kept_for_two_heads import truncated
+from tests.simulator.readings import Habits
 from tests.simulator.story import Story
 from tests.unit.control.test_placement import Cluster
 
@@ -27,6 +30,8 @@ from slackwater.control.placement import FragmentSpec, NodeReports, Standing, pl
 from slackwater.deployment.fragments import placed
 from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec
 from slackwater.model.kinds import HOST
+from slackwater.primitives.deltas import Aggregates, Slice
+from slackwater.primitives.key_table import KeyTable
 from slackwater.protocols.flux.pair import (
     DOUBLINGS_MAX,
     FRESH_FACTOR,
@@ -504,6 +509,92 @@ def test_5_2_both_primaries_may_die_at_once() -> None:
     story.time_passes(5)
     assert story.tentative == []
     assert story.latest_first_answer_s(since_s=2.0) < 0.6
+    story.every_guarantee_holds()
+
+
+# --- 3.3, 3.4 and 5.3: catch-up -------------------------------------------------------------------
+
+
+def test_3_3_state_is_installed_where_keys_have_other_numbers() -> None:
+    """``getState`` marshals into a form that is independent of the machine."""
+    active, standby = KeyTable(), KeyTable()
+    standby.indices(("c", "b"))
+    of, into = Aggregates(active, ("v",)), Aggregates(standby, ("v",))
+    figures = [np.array([[1.0, 2.0]]) for _ in range(5)]
+    state = Slice.build(active.indices(("a", "b")), figures)
+    installed = into.install([of.extract(state, piece) for piece in range(of.pieces(state))])
+    assert installed.index.tolist() != state.index.tolist()
+    assert installed.to_bytes(standby) == state.to_bytes(active)
+    assert into.digest(installed) == of.digest(state)
+
+
+@pytest.mark.parametrize("head_us", [0, 100])
+def test_3_3_the_active_copy_answers_while_its_state_is_moved(head_us: int) -> None:
+    """In the paper it is paused: no input is taken and no result is given meanwhile."""
+    story = story_of_heads(copies=2, head_us=head_us)
+    story.time_passes(5)
+    story.kill("root/q.0.b")
+    story.time_passes(3)
+    assert (head_of(root(story, 1)) is not None) == bool(head_us)
+    assert story.tentative == []
+    assert story.latest_first_answer_s() < 0.15
+    story.every_guarantee_holds()
+
+
+def test_3_3_the_new_copy_continues_at_the_version_of_its_state() -> None:
+    story = story_of_heads(copies=2)
+    story.time_passes(5)
+    story.kill("root/q.0.b")
+    story.time_passes(2)
+    standby = root(story, 1)
+    head = head_of(standby)
+    assert head is not None
+    assert standby.session.core.movable.records_read < sum(log.stable.offset for log in head.logs)
+    story.kill("root/q.0.a")
+    story.time_passes(3)
+    assert standby.session.pair.role is PairRole.ANSWERING
+    story.all_is_well_again()
+    story.every_guarantee_holds()
+
+
+@pytest.mark.parametrize("dies_after_s", [0.05, 0.3, 0.6, 0.75, 0.9])
+def test_3_4_catch_up_is_idempotent(dies_after_s: float) -> None:
+    """The standby dies at any moment of it, and then the active copy."""
+    story = story_of_heads(copies=2)
+    story.time_passes(5)
+    for _ in range(2):
+        story.kill("root/q.0.b")
+        story.time_passes(dies_after_s)
+    story.kill("root/q.0.b")
+    story.time_passes(2)
+    story.kill("root/q.0.a")
+    story.time_passes(2)
+    story.all_is_well_again()
+    story.every_guarantee_holds()
+
+
+def test_5_3_partitions_catch_up_one_by_one_while_all_others_run() -> None:
+    story = story_of_heads(copies=2, parts=2, habits=Habits(every_us=20_000, keys=6))
+    story.time_passes(5)
+    story.kill("root/q.0.b")
+    story.time_passes(3)
+    assert head_of(root(story, 1)) is not None
+    others = [story.world.q.roots[1, copy] for copy in (0, 1)]
+    assert [head_of(each) for each in others] == [None, None], "they have not started again"
+    assert story.latest_first_answer_s() < 0.15
+    story.every_guarantee_holds()
+
+
+def test_5_3_a_replica_that_finds_no_state_is_built_from_the_sources() -> None:
+    """In the paper the surviving copy has it; here both may be down, and a log is damaged."""
+    story = story_of_heads()
+    story.time_passes(5)
+    truncated(story)
+    story.world.spoil_panes("sw.panes.q:0", 1_000)
+    story.kill("root/q.0")
+    story.time_passes(4)
+    assert head_of(root(story)) is None
+    story.all_is_well_again()
     story.every_guarantee_holds()
 
 

@@ -104,6 +104,8 @@ class WorldConfig:
     children: tuple[tuple[str, ...], ...] = (("s1", "s2"),)
     replicas: int = 2
     parts: int = 1
+    head_us: int = 0
+    """A root stores its state when reading again would take as long; 0: it never does."""
     copies: int = 1
     """Copies of each part, of this query and of the other one."""
     window_us: int = 1 * SECOND

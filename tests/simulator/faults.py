@@ -91,6 +91,7 @@ STRIKES: Final[dict[str, Callable[[World, Fault], None]]] = {
     "deaf": lambda world, f: world.deafen(f.whom.split()[0], f.whom.split()[1], f.for_us),
     "deaf-root": lambda world, f: world.deafen_root(*_deaf_root(f.whom), f.for_us),
     "damage": lambda world, f: world.damage(f.whom),
+    "spoil": lambda world, f: world.spoil_panes(f.whom, f.by),
     "lose": lambda world, f: world.lose(f.whom, f.for_us),
     "overload": lambda world, f: world.overload(f.whom, f.for_us, f.by),
     "slow": lambda world, f: world.slow_down(f.whom, f.for_us, f.by),
@@ -247,6 +248,26 @@ def plan_copies(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]:
                 faults.append(Fault(at, what, one))
             case what:
                 faults.append(Fault(at, what, one, draw.between(0.1, 3)))
+    return faults
+
+
+def plan_heads(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]:
+    """Draw deaths of roots that have stored heads, truncation, and damage of what is stored."""
+    faults = []
+    for _ in range(rng.randint(1, 3)):
+        at = rng.randrange(config.bound_us // 2, until_us) // MS * MS
+        root = rng.choice(config.root_names)
+        match rng.choice(["kill", "replace", "truncated", "spoilt"]):
+            case "truncated":
+                earlier = [Fault(max(at - since * MS, 0), "truncate") for since in (150, 20)]
+                faults += [*earlier, Fault(at, "kill", root)]
+            case "spoilt":
+                part = rng.randrange(config.parts)
+                log = f"sw.panes.{config.name}:{part}"
+                faults += [Fault(at, "spoil", log, 0, rng.randint(1, 4)), Fault(at, "kill", root)]
+            case what:
+                length = rng.randint(50, 500) * MS if what == "replace" else 0
+                faults.append(Fault(at, what, root, length))
     return faults
 
 

@@ -12,6 +12,7 @@ from tests.simulator.config import WorldConfig
 from tests.simulator.readings import SensorReading
 from tests.simulator.topics import TopicHistory
 
+from slackwater.model.heads import Key, Stored
 from slackwater.model.records import OrderedRecord, RootState, SourceRecord
 from slackwater.primitives.lateness import Step
 from slackwater.protocols.dpc.soutput.answers import Transaction
@@ -39,6 +40,26 @@ class Term(NamedTuple):
     at: int
     part: int
     state: RootState
+
+
+class Installed(NamedTuple):
+    """The panes that a copy of a part has installed when it started, by child and start."""
+
+    at: int
+    part: int
+    stable_from: int
+    frontiers: tuple[int, ...]
+    """Of each child: the event time up to which it has its panes."""
+    panes: dict[tuple[int, int], bytes]
+    deltas: dict[tuple[int, int], list[tuple[int, object]]]
+    """By child and replica: all records that have been in the log of stable deltas till then."""
+
+
+class StoredRecord(NamedTuple):
+    """A record of the log of panes."""
+
+    key: Key
+    record: Stored
 
 
 class Learned(NamedTuple):
@@ -90,6 +111,8 @@ class OfQuery:
     """The beginnings of terms, of parts with two copies."""
     resigned: list[Term] = field(default_factory=list)
     """When a copy resigned, with its last record."""
+    installed: list[Installed] = field(default_factory=list)
+    """What copies that started have not read again."""
     later_logs: list[OrderedLogs] = field(default_factory=list)
     """Those of each later generation."""
     deleted_at: int = -1

@@ -30,6 +30,7 @@ from tests.simulator.generation_mutants import GENERATION_MUTANTS
 from tests.simulator.history_mutants import HISTORY_MUTANTS
 from tests.simulator.hosting_mutants import HOSTING_MUTANTS
 from tests.simulator.joining_mutants import JOINING_MUTANTS
+from tests.simulator.moving_mutants import MOVING_MUTANTS
 from tests.simulator.mutation import FOUND, NOTICED, Edit, Mutant, applied, found_plans
 from tests.simulator.placement_mutants import PLACEMENT_MUTANTS
 from tests.simulator.run import run, simulate
@@ -1158,6 +1159,7 @@ MUTANTS = (
     ),
     *GENERATION_MUTANTS,
     *COPY_MUTANTS,
+    *MOVING_MUTANTS,
     *PLACEMENT_MUTANTS,
     *JOINING_MUTANTS,
     *HOSTING_MUTANTS,

@@ -24,6 +24,7 @@ from tests.simulator.faults import (
     plan_copies,
     plan_damage,
     plan_devices,
+    plan_heads,
     plan_overload,
     plan_result_damage,
     plan_sharing,
@@ -137,6 +138,7 @@ def draw(seed: int) -> Plan:
         draw_copies,
         draw_having,
         draw_by_log,
+        draw_heads,
     )
     for more in draws:
         complete = more(complete)
@@ -547,6 +549,22 @@ def draw_having(plan: Plan) -> Plan:
     if config.rows or rng.randrange(4):
         return plan
     return replace(plan, config=replace(config, count_min=rng.choice([2, 3, 6])))
+
+
+def draw_heads(plan: Plan) -> Plan:
+    """In half of the runs with windows roots store their state; in most of them a root dies.
+
+    Drawn last, from a separate generator.
+    """
+    rng, config = Random(f"heads/{plan.seed}"), plan.config
+    if config.rows or rng.randrange(2):
+        return plan
+    config = replace(config, head_us=rng.choice([100, 1_000, 4_000]))
+    faults = [*plan.faults]
+    if config.machines is None and not config.history_speed:
+        faults += plan_heads(rng, config, plan.length_us)
+        faults.sort(key=lambda f: f.at)
+    return replace(plan, config=config, faults=tuple(faults))
 
 
 def skew_of_more(rng: Random, config: WorldConfig) -> dict[str, int]:

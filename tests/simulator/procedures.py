@@ -21,11 +21,13 @@ from slackwater.sessions.requests import (
     Log,
     OpenTransactions,
     Ordered,
+    OtherTurns,
     PrepareTransactions,
     Procedure,
     ReadCopies,
     ReadOrdered,
     ReadOrdererStates,
+    ReadPanes,
     ReadPart,
     ReadStates,
     Request,
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 
 RETRY_US = 20_000
 """Time that a process waits for an unavailable broker."""
+
+TURN_US = 1_000
+"""Time of other sessions' turns."""
 
 T = TypeVar("T")
 
@@ -123,6 +128,10 @@ def _answer(
             process.claim(state, lambda: then(None), refused)
         case ReadCopies(query, part):
             then(world.queries[query].copies(part))
+        case ReadPanes(query, part):
+            then(world.queries[query].stored(part))
+        case OtherTurns():
+            process.later(TURN_US, lambda: then(None))
         case ReadOrdered(log, start, end):
             then(_ordered(world, log, start, end))
         case FindIncarnation(log, inc):

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from tests.simulator.config import AGGREGATE, WorldConfig
-from tests.simulator.history import Committed, OfQuery, ReportedRows, Term
+from tests.simulator.history import (
+    Committed,
+    Installed,
+    OfQuery,
+    ReportedRows,
+    StoredRecord,
+    Term,
+)
 from tests.simulator.kafka import Log
 from tests.simulator.peer_statuses import PeerStatuses
 from tests.simulator.read_positions import ReadPositions
@@ -24,6 +31,7 @@ from slackwater.host.results import ResultsWriter
 from slackwater.host.root import contents_of_windows
 from slackwater.model.child_logs import ChildLogs, dealt
 from slackwater.model.deployment import BOUND_TOLERANCE_US
+from slackwater.model.heads import Head, Key, PaneKey, PaneRecord, Stored, StoredState
 from slackwater.model.names import (
     ONLY,
     Names,
@@ -34,7 +42,7 @@ from slackwater.model.names import (
     own_name,
 )
 from slackwater.model.records import OrderedRecord, OrdererState, RootState
-from slackwater.primitives.deltas import Slice
+from slackwater.primitives.deltas import Aggregates, Slice
 from slackwater.primitives.eventclock import DataClock, WallClock, normal_time_us
 from slackwater.primitives.figures import LOW
 from slackwater.primitives.key_table import KeyTable
@@ -52,6 +60,8 @@ if TYPE_CHECKING:
     from tests.simulator.roots import SimRoot
     from tests.simulator.world import World
 
+    from slackwater.sessions.root import RootSession
+
 
 EMPTY_WAIT_US = 100_000
 
@@ -65,6 +75,10 @@ class Input(NamedTuple):
     results: ResultStream | None = None
     watermark: int | None = None
     """For a stable topic: the time below which no row follows (trace-20)."""
+
+
+HEAD_PERIOD_US = 30_000
+NEVER_US = 1 << 60
 
 
 class SimQuery:
@@ -380,6 +394,8 @@ class SimQuery:
             policy=self.config.policy,
             children_of=self.config.children_of,
             is_history=clock is not None,
+            reread_us_max=self.config.head_us or NEVER_US,
+            head_period_us=HEAD_PERIOD_US,
             **self._contents(part),
         )
 
@@ -406,6 +422,45 @@ class SimQuery:
         now = self.world.scheduler.now
         self._history.committed.append(
             Committed(now, part, placement, commit.transaction, keys, commit.state)
+        )
+
+    def stored(self, part: int) -> StoredState:
+        """Return what the roots of a part have stored."""
+        latest: dict[Key, Stored] = {}
+        for _, value in self.world.log_at((Names().panes(self.name), part)).values():
+            if isinstance(value, StoredRecord):
+                latest[value.key] = value.record
+        present = {key: record for key, record in latest.items() if record is not None}
+        return StoredState(
+            tuple(record for record in present.values() if isinstance(record, Head)),
+            {
+                key: of
+                for key, of in present.items()
+                if isinstance(key, PaneKey) and isinstance(of, PaneRecord)
+            },
+            frozenset(present),
+        )
+
+    def installed(self, part: int, root: RootSession) -> None:
+        """Record what a copy has installed, and the deltas that are in the logs."""
+        moved = root.mover.installed
+        if moved is None:
+            return
+        assert isinstance(moved.contents, Aggregates)
+        logs = {
+            (log.child, log.replica): self.world.log_at(at).written()
+            for at, log in zip(root.inputs, root.config.logs, strict=False)
+            if not log.line
+        }
+        self._history.installed.append(
+            Installed(
+                self.world.scheduler.now,
+                part,
+                root.core.answers.state.stable_from,
+                moved.head.frontiers,
+                {at: pane.to_bytes(moved.keys) for at, pane in moved.panes.items()},
+                logs,
+            )
         )
 
     def taken_over(self, part: int, state: RootState) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tests.simulator.clock import Act
 from tests.simulator.heartbeats import beat_of_state
+from tests.simulator.history import StoredRecord
 from tests.simulator.kafka import FencedError, Log, Open, PositionGoneError
 from tests.simulator.procedures import perform
 from tests.simulator.process import Fragment, observe
@@ -32,6 +33,7 @@ from slackwater.sessions.effects import (
     LogLine,
     Perform,
     Rebuild,
+    StorePane,
     WriteState,
 )
 from slackwater.sessions.events import (
@@ -43,6 +45,7 @@ from slackwater.sessions.events import (
     PositionGone,
     Received,
     Record,
+    RecordDelivered,
     Replayed,
     ResignRequested,
 )
@@ -128,6 +131,7 @@ class SimRoot(Fragment):
         perform(self, self.session.start(), self.begin, self.stay_down)
 
     def begin(self, effects: Sequence[Effect]) -> None:
+        self.query.installed(self.part, self.session)
         if self._states is not None:
             self.watch(self.world.log_at(self._states))
             self.watch(self._beats)
@@ -271,6 +275,10 @@ class SimRoot(Fragment):
                 case WriteState(query, state, part):
                     log = self.world.log_at((Names().state(query), part))
                     self.producer.send(log, state)
+                case StorePane(at, key, stored):
+                    self.producer.send(
+                        self.world.log_at(at), StoredRecord(key, stored), partial(self._stored, at)
+                    )
                 case Fail(reason) | Rebuild(reason):
                     self.world.note(self.name, reason)
                     is_rebuilt = isinstance(effect, Rebuild) and not self._is_leaving
@@ -279,6 +287,13 @@ class SimRoot(Fragment):
                     return
                 case LogLine(text) if self.copy != ONLY:
                     self.world.note(self.name, text)
+
+    def _stored(self, at: At, offset: int) -> None:
+        def act() -> None:
+            self.session.take(RecordDelivered(at, offset))
+            self.turn_in(0)
+
+        self._run(act)
 
     @property
     def _is_lagging(self) -> bool:

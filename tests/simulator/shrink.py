@@ -101,6 +101,9 @@ def _fits(fault: Fault, config: WorldConfig) -> bool:
             name, log = whom.split()
             logs = [config.logs_of(c) for config in queries for c in range(len(config.children))]
             return name in config.names and any(log in of for of in logs)
+        case "spoil":
+            query, _, part = whom.removeprefix("sw.panes.").partition(":")
+            return any(query == of.name and int(part) < of.parts for of in queries)
         case "damage" if whom.startswith("sw.source."):
             return whom.removeprefix("sw.source.") in config.all_streams
         case "damage":

@@ -82,7 +82,7 @@ def history() -> History:
 
 def test_what_was_right_passes(history: History) -> None:
     check(history)
-    assert len(CHECKERS) == 11
+    assert len(CHECKERS) == 12
 
 
 def _nth(history: History, effect: type, n: int = 0, **same: Any) -> tuple[int, Any]:
@@ -532,3 +532,32 @@ def test_two_copies_that_answer_at_once_are_noticed(doctor: Doctor) -> None:
     doctor(outcome.history)
     with pytest.raises(Violation):
         tenures.check(Facts(outcome.history))
+
+
+def _without_a_pane(history: History) -> None:
+    installed = history.installed[-1]
+    history.installed[-1] = installed._replace(panes=dict([*installed.panes.items()][1:]))
+
+
+def _another_pane(history: History) -> None:
+    installed = history.installed[-1]
+    panes = {at: pane[:-1] + bytes([pane[-1] ^ 1]) for at, pane in installed.panes.items()}
+    history.installed[-1] = installed._replace(panes=panes)
+
+
+def _a_pane_too_many(history: History) -> None:
+    installed = history.installed[-1]
+    twice = {(child, start - SECOND): pane for (child, start), pane in installed.panes.items()}
+    history.installed[-1] = installed._replace(panes=installed.panes | twice)
+
+
+@pytest.mark.parametrize("doctor", [_without_a_pane, _another_pane, _a_pane_too_many])
+def test_panes_that_are_not_those_of_the_logs_are_noticed(doctor: Doctor) -> None:
+    config = WorldConfig(window_us=SECOND, slide_us=200 * MS, head_us=100)
+    kill = Fault(3_200 * MS, "kill", "root/q.0")
+    outcome = run(Plan(3, config, 4 * SECOND, (kill,)))
+    assert outcome.violation is None, str(outcome)
+    assert outcome.history.installed
+    doctor(outcome.history)
+    with pytest.raises(Violation, match="moved"):
+        check(outcome.history)

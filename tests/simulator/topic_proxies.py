@@ -408,11 +408,12 @@ class SimWriter:
         self,
         topic: str,
         partition: int,
-        value: bytes,
+        value: bytes | None,
         key: bytes | None = None,
         on_delivery: Callable[[int], None] | None = None,
     ) -> None:
         """Append a record."""
+        assert value is not None, "a proxy writes no tombstone"
         process, broker = self._process, self._process.world.broker
         if not topic.startswith("sw.source."):
             self._waiting.append((process.stream, value))

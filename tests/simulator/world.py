@@ -602,6 +602,15 @@ class World:
         self.history.damaged += kind == "ordered"
         self._note_loss(log_name, at + 1)
 
+    def spoil_panes(self, log_name: str, count: int) -> None:
+        """Damage the last records of a log of panes, among them usually the last head."""
+        log = self.broker.log(log_name)
+        offsets = [offset for offset, value in log.values() if value is not None][-count:]
+        for offset in offsets:
+            log.damage(offset)
+        self.note("broker", f"{log_name} is damaged at {offsets}")
+        self._jolt(f"{log_name} damaged")
+
     # A change of the query's definition.
 
     @property

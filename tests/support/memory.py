@@ -259,12 +259,13 @@ class MemoryWriter:
         self,
         topic: str,
         partition: int,
-        value: bytes,
+        value: bytes | None,
         key: bytes | None = None,
         on_delivery: Callable[[int], None] | None = None,
     ) -> None:
         """Append a record, at once or as soon as the broker is reachable."""
         self._raise_if_failed()
+        value = value or b""
         size = len(value)
         with self._broker.changed:
             self._broker.changed.wait_for(

@@ -16,7 +16,7 @@ import numpy as np
 from slackwater.codec.avro_types import DamageError
 from slackwater.codec.schemas import codec
 from slackwater.model.errors import MalformedRecordError
-from slackwater.model.records import Kind, Position, Ragged, type_i32, type_i64
+from slackwater.model.records import Kind, LogPosition, Position, Ragged, type_i32, type_i64
 
 Bytes = bytes | bytearray | memoryview
 _T = TypeVar("_T")
@@ -74,6 +74,17 @@ def record_states(values: Sequence[Any], fields: int, keys: int) -> dict[str, Ra
 def state_values(states: Mapping[str, Ragged]) -> list[tuple[Any, ...]]:
     """Return the states of a record as they are encoded."""
     return [(name, of.lengths, of.ids, of.weights) for name, of in states.items()]
+
+
+def position_values(at: LogPosition) -> tuple[int, int, int, Position]:
+    """Return a root's position in a log as it is encoded."""
+    return at.offset, at.next_seq, at.inc, at.frontier
+
+
+def log_position(values: Sequence[Any]) -> LogPosition:
+    """Return a root's position in a log."""
+    offset, next_seq, inc, frontier = values
+    return LogPosition(offset, next_seq, inc, Position(*frontier))
 
 
 def split_times(stimes: type_i64, base: int, last: int) -> tuple[Any, Any]:

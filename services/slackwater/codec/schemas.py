@@ -19,6 +19,8 @@ SCHEMAS: Final = (
     "root_state",
     "heartbeat",
     "registry",
+    "pane",
+    "head",
 )
 _KEY_FIELDS: Final = {
     "source": ("keys", "fields"),
@@ -26,6 +28,7 @@ _KEY_FIELDS: Final = {
     "wide_ordered": ("keys",),
     "delta": ("keys",),
     "wide_delta": ("keys",),
+    "pane": ("keys",),
 }
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from slackwater.codec.record_fields import Bytes, decode
+from slackwater.codec.record_fields import Bytes, decode, log_position, position_values
 from slackwater.codec.schemas import codec
 from slackwater.model.records import (
     Heartbeat,
     HeartbeatPart,
     Hole,
-    LogPosition,
     LogState,
     OrdererState,
     Position,
@@ -68,10 +67,6 @@ def _make_orderer_state(values: list[Any]) -> OrdererState:
     )
 
 
-def _log_position(at: LogPosition) -> tuple[int, int, int, Position]:
-    return at.offset, at.next_seq, at.inc, at.frontier
-
-
 def encode_root_state(state: RootState) -> bytes:
     """Encode a root copy's state record."""
     return codec("root_state").encode(
@@ -87,8 +82,8 @@ def encode_root_state(state: RootState) -> bytes:
                 log.child,
                 log.replica,
                 log.line,
-                _log_position(log.stable),
-                _log_position(log.live),
+                position_values(log.stable),
+                position_values(log.live),
                 log.contiguous_seq,
             )
             for log in state.logs
@@ -98,17 +93,14 @@ def encode_root_state(state: RootState) -> bytes:
         state.vain,
         state.resigned,
         state.digest,
+        state.kept_from,
+        state.moved_to,
     )
 
 
 def decode_root_state(buf: Bytes, where: object = "") -> RootState:
     """Decode a root copy's state record."""
     return decode("root_state", buf, where, _make_root_state)
-
-
-def _make_log_position(values: tuple[Any, ...]) -> LogPosition:
-    offset, next_seq, inc, frontier = values
-    return LogPosition(offset, next_seq, inc, Position(*frontier))
 
 
 def _make_root_state(values: list[Any]) -> RootState:
@@ -119,8 +111,8 @@ def _make_root_state(values: list[Any]) -> RootState:
             child,
             replica,
             line,
-            _make_log_position(stable),
-            _make_log_position(live),
+            log_position(stable),
+            log_position(live),
             contiguous_seq,
         )
         for child, replica, line, stable, live, contiguous_seq in values[7]

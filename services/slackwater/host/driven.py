@@ -23,6 +23,7 @@ from slackwater.host.procedures import Committer, perform
 from slackwater.host.sharedends import SharedEnds
 from slackwater.host.wake_signal import IDLE_S_MAX, PARKED_S_MAX, UNSETTLED_S_MAX
 from slackwater.model.errors import SlackwaterError
+from slackwater.model.heads import text_of
 from slackwater.protocols.common.states import LineState
 from slackwater.protocols.dpc.soutput.config import Commit
 from slackwater.protocols.flux.pair import FOLLOWS
@@ -32,6 +33,7 @@ from slackwater.runtime.logs.transport import Isolation, Log, Transport, Writer
 from slackwater.runtime.service.beat import HeartbeatChanges
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.heartbeats import HeartbeatListener
+from slackwater.runtime.service.panes import encode_stored
 from slackwater.runtime.service.state import write_state
 from slackwater.sessions.effects import (
     Append,
@@ -44,6 +46,7 @@ from slackwater.sessions.effects import (
     Rebuild,
     Refute,
     Skipped,
+    StorePane,
     WriteState,
 )
 from slackwater.sessions.events import (
@@ -85,6 +88,13 @@ class HeartbeatPublisher(Protocol):
     def update(self, **changes: Unpack[HeartbeatChanges]) -> None:
         """Set these fields of the following heartbeats; an omitted field keeps its value."""
         ...
+
+
+def _encoded(effect: Append | StorePane) -> tuple[bytes | None, bytes | None]:
+    """Return the value and the key of a record."""
+    if isinstance(effect, Append):
+        return encode_ordered(effect.record), None
+    return encode_stored(effect.record), text_of(effect.key).encode()
 
 
 Positions = Callable[["Driven"], Awaitable[Mapping[Log, int]]]
@@ -366,10 +376,9 @@ class Driven:
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Append(log, record):
+                case Append(log) | StorePane(log):
                     self._undelivered += 1
-                    report = partial(self._report, log)
-                    self._writer.append(*log, encode_ordered(record), None, report)
+                    self._writer.append(*log, *_encoded(effect), partial(self._report, log))
                 case WriteState(query, state, part):
                     write_state(self._writer, self._transport.names, query, state, part)
                 case FetchEnds(logs, isolation):

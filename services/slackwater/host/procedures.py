@@ -26,6 +26,7 @@ from slackwater.runtime.logs.transport import (
     read_range,
 )
 from slackwater.runtime.service.others import read_other_orderers
+from slackwater.runtime.service.panes import read_panes
 from slackwater.runtime.service.registry import Registry
 from slackwater.runtime.service.state import read_copies, read_part, read_states
 from slackwater.sessions.requests import (
@@ -38,11 +39,13 @@ from slackwater.sessions.requests import (
     FindReaders,
     OpenTransactions,
     Ordered,
+    OtherTurns,
     PrepareTransactions,
     Procedure,
     ReadCopies,
     ReadOrdered,
     ReadOrdererStates,
+    ReadPanes,
     ReadPart,
     ReadStates,
     Request,
@@ -109,6 +112,8 @@ async def perform(
             if isinstance(request, PrepareTransactions | OpenTransactions | ClaimPart):
                 assert committer is not None, "only a root has transactions"
                 await _transact(request, committer)
+            elif isinstance(request, OtherTurns):
+                await asyncio.sleep(0)
             elif isinstance(request, AwaitRead):
                 assert read_to is not None, "there is no live consumer"
                 await _await_read(request, read_to)
@@ -159,6 +164,8 @@ def _answer(request: Request, transport: Transport, writer: Callable[[], Writer]
             return read_part(transport, query, part, timeout_s=timeout_s, fits=fits)
         case ReadCopies(query, part):
             return read_copies(transport, query, part, timeout_s=timeout_s)
+        case ReadPanes(query, part, keys_only):
+            return read_panes(transport, query, part, keys_only=keys_only, timeout_s=timeout_s)
         case ReadOrdered():
             return _read_ordered(request, transport, timeout_s)
         case BeginIncarnation():

@@ -24,6 +24,7 @@ from slackwater.protocols.dpc.soutput.config import RootConfig
 from slackwater.protocols.dpc.soutput.upstream import ONLY_STALE_US_MAX, STALE_US_MAX
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.service.registry import QueryDefinition
+from slackwater.runtime.service.settings import settings
 from slackwater.runtime.service.state import read_copies, read_root_state
 from slackwater.sessions.root import RootSession
 
@@ -76,6 +77,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         bound_us=deployment.bound_us(spec),
         children_of=spec.children_of,
         is_history=known.follows_data,
+        reread_us_max=round(settings().reread_s_max * 1e6),
         is_recorded=known.has_recorded_placements,
         **(
             contents_of_windows(spec, deployment.output_fields(spec))
@@ -87,6 +89,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
     names = transport.names
     own = {names.state(of.query), names.registry}
     own |= {names.results(of.query, kind) for kind in RESULT_KINDS}
+    own |= {names.panes(of.query)} if spec.window is not None else set()
     own |= {names.ordered(spec.child_query, child) for child in range(spec.children)}
     return Fragment(
         session,

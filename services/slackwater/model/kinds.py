@@ -42,10 +42,10 @@ StreamResource = Literal["source", "added", "input", "quarantine", "learned"]
 streams read; quarantine; what proxies record in the registry: values of ``expect_every: auto``,
 numbers of logs."""
 QueryResource = Literal[
-    "ordered", "deltas", "state", "child state", "results", "results read", "fence"
+    "ordered", "deltas", "state", "child state", "panes", "results", "results read", "fence"
 ]
-"""Logs; state records of roots, and of orderers, which may be another query's; results, and those
-of the queries that a query reads; transactional ids of parts (rule-27)."""
+"""Logs; state records of roots, and of orderers, which may be another query's; panes; results, and
+those of the queries that a query reads; transactional ids of parts (rule-27)."""
 Resource: TypeAlias = StreamResource | QueryResource | Literal["registry", "group", "own"]
 """What there is in Kafka to have access to, by what it is for: also the registry, the group ids
 that Spark makes, and all topics of the deployment."""
@@ -175,9 +175,9 @@ _KINDS: Final = (
         *(ROOT, "roots", HOST, "roots, which answer the queries", RootName.parse),
         cost=Cost(1.0, 0.008),
         access={
-            "Read": ("ordered", "deltas", "state"),
+            "Read": ("ordered", "deltas", "state", "panes"),
             # A root takes its placement number from the registry (rule-27).
-            "Write": ("state", "registry", "fence", "results"),
+            "Write": ("state", "panes", "registry", "fence", "results"),
         },
         groups=_roots,
         follows=True,

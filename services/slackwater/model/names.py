@@ -284,6 +284,14 @@ class Names:
         """The state records of a query's fragments, of all its generations."""
         return f"{self.prefix}sw.state.{base_of(query)}"
 
+    def panes(self, query: str) -> str:
+        """The panes and heads of a query's roots."""
+        return f"{self.prefix}sw.panes.{query}"
+
+    def panes_of_generations(self, query: str) -> str:
+        """The prefix of the panes of all later generations of a query."""
+        return f"{self.prefix}sw.panes.{base_of(query)}.g"
+
     def results(self, query: str, kind: ResultKind) -> str:
         """One of a query's three result topics, of all its generations."""
         return f"{self.prefix}sw.results.{base_of(query)}.{kind}"

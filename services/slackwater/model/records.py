@@ -374,6 +374,11 @@ class RootState:
     vain: int = 0
     resigned: bool = False
     digest: int = 0
+    kept_from: tuple[int, ...] = ()
+    """Of each of ``logs``, the offset below which nobody needs a record who installs one of the two
+    heads (``model.heads``) that are stored; empty: the smaller of its two positions."""
+    moved_to: tuple[int, ...] = ()
+    """Of each child, the frontier in the older of these heads."""
 
 
 @dataclass(frozen=True, slots=True)

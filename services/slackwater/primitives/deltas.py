@@ -31,8 +31,9 @@ from typing import Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from slackwater.model.heads import PaneColumns
 from slackwater.model.records import BucketRecord, DeltaRecord
-from slackwater.primitives.digests import combined, digest_of
+from slackwater.primitives.digests import DIGEST_MASK, combined, digest_of
 from slackwater.primitives.figures import (
     COUNT,
     FIGURES,
@@ -46,11 +47,14 @@ from slackwater.primitives.figures import (
     nothing,
 )
 from slackwater.primitives.key_table import KeyTable
-from slackwater.primitives.states import Cells, State, StateEntries, StateFold
+from slackwater.primitives.states import Cells, State, StateEntries, StateFold, joined
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 _T = TypeVar("_T", bound=np.generic)
+
+PIECE_CELLS: Final = 1 << 17
+"""Numbers in a stored piece of a slice: 1 MiB, which takes some milliseconds to write or read."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -340,6 +344,78 @@ class Aggregates:
             digest = digest_of(hashes[entries.cells // fields], of_entries)
             found += combined(number, digest)
         return found
+
+    def cells(self, value: Slice) -> int:
+        """Return how many numbers a slice has."""
+        return value.nbytes // 8
+
+    def digest_of_piece(self, value: Slice, piece: int) -> tuple[int, ...]:
+        """Return what a piece adds to the digest of a slice (``total_digest``)."""
+        rows = self._rows(piece)
+        index, fields = value.index[rows], len(self._fields)
+        hashes = self._table.hashes()
+        columns = [column[rows] for figure in value.figures for column in figure]
+        found = [digest_of(hashes[index], columns)]
+        for entries in value.states:
+            mine = entries.of_keys(index, fields)
+            of_entries = (mine.cells % fields, mine.ids, mine.weights)
+            found.append(digest_of(hashes[mine.cells // fields], of_entries))
+        return tuple(found)
+
+    @staticmethod
+    def total_digest(of_pieces: Iterable[tuple[int, ...]]) -> int:
+        """Return ``digest`` of the slice that has these pieces, all of them."""
+        figures, *states = map(sum, zip(*of_pieces, strict=True))
+        masked = (combined(at, found & DIGEST_MASK) for at, found in enumerate(states, 1))
+        return (figures & DIGEST_MASK) + sum(masked)
+
+    # State movement (Flux, section 3.3.1: ``getState`` and ``installState``).
+
+    def pieces(self, value: Slice) -> int:
+        """Return in how many pieces a slice is stored, each of about ``PIECE_CELLS`` numbers."""
+        return -(-len(value) // self._rows_of_piece)
+
+    def extract(self, value: Slice, piece: int) -> PaneColumns:
+        """Return a piece with the text of its keys."""
+        rows, fields = self._rows(piece), len(self._fields)
+        index = value.index[rows]
+        states = {
+            state.name: entries.of_keys(index, fields).by_row(index, fields).ragged()
+            for state, entries in zip(self._states, value.states, strict=True)
+        }
+        names = tuple(self._table.names(index))
+        return PaneColumns(names, value.figures[:, :, rows], states)
+
+    def install(self, pieces: Sequence[PaneColumns]) -> Slice:
+        """Return the slice of these pieces, also if keys have other numbers than where it was.
+
+        Raises ``ValueError`` if the pieces are those of another query.
+        """
+        shape = (FIGURES + len(self._others), len(self._fields))
+        if any(piece.figures.shape[:2] != shape for piece in pieces):
+            raise ValueError(f"figures of another shape than {shape}")
+        indices = [self._table.numbers(piece.keys) for piece in pieces]
+        index, figures = indices[0], pieces[0].figures
+        if len(pieces) > 1:
+            index = self._table.shared(np.concatenate(indices))
+            figures = np.concatenate([piece.figures for piece in pieces], axis=2)
+        states = []
+        for state in self._states:
+            of_pieces = [
+                StateEntries.of(state, piece.states.get(state.name), numbers)
+                for piece, numbers in zip(pieces, indices, strict=True)
+            ]
+            states.append(joined(state, of_pieces))
+        return Slice(index, _frozen(figures), tuple(states))
+
+    def _rows(self, piece: int) -> slice:
+        return slice(piece * self._rows_of_piece, (piece + 1) * self._rows_of_piece)
+
+    @property
+    def _rows_of_piece(self) -> int:
+        cells = (FIGURES + len(self._others)) * max(len(self._fields), 1)
+        cells += sum(2 * state.entries_max for state in self._states)
+        return max(PIECE_CELLS // cells, 1)
 
     def merge(self, shares: Iterable[Slice]) -> Slice:
         """Return the left fold of the children's shares."""

@@ -98,9 +98,13 @@ class StateEntries:
         )
 
     def of_keys(self, index: I64, fields: int) -> StateEntries:
-        """Return the entries of the keys with these numbers."""
-        there = np.isin(self.cells // fields, index)
-        return StateEntries(self.cells[there], self.ids[there], self.weights[there])
+        """Return the entries of these keys alone."""
+        keys = np.sort(index)
+        starts = np.searchsorted(self.cells, keys * fields)
+        counts = np.searchsorted(self.cells, (keys + 1) * fields) - starts
+        before = np.cumsum(counts) - counts
+        at = np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
+        return StateEntries(self.cells[at], self.ids[at], self.weights[at])
 
     def by_row(self, index: I64, fields: int) -> Cells:
         """Return the entries by rows; row i is the key with number ``index[i]``."""
@@ -134,6 +138,18 @@ class Cells:
     def to_bytes(self) -> bytes:
         """Encode the cells; equal values give equal bytes."""
         return self.starts.tobytes() + self.ids.tobytes() + self.weights.tobytes()
+
+    def ragged(self) -> Ragged:
+        """Return the cells in the form of a record."""
+        rows = (len(self.starts) - 1) // self.fields
+        lengths = self.lengths.reshape(rows, self.fields)
+        field_of = np.repeat(np.tile(np.arange(self.fields), rows), self.lengths)
+        of_fields = [field_of == field for field in range(self.fields)]
+        return Ragged(
+            tuple(column.astype(np.float64) for column in lengths.T),
+            tuple(self.ids[mine] for mine in of_fields),
+            tuple(self.weights[mine] for mine in of_fields),
+        )
 
     @property
     def lengths(self) -> I64:
@@ -218,6 +234,17 @@ def merged(state: State, cells: I64, ids: F64, weights: F64) -> StateEntries:
         kept = _kept(cells, state.keeps)
         cells, ids, weights = cells[kept], ids[kept], weights[kept]
     return StateEntries(cells, ids, weights)
+
+
+def joined(state: State, parts: Sequence[StateEntries]) -> StateEntries:
+    """Return the entries of several sets of keys."""
+    if len(parts) == 1:
+        return parts[0]
+    cells, ids, weights = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("cells", "ids", "weights")
+    )
+    return merged(state, cells, ids, weights)
 
 
 def _changes(cells: I64, ids: F64) -> Bools:

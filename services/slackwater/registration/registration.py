@@ -238,11 +238,10 @@ class Registration:
         if not divided_by:
             return
         is_new = not partition_counts(self._transport.cluster, {self._transport.names.registry})
-        registry = None if is_new else Registry(self._transport)
-        known = {} if registry is None else registry.all_queries()
+        known = {} if is_new else Registry(self._transport).all_queries()
         for query in divided_by:
             if query.name not in known and query.has_children:
-                self._child_logs(query, {}, registry)
+                self._child_logs(query, {}, is_new=is_new)
 
     @property
     def _new_start(self) -> str:
@@ -343,7 +342,7 @@ class Registration:
                     defined,
                     awaits_begin=awaits,
                     key_hash=divided_by,
-                    child_logs=self._child_logs(query, logs_of, Registry(self._transport)),
+                    child_logs=self._child_logs(query, logs_of, is_new=False),
                 )
             )
         return found
@@ -352,7 +351,8 @@ class Registration:
         self,
         query: QuerySpec,
         registered: Mapping[str, ChildLogs | None],
-        registry: Registry | None,
+        *,
+        is_new: bool,
     ) -> ChildLogs | None:
         """Return the child of each log; None if it is one child with whole streams.
 
@@ -362,7 +362,7 @@ class Registration:
             return None
         if not query.has_children and query.child_query in registered:
             return registered[query.child_query]
-        recorded = registry.partitions if registry is not None else lambda _: None
+        recorded = (lambda _: None) if is_new else Registry(self._transport).partitions
         counts = {
             stream: max(self.partitions_of[stream], recorded(stream) or 0)
             for stream in query.sources

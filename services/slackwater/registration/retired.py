@@ -1,7 +1,7 @@
 """Deletes the internal topics of deleted queries, and of generations that have been replaced.
 
-Their ordered logs and deltas are needed by no fragment any more. They are deleted after a grace
-period, in which a fragment that ends late still finds them. They are not deleted while an
+Their panes, ordered logs and deltas are needed by no fragment any more. They are deleted after a
+grace period, in which a fragment that ends late still finds them. They are not deleted while an
 aggregator reads them, since a Spark query that also serves other fragments would fail. Results and
 state records stay: the results are the user's, and a query of the same name that is applied later
 continues them where the state records end.
@@ -46,10 +46,14 @@ def retired_topics(
     found = {}
     for name, query in queries.items():
         of = query.spec
-        if query.state == "deleted" and of.has_children and name not in needed:
-            ordered = {names.ordered(name, child) for child in range(of.children)}
-            deltas = {names.deltas(name, part) for part in range(of.parts)}
-            found[name] = frozenset(ordered | deltas)
+        if query.state != "deleted" or (of.has_children and name in needed):
+            continue
+        unused = set() if of.window is None else {names.panes(name)}
+        if of.has_children:
+            unused |= {names.ordered(name, child) for child in range(of.children)}
+            unused |= {names.deltas(name, part) for part in range(of.parts)}
+        if unused:
+            found[name] = frozenset(unused)
     return found
 
 

@@ -10,6 +10,7 @@ from slackwater.deployment.fragments import sources_of
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.names import RootName, base_of, earlier_generations, generation_of
+from slackwater.model.records import RootState
 from slackwater.primitives.eventclock import DataClock, EventClock, WallClock
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.soutput.config import answered_by_all, start_of_generation
@@ -126,15 +127,22 @@ class Starts:
             return of.e0_us
         found = []
         for each in readers:
-            answered = self._answered(each)
-            found.append(each.e0_us if answered is None else answered)
+            states = self._states(each)
+            answered = answered_by_all(states)
+            # Where there are heads, deltas are kept from the older one on.
+            moved = [to for state in states if state is not None for to in state.moved_to]
+            found.append(each.e0_us if answered is None else max([answered, *moved]))
         return min(found)
 
     def _answered(self, query: QueryDefinition) -> int | None:
         """Up to which event time all parts have stable answers, us; None without state records."""
+        return answered_by_all(self._states(query))
+
+    def _states(self, query: QueryDefinition) -> list[RootState | None]:
+        """Return the state records of all parts."""
         parts = query.spec.parts
         states = read_root_states(self._transport, query.name, parts)
-        return answered_by_all(states.get(RootName(query.name, p).process) for p in range(parts))
+        return [states.get(RootName(query.name, part).process) for part in range(parts)]
 
     def _unanswered(self, later: QuerySpec) -> int | None:
         """Return E0 (us) of a new generation; None while no earlier generation is registered."""

@@ -2,13 +2,14 @@
 
 In DPC a node truncates its output buffer when all readers have acknowledged. Here the state records
 are the acknowledgements. A deltas partition is needed from the smaller position of the root's two
-lines on. An ordered log is needed from the smaller of two offsets on: the smallest
-``contiguous_seq`` of the roots, where a starting aggregator begins (rule-26), and the offset from
-which its own writer reads it at a start (rule-25). Without a window there is no aggregator: the
-root reads the ordered log, and its positions count as for deltas. Nothing of a log is deleted while
-one of the roots that read it has no state record, also the root of a query that has joined
-(trace-50). Source logs are not truncated here: the audit recomputes from them, and their retention
-is set by the user. If retention deletes records that are still needed,
+lines on, or where the root has stored two heads from ``kept_from`` in its state record on: what
+they need, and what it has not read itself. An ordered log is needed from the smaller of two offsets
+on: the smallest ``contiguous_seq`` of the roots, where a starting aggregator begins (rule-26), and
+the offset from which its own writer reads it at a start (rule-25). Without a window there is no
+aggregator: the root reads the ordered log, and its positions count as for deltas. Nothing of a log
+is deleted while one of the roots that read it has no state record, also the root of a query that
+has joined (trace-50). Source logs are not truncated here: the audit recomputes from them, and their
+retention is set by the user. If retention deletes records that are still needed,
 ``runtime/logs/catchup.py`` detects it, and the results report the loss (rule-28).
 
 Each round deletes what the previous round found not needed: an aggregator that has just read a
@@ -20,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
+from itertools import product, zip_longest
 from typing import Final
 
 from slackwater.deployment.sharing import readers_of
@@ -61,10 +62,9 @@ def _deltas(
         copies = [_copies(query, part, states) for query in readers]
         if not all(copies):
             continue  # a root without a state record needs everything
-        for log in (log for each in copies for copy in each for log in _logs(of, copy)):
+        for log, first in (at for each in copies for copy in each for at in _firsts(of, copy)):
             partition = deltas_partition(log.child, log.replica, of.replicas, live=bool(log.line))
             key = (names.deltas(of.child_query, part), partition)
-            first = min(log.stable.offset, log.live.offset)
             needed[key] = min(first, needed.get(key, first))
     return needed
 
@@ -79,8 +79,7 @@ def _ordered(
         if not copies:
             return {}  # a root without a state record needs everything
         for copy in copies:
-            for log in _logs(query, copy):
-                read = min(log.stable.offset, log.live.offset)
+            for log, read in _firsts(query, copy):
                 first = read if query.window is None else log.contiguous_seq
                 firsts.setdefault((log.child, log.replica, log.line), []).append(first)
     needed: dict[Log, int] = {}
@@ -113,11 +112,15 @@ def _copies(
     return [answered, *(state for state in copies if state.stable_from >= fresh_from)]
 
 
-def _logs(query: QuerySpec, copy: RootState) -> Iterable[LogState]:
-    """The logs of a state record, without logs that the query does not have."""
+def _firsts(query: QuerySpec, copy: RootState) -> Iterable[tuple[LogState, int]]:
+    """The logs of a state record, each with the first offset that is needed of it.
+
+    Without logs that the query does not have.
+    """
+    kept_from = copy.kept_from if len(copy.kept_from) == len(copy.logs) else ()
     return [
-        log
-        for log in copy.logs
+        (log, kept if kept is not None else min(log.stable.offset, log.live.offset))
+        for log, kept in zip_longest(copy.logs, kept_from)
         if 0 <= log.child < query.children and 0 <= log.replica < query.replicas
     ]
 

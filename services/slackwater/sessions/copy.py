@@ -171,7 +171,10 @@ class CopyOfPart:
         state = found.state(config)
         core.follow(state)
         tenure = self.pair.next_term(tenure_of(state))
-        if not self.is_alone or found.needs_claim(config):
+        needs_more = bool(state.kept_from) and core.movable.kept is None
+        if needs_more:  # it has found no head: orderers send again from S (trace-62)
+            state = replace(state, kept_from=(), moved_to=())
+        if not self.is_alone or needs_more or found.needs_claim(config):
             try:
                 yield ClaimPart(stamped(replace(state, placement=config.placement), tenure))
             except SlackwaterError as error:
@@ -258,10 +261,18 @@ class CopyOfPart:
         if state.next_seq >= core.answers.state.next_seq:  # else it precedes what was read first
             before = core.answers.state.stable_from
             self._compare(before, state, core.follow(state))
-            self._last = state
+            known, self._last = self._last, state
             if self.follows:
                 self.pair.read(tenure_of(state), now)
+                if known is not None and known.moved_to != state.moved_to:
+                    return self._left_behind(core, state)
         return None
+
+    def _left_behind(self, core: RootCore, state: RootState) -> Rebuild | None:
+        """Return how to end if what this copy reads may be deleted: a head has more (trace-62)."""
+        if not core.movable.is_behind(state.moved_to):
+            return None
+        return Rebuild("is behind the older of two heads, and starts again from one")
 
     def _compare(self, before: int, state: RootState, digest: int) -> None:
         """Raise an alarm if the panes that were answered are not those of this copy (trace-57).

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from slackwater.model.heads import Key, Stored
 from slackwater.model.records import OrderedRecord, OrdererState, RootState
 from slackwater.protocols.dpc.soutput.config import Commit
 from slackwater.sessions.requests import Isolation, Log, Procedure
@@ -29,6 +30,15 @@ class WriteState:
     query: str
     state: OrdererState | RootState
     part: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StorePane:
+    """Append a record to a log of panes and heads, after all earlier ones: ``RecordDelivered``."""
+
+    log: Log
+    key: Key
+    record: Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +106,7 @@ Effect: TypeAlias = (
     Append
     | Commit
     | WriteState
+    | StorePane
     | FetchEnds
     | FetchPositions
     | Perform

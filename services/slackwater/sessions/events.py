@@ -82,7 +82,10 @@ class PositionGone:
 
 @dataclass(frozen=True, slots=True)
 class RecordDelivered:
-    """The next record of ``Append`` is in the log, at ``offset``; for each log in append order."""
+    """The next record of ``Append`` or ``StorePane`` is in the log, at ``offset``.
+
+    For each log in append order.
+    """
 
     log: Log
     offset: int

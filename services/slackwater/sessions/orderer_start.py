@@ -21,7 +21,7 @@ from slackwater.model.errors import SlackwaterError, SupersededError
 from slackwater.model.names import RootName
 from slackwater.model.records import Kind, OrderedRecord, OrdererState, RootState
 from slackwater.protocols.common.line import LineName
-from slackwater.protocols.dpc.soutput.config import answered_by_all
+from slackwater.protocols.dpc.soutput.config import needed_from
 from slackwater.protocols.dpc.sunion.config import OrdererConfig, Recovered
 from slackwater.protocols.dpc.sunion.recovery import (
     first_state,
@@ -222,8 +222,10 @@ class OrdererStart:
         return found
 
     def _answered_to(self, states: Mapping[str, State]) -> int | None:
+        """Return the event time before which no root needs a bucket of this child again."""
         found = [states.get(root) for root in self.roots]
-        return answered_by_all(s if isinstance(s, RootState) else None for s in found)
+        child = self.config.child
+        return needed_from((s if isinstance(s, RootState) else None for s in found), child)
 
 
 def start_record(config: OrdererConfig, inc: int, recovered: Recovered) -> OrderedRecord:

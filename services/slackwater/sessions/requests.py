@@ -196,6 +196,26 @@ class ReadCopies:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadPanes:
+    """Read what the roots of a part have stored (``model.heads``). Answer: ``StoredState``.
+
+    ``keys_only``: without the pieces of panes. Records that do not decode are counted and skipped.
+    """
+
+    query: str
+    part: int
+    keys_only: bool = False
+    timeout_us: int = TIMEOUT_US
+
+
+@dataclass(frozen=True, slots=True)
+class OtherTurns:
+    """Let the other sessions of the host take turns. Answer: ``None``."""
+
+    timeout_us: int = TIMEOUT_US
+
+
+@dataclass(frozen=True, slots=True)
 class StoreState:
     """Write a state record outside transactions and wait for its delivery. Answer: ``None``."""
 
@@ -214,6 +234,8 @@ Request: TypeAlias = (
     | FindReaders
     | ReadPart
     | ReadCopies
+    | ReadPanes
+    | OtherTurns
     | ReadOrdered
     | BeginIncarnation
     | FindIncarnation

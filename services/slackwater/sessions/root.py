@@ -75,6 +75,7 @@ from slackwater.sessions.requests import (
 )
 from slackwater.sessions.root_logs import RootLogs
 from slackwater.sessions.session import Form, Report
+from slackwater.sessions.state_mover import StateMover
 
 WATCH_PERIOD_US: Final = 50_000
 FOLLOW_PERIOD_US: Final = 10_000
@@ -98,17 +99,16 @@ class RootSession:
         self.config = config
         self._logs = RootLogs(config, windowed=windowed)
         self._watch = BoundWatch(config.bound_us, config.grid, config.schedule.normal_time)
-        self._watched_at = 0
         self._core: RootCore | None = None
         self._copy = CopyOfPart(config, suspect_us)
+        self.mover = StateMover(config, windowed=windowed)
         self._found: RootState | None = None
         """The state from which the start continues; None once its pair has begun."""
         self._in_flight: Commit | None = None
         self._queued: list[Effect] = []
         """Effects caused by input since the last step."""
-        self._is_ending = False
-        self._looks_at_claim = False
-        self._now = 0
+        self._is_ending = self._looks_at_claim = False
+        self._now = self._watched_at = 0
         self._switches = self._gaps = 0
 
     @property
@@ -154,17 +154,17 @@ class RootSession:
         yield from copy.check_number()
         if not copy.is_alone:
             self._states_from = (yield Ends((copy.states,), "read_committed"))[copy.states]
+        yield from self.mover.read()
         found = yield from read_progress(config)
         found.check(config)
         copy.began(found)
         state = self._found = found.state(config)
+        moved = yield from self.mover.install(state)
         ends = yield Ends(logs)
-        core = RootCore(
-            config, state, suppress_until={self._logs.at[at]: end for at, end in ends.items()}
-        )
+        unread = {self._logs.at[at]: end for at, end in ends.items()}
+        core = self._core = RootCore(config, state, suppress_until=unread, moved=moved)
         beginnings = yield Beginnings(logs)
         core.begin_at({self._logs.at[at]: offset for at, offset in beginnings.items()})
-        self._core = core
         yield from copy.store_number(state)
         return []
 
@@ -232,10 +232,10 @@ class RootSession:
                 self._claimed(inc)
             case ResignRequested(now):
                 return 0 if not self._is_ending and self._copy.resign(now) else None
-            case PassedBy() | ReplayedTo() | PositionsFetched() | RecordDelivered():
-                pass
-            case HoleReported():
-                pass  # it is that of another fragment
+            case RecordDelivered():
+                self.mover.delivered()
+            case PassedBy() | ReplayedTo() | PositionsFetched() | HoleReported():
+                pass  # a hole is that of another fragment
             case _:
                 assert_never(event)
         return None
@@ -330,7 +330,7 @@ class RootSession:
     def step(self, now: int) -> Sequence[Effect]:
         """Step the core, once transactions are open."""
         self._now = now
-        effects, self._queued = [*self._queued, *self._copy.alarms()], []
+        effects, self._queued = [*self._queued, *self._copy.alarms(), *self.mover.lines()], []
         if any(isinstance(effect, Refute) for effect in effects):
             self._looks_at_claim = False  # a claim is repeated by heartbeats until refuted
         if self._is_ending:
@@ -352,6 +352,7 @@ class RootSession:
             elif self._copy.is_to_prepare(is_ready=self.is_ready):
                 effects.append(Perform(self._copy.prepare()))
             return effects
+        effects += self.mover.step(self.core, self.pair.tenure.term, now)
         effects += [self._effect(effect) for effect in self.core.step(now)]
         if now - self._watched_at >= WATCH_PERIOD_US:
             self._watched_at = now
@@ -381,9 +382,9 @@ class RootSession:
     @property
     def busy(self) -> bool:
         """Whether more work is due immediately."""
-        if self._queued or self._is_ending:
+        if self._queued or self._is_ending or self._copy.is_leaving:
             return bool(self._queued)
-        return self._copy.answers and not self._copy.is_leaving and self.core.busy
+        return self._copy.answers and (self.core.busy or self.mover.is_busy)
 
     @property
     def wake_at(self) -> int | None:
@@ -426,6 +427,7 @@ class RootSession:
                 "switches": self._switches,
                 "gaps": self._gaps,
                 **self._copy.detail(),
+                **self.mover.detail(core),
                 **self._watch.detail(self._now),
                 **{read_position_key(*of): to for of, to in core.read_to.items()},
             },

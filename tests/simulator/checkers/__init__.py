@@ -15,6 +15,7 @@ from tests.simulator.checkers import (
     honest,
     logs,
     memory,
+    moved,
     order,
     placed,
     tenures,
@@ -37,6 +38,7 @@ CHECKERS = (
     counted,
     placed,
     tenures,
+    moved,
 )
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from slackwater import codec
+from slackwater.model.heads import Head, LogHead, Noted, PaneColumns, PaneRecord, PaneRef
 from slackwater.model.records import (
     NO_EPOCH,
     DeltaRecord,
@@ -188,7 +189,41 @@ stream_positions = st.builds(
 )
 logs = st.builds(LogState, ints, ints, ints, log_positions, log_positions, longs)
 
+exact = st.integers(-(2**53), 2**53)
+refs = st.builds(PaneRef, ints, exact, exact, ints, longs)
+log_heads = st.builds(LogHead, ints, ints, ints, log_positions, log_positions, longs)
+
+
+@st.composite
+def pane_records(draw: DrawFn) -> PaneRecord:
+    place = {"fields": draw(names.filter(bool)), "keys": draw(key_lists)}
+    shape = (draw(st.integers(1, 3)), len(place["fields"]), len(place["keys"]))
+    figures = column(draw, shape[0] * shape[1] * shape[2]).reshape(shape)
+    found = PaneColumns(place["keys"], figures, _states(draw, place))
+    return PaneRecord(draw(refs), draw(ints), found)
+
+
+@st.composite
+def heads(draw: DrawFn) -> Head:
+    children = draw(st.integers(0, 3))
+    noted = st.lists(st.builds(Noted, longs, longs, gaps), max_size=2).map(tuple)
+    return Head(
+        term=draw(longs),
+        number=draw(longs),
+        next_seq=draw(longs),
+        epoch=draw(longs),
+        stable_from=draw(longs),
+        answered_to=draw(longs),
+        frontiers=tuple(draw(longs) for _ in range(children)),
+        noted=tuple(draw(noted) for _ in range(children)),
+        panes=draw(st.lists(refs, max_size=3).map(tuple)),
+        logs=draw(st.lists(log_heads, max_size=3).map(tuple)),
+    )
+
+
 RECORDS: dict[str, SearchStrategy[Any]] = {
+    "pane": pane_records(),
+    "head": heads(),
     "source": source_records(),
     "ordered": ordered_records(),
     "delta": delta_records(),
@@ -206,6 +241,8 @@ RECORDS: dict[str, SearchStrategy[Any]] = {
         *[longs] * 5,
         st.lists(positions, max_size=3).map(tuple),
         st.lists(logs, max_size=3).map(tuple),
+        kept_from=st.lists(longs, max_size=3).map(tuple),
+        moved_to=st.lists(longs, max_size=3).map(tuple),
     ),
     "heartbeat": st.builds(
         Heartbeat,

@@ -195,6 +195,8 @@ def test_topics_a_source_log_for_each_partition_and_one_quarantine_for_the_strea
         "sw.deltas.climate.1": 8,
         "sw.deltas.quick.0": 2,
         "sw.state.climate": 2,
+        "sw.panes.climate": 2,
+        "sw.panes.quick": 1,
         "sw.state.quick": 1,
         "sw.results.climate.stable": 2,
         "sw.results.climate.tentative": 2,

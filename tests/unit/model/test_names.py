@@ -44,6 +44,7 @@ def all_names(names: Names, stream: str, query: str) -> set[str]:
         names.ordered(query, 0),
         names.deltas(query, 0),
         names.state(query),
+        names.panes(query),
         *(names.results(query, kind) for kind in RESULT_KINDS),
         names.heartbeats,
         names.registry,
@@ -52,7 +53,8 @@ def all_names(names: Names, stream: str, query: str) -> set[str]:
 
 def test_generations_of_a_query_share_results_states_and_fence_and_nothing_else() -> None:
     both = all_names(Names(), "room-1", "climate"), all_names(Names(), "room-1", "climate.g2")
-    assert both[1] - both[0] == {"sw.ordered.climate.g2.0", "sw.deltas.climate.g2.0"}
+    own = {"sw.ordered.climate.g2.0", "sw.deltas.climate.g2.0", "sw.panes.climate.g2"}
+    assert both[1] - both[0] == own
     assert Names().transactional_id("climate.g2", 1) == "sw.climate.1"
     assert OrdererName.parse("climate.g2.0.b") == OrdererName("climate.g2", 0, 1)
     assert RootName.parse("climate.g2.3") == RootName("climate.g2", 3)
@@ -82,6 +84,7 @@ def test_without_a_prefix_the_names_are_those_of_running_deployments() -> None:
         "sw.ordered.climate.0",
         "sw.deltas.climate.0",
         "sw.state.climate",
+        "sw.panes.climate",
         "sw.results.climate.stable",
         "sw.results.climate.tentative",
         "sw.results.climate.corrections",
@@ -166,7 +169,7 @@ def test_a_deployment_file_gives_the_prefix(tmp_path: Path) -> None:
     assert topic is not None
     assert topic.name == "lab-readings", "a stream's own topic belongs to the user"
     specs = topic_specs(deployment, {"lab": 2})
-    assert len(specs) == 13
+    assert len(specs) == 14
     assert all(PLANT.is_ours(spec.name) for spec in specs)
     bare = load_deployment(written(tmp_path, FILE.replace("prefix: plant-7.\n", "")))
     assert bare == dataclasses.replace(deployment, names=Names())

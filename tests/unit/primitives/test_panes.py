@@ -17,8 +17,8 @@ from slackwater.model.deployment import WindowSpec
 from slackwater.model.records import Gap, Position
 from slackwater.primitives.deltas import Aggregates, Slice, fold
 from slackwater.primitives.key_table import KeyTable
+from slackwater.primitives.live_panes import LivePanes
 from slackwater.primitives.panes import (
-    LivePanes,
     Notes,
     PaneShare,
     PaneStore,

@@ -154,16 +154,25 @@ async def test_queries_that_share_children_have_their_start_or_a_later_one(
     assert {n: q.e0_us for n, q in world.all().items()} == {"q": 7_000_000, "r": started_us}
 
 
-async def test_a_query_that_joins_does_not_start_before_what_is_kept(world: World) -> None:
-    """Truncation has deleted deltas; q's root has answered up to 12 s (trace-50)."""
+@pytest.mark.parametrize(
+    ("stable_from", "moved_to"), [(12_000_000, ()), (8_000_000, (12_000_000,))]
+)
+async def test_a_query_that_joins_does_not_start_before_what_is_kept(
+    world: World, stable_from: int, moved_to: tuple[int, ...]
+) -> None:
+    """Truncation has deleted deltas; q's root has answered up to 12 s (trace-50).
+
+    Or it has answered less, and has heads from 12 s on (trace-62).
+    """
     both = sharing(world)
     made = world.registering()
     await carry_out(made, replace(both, queries={"q": both.queries["q"]}), 7_000_000)
     writer = world.broker.writer(lambda _: None)
     writer.append("sw.deltas.q.0", 0, b"deleted")
     world.broker.delete_records({("sw.deltas.q.0", 0): 1})
-    answered = RootState("root/q.0", 1, 0, 0, 12_000_000, 12_000_000, (Position(0),), ())
-    writer.append("sw.state.q", 0, encode_root_state(answered), b"root/q.0")
+    state = RootState("root/q.0", 1, 0, 0, stable_from, 12_000_000, (Position(0),), ())
+    state = replace(state, moved_to=moved_to)
+    writer.append("sw.state.q", 0, encode_root_state(state), b"root/q.0")
     done, why = await carry_out(made, both, 7_000_000)
     assert done == {"q"}
     assert "kept from 1970-01-01T00:00:12" in why

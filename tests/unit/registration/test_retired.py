@@ -21,7 +21,7 @@ from slackwater.runtime.service.registry import QueryDefinition, QueryState
 
 SPEC = replace(parsed(ONE).queries["one"], children=2, parts=2)
 OF_ONE = {
-    "sw.ordered.one.0", "sw.ordered.one.1", "sw.deltas.one.0", "sw.deltas.one.1"
+    "sw.ordered.one.0", "sw.ordered.one.1", "sw.deltas.one.0", "sw.deltas.one.1", "sw.panes.one"
 }  # fmt: skip
 
 
@@ -52,7 +52,10 @@ def test_a_later_generation_does_not_need_them_and_a_reader_of_its_children_does
     both = registered(one="deleted", later="running")
     assert retired_topics(both, UNPREFIXED) == {"one": OF_ONE}
     assert retired_topics(both | registered(reader="running"), UNPREFIXED) == {}
-    assert retired_topics(both | registered(reader="deleted"), UNPREFIXED) == {"one": OF_ONE}
+    assert retired_topics(both | registered(reader="deleted"), UNPREFIXED) == {
+        "one": OF_ONE,
+        "reader": {"sw.panes.reader"},
+    }
     reader = registered(reader="running")["reader"].spec
     assert retired_topics(both, UNPREFIXED, [reader]) == {}, "it is about to be registered"
 
@@ -80,7 +83,7 @@ async def test_they_are_deleted_once_after_the_grace_period(
     topics.read(registered(one="deleted", later="deleted"))
     await eventually_async(lambda: len(tries) == 3, "those of the next one, too", 20)
     assert [set(each) for each in tries[:2]] == [OF_ONE, OF_ONE]
-    assert set(tries[2]) == {name.replace(".one.", ".one.g1.") for name in OF_ONE}
+    assert set(tries[2]) == {name.replace(".one", ".one.g1") for name in OF_ONE}
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
@@ -110,7 +113,7 @@ async def test_topics_that_an_aggregator_still_reads_stay(monkeypatch: pytest.Mo
     topics = RetiredTopics(transport, listener, 0.05)
     running = asyncio.create_task(topics.run())
     topics.read(registered(one="deleted", later="deleted"))
-    later = {name.replace(".one.", ".one.g1.") for name in OF_ONE}
+    later = {name.replace(".one", ".one.g1") for name in OF_ONE}
     await eventually_async(lambda: set(deleted) == later, "the others are deleted", 20)
     monkeypatch.setattr(listener, "all", dict)
     await eventually_async(lambda: set(deleted) == later | OF_ONE, "it is free now", 20)

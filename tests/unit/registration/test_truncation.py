@@ -90,6 +90,29 @@ def test_a_follower_keeps_what_it_has_not_read() -> None:
     assert needed["sw.deltas.climate.0", 0] == 15
 
 
+def test_deltas_are_kept_for_two_heads_and_ordered_logs_as_before() -> None:
+    """trace-62: the positions at S are in the record, and no longer needed."""
+    has_heads = replace(root(0, A_STABLE, A_LIVE), kept_from=(60, 44), moved_to=(9,))
+    emitted = states(has_heads, root(1, A_STABLE, A_LIVE), orderer("a", stable=100, live=100))
+    assert not_needed([CLIMATE], emitted) == {
+        ("sw.deltas.climate.0", 0): 60,
+        ("sw.deltas.climate.0", 1): 44,
+        ("sw.deltas.climate.1", 0): 40,
+        ("sw.deltas.climate.1", 1): 10,
+        ("sw.ordered.climate.0", 0): 70,
+        ("sw.ordered.climate.0", 1): 11,
+    }
+    of_other_logs = replace(has_heads, kept_from=(60,))
+    assert not_needed([CLIMATE], states(of_other_logs))["sw.deltas.climate.0", 0] == 40
+
+
+def test_a_follower_keeps_what_it_has_not_read_of_the_heads() -> None:
+    pairs = replace(query("climate", "room-1", replicas=2, parts=1), copies=2)
+    answered = replace(root(0, A_STABLE), kept_from=(60,))
+    own = replace(root(0, A_STABLE), fragment="root/climate.0.b", kept_from=(55,))
+    assert not_needed([pairs], states(answered, own))["sw.deltas.climate.0", 0] == 55
+
+
 def test_a_copy_that_is_dead_keeps_nothing() -> None:
     pairs = replace(query("climate", "room-1", replicas=2, parts=1), copies=2)
     hour_us = 3_600_000_000

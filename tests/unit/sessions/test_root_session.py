@@ -15,6 +15,7 @@ import pytest
 from tests.paper.stage import MS, Settings
 
 from slackwater.model.errors import SlackwaterError, SupersededError
+from slackwater.model.heads import StoredState
 from slackwater.model.records import (
     DeltaRecord,
     Heartbeat,
@@ -54,6 +55,7 @@ from slackwater.sessions.requests import (
     OpenTransactions,
     PrepareTransactions,
     Procedure,
+    ReadPanes,
     ReadPart,
     Request,
 )
@@ -88,6 +90,7 @@ class Host:
         self.session = RootSession(self.config, windowed=False)
         self.state = state
         self.others = dict(others)
+        self.panes = StoredState()
         self.ends = {STABLE: 0, LIVE: 0}
         self.beginnings = {STABLE: 0, LIVE: 0}
         self.asked: list[Request] = []
@@ -122,6 +125,8 @@ class Host:
         match request:
             case ReadPart():
                 return self.state, self.others
+            case ReadPanes():
+                return self.panes
             case Beginnings(logs):
                 return {log: self.beginnings.get(log, 0) for log in logs}
             case Ends(logs):

@@ -82,7 +82,7 @@ class LogProducer:
     def produce(
         self,
         log: Log,
-        value: bytes,
+        value: bytes | None,
         key: bytes | None,
         report: Callable[[KafkaError | None, Message], None],
     ) -> None:
@@ -150,12 +150,12 @@ class LogWriter:
         self,
         topic: str,
         partition: int,
-        value: bytes,
+        value: bytes | None,
         key: bytes | None = None,
         on_delivery: Callable[[int], None] | None = None,
     ) -> None:
         """Append a record; waits only while the bytes in flight are at their bound."""
-        size = len(value) + RECORD_OVERHEAD_BYTES
+        size = len(value or b"") + RECORD_OVERHEAD_BYTES
         with self._changed:
             self._changed.wait_for(lambda: self._has_room(size))
             self._raise_if_failed()
@@ -169,7 +169,7 @@ class LogWriter:
                 self._in_flight_bytes -= size
                 if isinstance(error, KafkaException):
                     self._producer.note(error.args[0])
-                self.fail(f"{topic}:{partition} takes no record of {len(value)} bytes: {error}")
+                self.fail(f"{topic}:{partition} takes no record of {size} bytes: {error}")
         self._raise_if_failed()
 
     def await_delivered(self, timeout_s: float | None = None) -> None:

@@ -108,11 +108,14 @@ class Writer(Protocol):
         self,
         topic: str,
         partition: int,
-        value: bytes,
+        value: bytes | None,
         key: bytes | None = None,
         on_delivery: Callable[[int], None] | None = None,
     ) -> None:
-        """Append a record; waits only while the bytes in flight are at their bound."""
+        """Append a record; waits only while the bytes in flight are at their bound.
+
+        Without a value it is a tombstone: a compacted topic forgets the key.
+        """
         ...
 
     def await_delivered(self, timeout_s: float | None = None) -> None:

@@ -90,6 +90,7 @@ _REMEDIES: Final = {
     "quarantine": _STREAM + _EMPTIED,
     "ordered": _QUERY,
     "deltas": _QUERY,
+    "panes": _QUERY,
     "state": _QUERY,
     "results": _QUERY + _EMPTIED,
 }

@@ -50,6 +50,8 @@ class Settings(BaseSettings):
     while it is ready, a node while all that is placed on it is ready."""
     truncate_every_s: float = Field(default=60.0, gt=0)
     """Seconds between truncations of the internal logs."""
+    reread_s_max: float = Field(default=1.0, gt=0)
+    """A root stores its state when a start would read for longer; seconds."""
 
     @property
     def log_level_number(self) -> int:

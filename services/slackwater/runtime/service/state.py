@@ -234,7 +234,8 @@ def _is_possible_root(state: RootState) -> bool:
         and _are_counts(*(n + 1 for p in positions for n in (p.next_seq, p.inc)))
         and _are_times(*(f.bucket_start for f in state.child_frontiers))
         and _are_times(*(p.frontier.bucket_start for p in positions))
-        and _are_times(state.stable_from, state.answered_to)
+        and _are_counts(*state.kept_from)
+        and _are_times(state.stable_from, state.answered_to, *state.moved_to)
         and state.stable_from <= state.answered_to
     )
 

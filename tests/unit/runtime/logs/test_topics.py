@@ -44,6 +44,7 @@ def test_a_query_has_the_logs_of_the_design() -> None:
         "sw.deltas.climate.2": 12,
         "sw.deltas.climate.3": 12,
         "sw.state.climate": 4,
+        "sw.panes.climate": 4,
         "sw.results.climate.stable": 4,
         "sw.results.climate.tentative": 4,
         "sw.results.climate.corrections": 4,
@@ -57,6 +58,7 @@ def test_the_naming_functions_name_the_topics_of_the_file() -> None:
     named = {Names().source("s"), Names().quarantine("s"), Names().state("q")}
     named |= {Names().ordered("q", child) for child in range(2)}
     named |= {Names().deltas("q", part) for part in range(2)}
+    named.add(Names().panes("q"))
     named |= {Names().results("q", kind) for kind in RESULT_KINDS}
     assert named | {Names().heartbeats, Names().registry} == names
 
@@ -84,7 +86,9 @@ def test_logs_whose_offsets_must_be_contiguous_are_never_compacted() -> None:
     specs = topics_for(["s"], [QueryTopics("q")])
     for spec in specs:
         compacted = spec.config["cleanup.policy"] == "compact"
-        assert compacted == spec.name.startswith(("sw.state.", "sw.registry")), spec.name
+        assert compacted == spec.name.startswith(("sw.state.", "sw.panes.", "sw.registry")), (
+            spec.name
+        )
 
 
 def test_every_limit_lets_the_largest_record_pass(data: dict[str, Any]) -> None:

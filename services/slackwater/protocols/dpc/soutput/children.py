@@ -2,43 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from slackwater.model.errors import HeldTooMuchError
 from slackwater.model.records import BucketRecord, Hole, Kind, LogState, Position, RootState
 from slackwater.primitives.contents import Contents
 from slackwater.primitives.digests import NO_DIGEST, combined, recorded
-from slackwater.primitives.panes import LivePanes, Notes, PaneStore
-from slackwater.protocols.common.inputs import InputLog
+from slackwater.primitives.live_panes import LivePanes
+from slackwater.primitives.panes import Notes, PaneStore
+from slackwater.protocols.common.inputs import InputLog, Inputs
 from slackwater.protocols.common.line import LineName
 from slackwater.protocols.dpc.soutput.answers import Answered
 from slackwater.protocols.dpc.soutput.config import DeltaLog, RootConfig
 from slackwater.protocols.dpc.soutput.decision import Child, Chosen
 from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor
+from slackwater.protocols.dpc.soutput.heads import Moved, at_of, continued
 from slackwater.protocols.dpc.soutput.live_input import LiveInput
 from slackwater.protocols.dpc.soutput.stable_input import StableInput
 from slackwater.protocols.dpc.soutput.upstream import Switched, Upstream
 
 
-def log_of(state: LogState) -> DeltaLog:
-    """The log that an entry of the state record describes."""
-    return DeltaLog(state.child, state.replica, LineName(state.line))
-
-
 def restore_child(
-    config: RootConfig, child: int, state: RootState, contents: Contents[Any]
+    config: RootConfig,
+    child: int,
+    state: RootState,
+    contents: Contents[Any],
+    moved: Moved | None = None,
 ) -> Child:
-    """The child's cursors and panes, at the positions of the state record."""
+    """The child's cursors and panes, at the positions of the state record, or of a head."""
     grid = config.grid
-    logs = {log_of(s): s for s in state.logs}
-    pane_of = grid.pane_start
+    logs = {at_of(s): s for s in state.logs}
+    heads = {} if moved is None else {at_of(head): head for head in moved.head.logs}
+    frontier = state.child_frontiers[child]
+    if moved is not None:
+        frontier = Position(moved.head.frontiers[child])
+    e, answered_to = frontier.bucket_start, state.answered_to
 
     def cursor(replica: int, line: LineName, *, strict: bool) -> DeltaCursor:
-        log = logs[DeltaLog(child, replica, line)]
-        return DeltaCursor(log.stable if strict else log.live, pane_of, strict=strict)
+        log = DeltaLog(child, replica, line)
+        at, replay_from = logs[log], logs[log].stable if strict else logs[log].live
+        position = continued(at, heads.get(log), e, answered_to)[0 if strict else 1]
+        return DeltaCursor(position, grid.pane_start, strict=strict, replay_from=replay_from)
 
-    frontier = state.child_frontiers[child]
     stable = StableInput(
         [cursor(r, LineName.STABLE, strict=True) for r in range(config.replicas)],
         frontier,
@@ -47,9 +53,12 @@ def restore_child(
     )
     panes = PaneStore(grid, contents, state.stable_from)
     live_panes = LivePanes(grid, contents, panes, streams=config.children[child])
-    if frontier.bucket_start > state.stable_from:
-        panes.advance(frontier.bucket_start)  # no reading lies between S and E0's bucket
-    start = max(state.answered_to, grid.bucket_start(config.start_time))
+    start = max(answered_to, grid.bucket_start(config.start_time))
+    if moved is not None:
+        panes.install(e, *moved.of_child(child))
+        start = max(start, e)
+    elif e > state.stable_from:
+        panes.advance(e)  # no reading lies between S and E0's bucket
     live = LiveInput(
         [
             (
@@ -170,6 +179,23 @@ def input_log(child: Child, log: DeltaLog) -> InputLog[DeltaCursor]:
         child.live.cursors[log.replica][log.line],
         child.stable.cursors[log.replica] if is_stable else None,
     )
+
+
+def log_states(
+    logs: Iterable[DeltaLog],
+    inputs: Inputs[DeltaLog, DeltaCursor],
+    contiguous_seq: Mapping[DeltaLog, int],
+    after: Answered,
+) -> list[LogState]:
+    """The positions of a state record, to replay from when this is answered."""
+    found = []
+    for log in logs:
+        live = inputs.live(log).replay_positions.at(after.answered_to)
+        stable = live
+        if log.line is LineName.STABLE:
+            stable = inputs.stable(log).replay_positions.at(after.stable_from)
+        found.append(LogState(log.child, log.replica, log.line, stable, live, contiguous_seq[log]))
+    return found
 
 
 def take_stable(

@@ -107,6 +107,10 @@ class RootConfig:
     """Whether the event clock follows the data: all that has been read is due at once."""
     copy: int = ONLY
     """The number of this copy, if the part has two."""
+    reread_us_max: int = 1_000_000
+    """The state is stored when a start would read for longer (``protocols.flux.movement``)."""
+    head_period_us: int = 5_000_000
+    """Shortest time between two heads."""
     is_recorded: bool = False
     """Whether controllers have recorded ``placement``: all starts on one node then have one
     number."""
@@ -236,6 +240,21 @@ def stays_down(state: RootState | None, placement: int, *, is_recorded: bool = F
     if state is None or (is_recorded and state.placement == placement):
         return False
     return state.placement >= placement
+
+
+def needed_from(states: Iterable[RootState | None], child: int) -> int | None:
+    """The event time before which no root needs a bucket of the child again.
+
+    It is the smallest S, or of a root with two heads the frontier in the older one; None if a root
+    has no state.
+    """
+    found = [
+        None
+        if state is None
+        else (state.stable_from if len(state.moved_to) <= child else state.moved_to[child])
+        for state in states
+    ]
+    return None if None in found else min((e for e in found if e is not None), default=None)
 
 
 def answered_by_all(states: Iterable[RootState | None]) -> int | None:

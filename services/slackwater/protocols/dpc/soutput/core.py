@@ -20,9 +20,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from slackwater.model.names import ONLY
-from slackwater.model.records import BucketRecord, Hole, LogState, RootState
+from slackwater.model.records import BucketRecord, Hole, RootState
 from slackwater.primitives.digests import NO_DIGEST
-from slackwater.primitives.key_table import KeyTable
 from slackwater.primitives.panes import PaneShare
 from slackwater.protocols.common.inputs import Inputs, ProbeEnds
 from slackwater.protocols.common.line import LineName
@@ -41,7 +40,7 @@ from slackwater.protocols.dpc.soutput.children import (
     forget_answered,
     holes_of,
     input_log,
-    log_of,
+    log_states,
     restore_child,
     settle,
     switches_of,
@@ -62,6 +61,13 @@ from slackwater.protocols.dpc.soutput.decision import (
     line_from,
 )
 from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor
+from slackwater.protocols.dpc.soutput.heads import (
+    Kept,
+    MovableState,
+    Moved,
+    contents_of,
+    contiguous_seqs,
+)
 from slackwater.protocols.dpc.soutput.lost_seqs import LostSeqs
 from slackwater.protocols.dpc.soutput.overload import Overload
 
@@ -74,21 +80,24 @@ class RootCore:
         state: the state record in the log (rule-24).
         suppress_until: by log, its end offset at the start. No tentative answer is given until the
             live line has read all logs to there.
+        moved: a head that is later than S of the state record, with its panes; without it the
+            panes are built by reading from S.
     """
 
     def __init__(
-        self, config: RootConfig, state: RootState, *, suppress_until: Mapping[DeltaLog, int]
+        self,
+        config: RootConfig,
+        state: RootState,
+        *,
+        suppress_until: Mapping[DeltaLog, int],
+        moved: Moved | None = None,
     ) -> None:
         self._config = config
         self._grid = config.grid
-        self.keys = KeyTable()
-        self._contents = config.contents(self.keys, config.fields)
+        self.keys, self.contents = contents_of(config, moved)
         answered = Answered(state.next_seq, state.epoch, state.stable_from, state.answered_to)
         self.answers: AnswerPlanner[PaneShare[Any]] = AnswerPlanner(
-            answered,
-            config.grid,
-            self._due_at,
-            max(CORRECTIONS_MAX, config.live_windows_max),
+            answered, config.grid, self._due_at, max(CORRECTIONS_MAX, config.live_windows_max)
         )
         self.line = line_from(config, answered)
         self.overload = Overload(
@@ -99,16 +108,18 @@ class RootCore:
             LIVE_ROWS_MAX,
         )
         self._logs = config.logs
-        self._contiguous_seq = {log_of(s): s.contiguous_seq for s in state.logs}
+        self._contiguous_seq = contiguous_seqs(state, moved)
         self._begun: set[DeltaLog] = set()
         """Logs of which truncation has deleted records."""
         children = range(len(config.children))
-        self._children = [restore_child(config, child, state, self._contents) for child in children]
+        self._children = [
+            restore_child(config, child, state, self.contents, moved) for child in children
+        ]
         self._decider = Decider(
             config.grid,
             config.schedule,
             config.policy,
-            self._contents,
+            self.contents,
             config.empty_wait_us,
             self._children,
             self.answers,
@@ -121,6 +132,9 @@ class RootCore:
             {log: input_log(self._children[log.child], log) for log in self._logs},
             self._logs_of,
             suppress_until,
+        )
+        self.movable = MovableState(
+            self._children, self._inputs, self._contiguous_seq, self.answers, Kept.of_state(state)
         )
         self._lost_seqs = LostSeqs(self._children, self._inputs, self._contiguous_seq)
         self._in_flight: Transaction[PaneShare[Any]] | None = None
@@ -151,7 +165,7 @@ class RootCore:
     def _offer(self, line: LineName, log: DeltaLog, offset: int, record: BucketRecord) -> None:
         child = self._children[log.child]
         if line is LineName.STABLE:
-            take_stable(child, self._contents, log, offset, record, self._needed_to)
+            take_stable(child, self.contents, log, offset, record, self._needed_to)
         else:
             child.live.take(log.replica, log.line, offset, record)
 
@@ -206,6 +220,7 @@ class RootCore:
             ValueError: the record is older than what has been adopted.
         """
         assert self._in_flight is None, "a copy that answers does not follow"
+        self.movable.follow(state)
         answered = Answered(state.next_seq, state.epoch, state.stable_from, state.answered_to)
         if answered == self.answers.state:
             return NO_DIGEST
@@ -305,16 +320,9 @@ class RootCore:
 
     def _state_after(self, after: Answered) -> RootState:
         """The state record of a transaction: all that a restart needs (rule-23, rule-27)."""
-        logs = []
-        for log in self._logs:
-            live = self._inputs.live(log).replay_positions.at(after.answered_to)
-            stable = live
-            if log.line is LineName.STABLE:
-                stable = self._inputs.stable(log).replay_positions.at(after.stable_from)
-            logs.append(
-                LogState(log.child, log.replica, log.line, stable, live, self._contiguous_seq[log])
-            )
-        return state_after(self._config, after, logs, self._digest_to(after.stable_from))
+        logs = log_states(self._logs, self._inputs, self._contiguous_seq, after)
+        state = state_after(self._config, after, logs, self._digest_to(after.stable_from))
+        return self.movable.added_to(state)
 
     def _digest_to(self, stable_from: int) -> int:
         """The digest of the panes from S to ``stable_from``; of a part with one copy: none."""
@@ -323,6 +331,7 @@ class RootCore:
         return digest_of_panes(self._children, self.answers.state.stable_from, stable_from)
 
     def _count(self, log: DeltaLog, offset: int, record: BucketRecord) -> None:
+        self.movable.count(record)
         contiguous_seq = self._contiguous_seq[log]
         if record.seq == contiguous_seq or (
             record.seq > contiguous_seq

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from slackwater.primitives.contents import Contents, folded
+from slackwater.primitives.live_panes import LivePanes
 from slackwater.primitives.panes import (
-    LivePanes,
     Notes,
     PaneShare,
     PaneStore,

@@ -76,11 +76,17 @@ class DeltaCursor:
     """One line's cursor in a deltas partition: offset, next seq, incarnation, and L of rule-11.
 
     ``strict`` is the stable line's cursor: only the next seq counts (rule-10). The live line's
-    skips holes, and after a seek accepts any seq (rule-13).
+    skips holes, and after a seek accepts any seq (rule-13). ``replay_from``: the position to replay
+    from if it is not where the cursor begins, since a head has been installed.
     """
 
     def __init__(
-        self, position: LogPosition, pane_of: Callable[[int], int], *, strict: bool
+        self,
+        position: LogPosition,
+        pane_of: Callable[[int], int],
+        *,
+        strict: bool,
+        replay_from: LogPosition | None = None,
     ) -> None:
         self._strict = strict
         self.offset = position.offset
@@ -93,7 +99,9 @@ class DeltaCursor:
         self.undecoded = 0
         """Number of undecodable records since the last accepted one: each may have had a seq."""
         self._undecoded_from: LogPosition | None = None
-        self.replay_positions = ReplayPositions(position, pane_of)
+        self.replay_positions = ReplayPositions(replay_from or position, pane_of)
+        if replay_from is not None:
+            self.replay_positions.mark(position)
 
     def position(self) -> LogPosition:
         """Position after the last record that was accepted or certainly does not count.

@@ -43,12 +43,12 @@ class StableInput:
     another version of the bucket than the begun one (trace-15)."""
     exhausted: dict[int, Position] = field(default_factory=dict)
     """Replica -> the frontier at which its log had no further record."""
+    begun: dict[int, LogPosition] = field(default_factory=dict)
+    """Replica -> position in its log at which its latest bucket begins."""
     _version: tuple[int, tuple[Gap, ...]] = (1, ())
     """The version of the record taken last."""
     _ahead: deque[int] = field(default_factory=deque)
     """Starts of the buckets and runs taken beyond the end of the stable line's next window."""
-    _begun: dict[int, LogPosition] = field(default_factory=dict)
-    """Replica -> position in its log at which its latest bucket begins."""
 
     def take(self, replica: int, offset: int, record: BucketRecord, low: int) -> bool:
         """Offer a record of a replica's stable log; True if it moved the frontier.
@@ -75,7 +75,7 @@ class StableInput:
             return False
         self.holes.pop(replica, None)
         if record.piece == 0:
-            self._begun[replica] = before
+            self.begun[replica] = before
         end, here = next_position(record), self.frontier
         holds_it = record.bucket_start <= here.bucket_start < record.bucket_end
         if here.piece and holds_it and _version(record) != self._version:
@@ -123,7 +123,7 @@ class StableInput:
     def _begin_again(self) -> None:
         """Restart the bucket with the version of the replicas that deferred a record of it."""
         bucket = Position(self.frontier.bucket_start)
-        for replica, place in self._begun.items():
+        for replica, place in self.begun.items():
             if self.deferred.get(replica) == self.frontier and place.frontier <= bucket:
                 self._hold(self.cursors[replica], place)
         self.frontier = bucket
