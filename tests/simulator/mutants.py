@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import orjson
 import pytest
+from tests.simulator.alert_mutants import ALERT_MUTANTS
 from tests.simulator.copy_mutants import COPY_MUTANTS
 from tests.simulator.generation_mutants import GENERATION_MUTANTS
 from tests.simulator.history_mutants import HISTORY_MUTANTS
@@ -1135,6 +1136,7 @@ MUTANTS = (
     ),
     *GENERATION_MUTANTS,
     *COPY_MUTANTS,
+    *ALERT_MUTANTS,
     *PLACEMENT_MUTANTS,
     *JOINING_MUTANTS,
     *HOSTING_MUTANTS,

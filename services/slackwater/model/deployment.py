@@ -18,6 +18,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
+from slackwater.model.alerts import AlertSpec
+from slackwater.model.http import HTTP_DEFAULT
+from slackwater.model.http import HttpInputSpec as HttpInputSpec  # noqa: PLC0414 -- as WindowSpec
+from slackwater.model.http import HttpListenSpec as HttpListenSpec  # noqa: PLC0414
 from slackwater.model.kinds import deadlines_from
 from slackwater.model.mqtt import MqttSpec
 from slackwater.model.names import UNPREFIXED, Names, ProxyName, base_of, earliest_generation
@@ -53,7 +57,14 @@ BUCKET_OF_ROWS_US: Final = 10_000
 """Bucket width without a window, where every reading waits for the end of its bucket."""
 
 
-_OMITTED: Final = {"child_aggregates", "children_of", "cut_windows", "of_fields", "shared_by"}
+_OMITTED: Final = {
+    "alerts",
+    "child_aggregates",
+    "children_of",
+    "cut_windows",
+    "of_fields",
+    "shared_by",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,30 +166,6 @@ class TopicSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class HttpInputSpec:
-    """A stream whose readings are posted; ``token_file`` holds the bearer tokens it accepts."""
-
-    token_file: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class HttpListenSpec:
-    """The address at which a proxy accepts HTTP requests; without certificate and key: no TLS."""
-
-    host: str = "127.0.0.1"
-    port: int = 8088
-    certificate_file: str | None = None
-    key_file: str | None = None
-
-    @property
-    def url(self) -> str:
-        """The address of its streams, before their names."""
-        scheme = "http" if self.certificate_file is None else "https"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{scheme}://{host}:{self.port}/streams/"
-
-
-@dataclass(frozen=True, slots=True)
 class StreamSpec:
     """One source of readings; without ``expect_every_us`` its watermark follows the clock.
 
@@ -264,6 +251,7 @@ class QuerySpec:
     """What the deltas serve, if queries may join its children later; empty: they may not."""
     of_fields: OfFields = ()
     """By field, the aggregates in its rows, in order; empty: all fields have all of them."""
+    alerts: tuple[AlertSpec, ...] = ()
 
     @property
     def child_query(self) -> str:
@@ -277,13 +265,8 @@ class QuerySpec:
 
     def bucket_us(self, speed: float = 1.0) -> int:
         """The bucket width w for registration: event time, in whole us and at least 1."""
-        if self.window is None:
-            wall_us = BUCKET_OF_ROWS_US
-        elif self.join is None:
-            wall_us = BUCKET_OF_WINDOWS_US
-        else:
-            wall_us = BUCKET_OF_JOINS_US
-        return max(1, int(wall_us * speed))
+        wall_us = BUCKET_OF_WINDOWS_US if self.join is None else BUCKET_OF_JOINS_US
+        return max(1, int((BUCKET_OF_ROWS_US if self.window is None else wall_us) * speed))
 
     def units(self, w_us: int) -> WindowSpec:
         """The units of answers: its windows, or buckets of ``w_us`` without a window.
@@ -297,6 +280,7 @@ class QuerySpec:
         values = dataclasses.asdict(self)
         values["window"] = None if self.window is None else self.window.to_json()
         values["cut_windows"] = tuple(window.to_json() for window in self.cut_windows)
+        values["alerts"] = tuple(alert.to_json() for alert in self.alerts)
         return {k: v for k, v in values.items() if v or k not in _OMITTED}
 
     @classmethod
@@ -313,6 +297,7 @@ class QuerySpec:
         values["sources"] = tuple(values["sources"])
         values["aggregate"] = tuple(values["aggregate"])
         values["of_fields"] = tuple((f, tuple(names)) for f, names in values.get("of_fields", ()))
+        values["alerts"] = tuple(AlertSpec.from_json(each) for each in values.get("alerts", ()))
         return cls(**values)
 
 
@@ -344,7 +329,7 @@ class Deployment:
     streams: Mapping[str, StreamSpec]
     queries: Mapping[str, QuerySpec]
     names: Names = UNPREFIXED
-    http: HttpListenSpec = HttpListenSpec()
+    http: HttpListenSpec = HTTP_DEFAULT
     known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Cache of derived values."""
 

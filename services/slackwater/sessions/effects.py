@@ -23,6 +23,14 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
+class CommitRecords:
+    """Commit these keys and values in one transaction: ``CommitSucceeded`` or ``CommitFailed``."""
+
+    log: Log
+    records: tuple[tuple[bytes, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WriteState:
     """Write a state record outside transactions; the session does not wait for it (rule-5)."""
 
@@ -95,6 +103,7 @@ class Rebuild:
 Effect: TypeAlias = (
     Append
     | Commit
+    | CommitRecords
     | WriteState
     | FetchEnds
     | FetchPositions

@@ -91,6 +91,7 @@ _REMEDIES: Final = {
     "ordered": _QUERY,
     "deltas": _QUERY,
     "state": _QUERY,
+    "alerts": _QUERY,
     "results": _QUERY + _EMPTIED,
 }
 
