@@ -422,4 +422,4 @@ class FileShape(Shape):
     http: HttpListenShape | None = None
     streams: Annotated[dict[str, Any], Field(min_length=1)]
     queries: Annotated[dict[str, Any], Field(min_length=1)]
-    alerts: Annotated[dict[str, Any], Field(min_length=1, max_length=ALERTS_MAX)] = {}
+    alerts: Annotated[dict[str, Any], Field(max_length=ALERTS_MAX)] = {}

@@ -24,7 +24,7 @@ HEARTBEAT_PERIOD_US: Final = 100_000
 
 
 def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
-    """Make the delivery ``name`` (QUERY) with its placement number; waits for its query.
+    """Make the delivery ``name`` (QUERY.alerts) with its placement number; waits for its query.
 
     Raises:
         UsageError: the query has been deleted, or has no alerts.

@@ -50,6 +50,7 @@ _GENERATION: Final = re.compile(r"([a-z][a-z0-9-]*)\.g([1-9]\d{0,8})", re.ASCII)
 _ORDERER: Final = re.compile(rf"({_QUERY})\.(\d+)\.([a-z])", re.ASCII)
 _PROXY: Final = re.compile(r"([^./]+)(?:\.([1-9]\d*))?", re.ASCII)
 _ROOT: Final = re.compile(rf"({_QUERY})\.(\d+)(?:\.([a-z]))?", re.ASCII)
+_DELIVERY: Final = re.compile(rf"({_QUERY})\.alerts", re.ASCII)
 
 ONLY: Final = -1
 """The copy of a part that has one."""
@@ -195,23 +196,24 @@ class ProxyName:
 
 @dataclass(frozen=True, slots=True, order=True)
 class DeliveryName:
-    """What delivers a query's results, to its alerts: ``climate``."""
+    """What delivers a query's results, to its alerts: ``climate.alerts``."""
 
     query: str
 
     @classmethod
     def parse(cls, text: str) -> DeliveryName:
         """The inverse of ``str``; ``UsageError`` if it is none."""
-        if not is_query_name(text):
-            raise UsageError(f"{text}: a delivery is named as its query, as in climate")
-        return cls(text)
+        match = _DELIVERY.fullmatch(text)
+        if match is None:
+            raise UsageError(f"{text}: a delivery is named QUERY.alerts, as in climate.alerts")
+        return cls(match[1])
 
     def __str__(self) -> str:
-        return self.query
+        return f"{self.query}.alerts"
 
     @property
     def process(self) -> str:
-        """As ``slackwater status`` prints it: ``delivery/climate``."""
+        """As ``slackwater status`` prints it: ``delivery/climate.alerts``."""
         return f"{DELIVERY}/{self}"
 
 
