@@ -15,7 +15,8 @@ def row(window: int, *, tentative: bool = False) -> Firing:
 
 def states(windows: int, truths: list[bool]) -> list[str]:
     """Return the changes that exact rows lead to."""
-    progress, found = KeyProgress(), []
+    progress = KeyProgress()
+    found: list[str] = []
     for at, is_true in enumerate(truths):
         progress, change = progress.exact_row(windows, row(at), is_true=is_true, is_forked=False)
         found += [change.state] if change else []

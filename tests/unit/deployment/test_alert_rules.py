@@ -34,8 +34,8 @@ def test_a_rule_is_in_the_definition_of_its_query() -> None:
         "mute: {stream: lab, missing: 30s}",
     )
     assert of["climate"] == (AlertSpec("hot", "t_avg > 26", 2, "act"),)
-    mute = AlertSpec("mute", stream="lab", missing_us=30_000_000)
-    assert of["rows"] == (AlertSpec("any", "t > 26 AND key <> 'x'"), mute), (
+    silent = AlertSpec("mute", stream="lab", missing_us=30_000_000)
+    assert of["rows"] == (AlertSpec("any", "t > 26 AND key <> 'x'"), silent), (
         "the first that reads it"
     )
 

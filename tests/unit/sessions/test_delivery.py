@@ -32,7 +32,9 @@ def session(placement: int = 3) -> DeliverySession:
 
 def started(of: DeliverySession, stored: dict[bytes, bytes] | None = None) -> list[Any]:
     """Run the start; return its requests."""
-    procedure, requests, answer = of.start(), [], None
+    procedure = of.start()
+    answer: Any = None
+    requests: list[Any] = []
     while True:
         try:
             request = procedure.send(answer)
