@@ -124,7 +124,7 @@ def notify(
     The addresses are in SLACKWATER_ALERTMANAGER_URL and SLACKWATER_WEBHOOK_URL, the webhook's token
     in the file that SLACKWATER_WEBHOOK_TOKEN_FILE names. One of the two is required.
 
-    Example: SLACKWATER_ALERTMANAGER_URL=http://127.0.0.1:9093 slackwater notify
+    Example: slackwater notify
     """
     from slackwater.notifier.app import STATE_FILE, Notifier, alert_topics
     from slackwater.runtime.logs.kafka import KafkaTransport

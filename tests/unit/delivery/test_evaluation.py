@@ -62,9 +62,9 @@ def stored(evaluator: AlertEvaluator, records: Iterable[AlertRecord]) -> list[De
 def test_a_null_and_an_absent_row_change_nothing() -> None:
     evaluator = AlertEvaluator(rules(replace(HOT, windows=2)), GRID.later)
     states: list[str] = []
-    values = ({"a": 30.0}, {"a": None}, {}, {"a": 27.0}, {"a": None}, {"a": 1.0})
-    rows_of: list[dict[str, Any]] = [*values]
-    for at, rows in enumerate(rows_of):
+    values: list[dict[str, Any]]
+    values = [{"a": 30.0}, {"a": None}, {}, {"a": 27.0}, {"a": None}, {"a": 1.0}]
+    for at, rows in enumerate(values):
         states += [record.state for record in evaluator.take(window(at, rows))]
     assert states == ["pending", "firing", "ended"]
 
