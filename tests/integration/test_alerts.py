@@ -7,6 +7,7 @@ other one is away. What is committed is compared with a plain evaluation of all 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -19,12 +20,14 @@ from confluent_kafka import Producer
 from tests.simulator.alerting.oracle import Expected, expected_of, expected_of_stream
 from tests.support.starting import SENDS_ONCE, make_topics
 from tests.support.waiting import WAIT_S_MAX, eventually
+from tests.unit.notifier.test_notifier import Hook
 
 from slackwater.codec.results import format_time
 from slackwater.delivery.records import AlertRecord, decode_delivery
 from slackwater.deployment.parse import load_deployment
 from slackwater.machine.broker import EmbeddedBroker
 from slackwater.model.names import RESULT_KINDS, UNPREFIXED
+from slackwater.notifier.app import Notifier
 from slackwater.runtime.logs.transport import read_to_end
 from slackwater.stack.stack import StackOptions
 from slackwater.stack.stack_thread import StackThread
@@ -161,25 +164,59 @@ def _states(stack: StackThread, rule: str, key: str) -> list[tuple[str, bool]]:
 @pytest.mark.parametrize(
     "kills", [pytest.param(2, id="short"), pytest.param(200, id="full", marks=pytest.mark.drill)]
 )
-def test_alerts_are_there_once_whatever_dies(stack: StackThread, kills: int) -> None:
+def test_alerts_are_there_once_whatever_dies(
+    stack: StackThread, kills: int, tmp_path: Path
+) -> None:
     places = Places(stack.stack.bootstrap)
     stack.start_up()
     places.start()
     eventually(
         lambda: stack.ready().get("delivery/climate.alerts", False), "the evaluator has committed"
     )
-    try:
-        for _ in range(kills // 2):
-            _cut_off(stack, places)
-            places.oven = 20.0
-    finally:
-        places.stop()
+    with _notified(stack, tmp_path) as hook:
+        try:
+            for _ in range(kills // 2):
+                _cut_off(stack, places)
+                places.oven = 20.0
+        finally:
+            places.stop()
+        committed = {alert.event_id for alert in _alerts(stack)}
+        eventually(lambda: committed <= {key for key, _, _ in hook.got}, "all are sent")
     eventually(lambda: _found(stack) == _expected(stack), "the alerts are those of the results")
     ids = [alert.event_id for alert in _alerts(stack)]
     assert len(ids) == len(set(ids)), "an alert is there twice"
     states = {*_states(stack, "hot", "oven"), *_states(stack, "hot", "room")}
     assert states >= {("firing", True), ("withdrawn", True), ("confirmed", True)}
     assert {state for state, _ in _states(stack, "surely-hot", "room")} <= {"firing", "ended"}
+
+
+@contextlib.contextmanager
+def _notified(stack: StackThread, folder: Path) -> Iterator[Hook]:
+    """Send all alerts to a webhook, which refuses some at first."""
+    hook, stopping = Hook(), threading.Event()
+    hook.refuses = 3
+    notifier = Notifier(
+        stack.stack.transport,
+        lambda: [UNPREFIXED.alerts("climate")],
+        folder / "notifier.json",
+        webhook=hook.receiver,
+    )
+    notifier.open()
+
+    def run() -> None:
+        while not stopping.is_set():
+            notifier.turn()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield hook
+    finally:
+        stopping.set()
+        thread.join()
+        notifier.close()
+        hook.server.shutdown()
+        hook.server.server_close()
 
 
 def _cut_off(stack: StackThread, places: Places) -> None:
