@@ -91,7 +91,8 @@ def lines(view: Mapping[str, Any], receivers: Mapping[str, Any]) -> Iterator[str
     for of in view["firing"]:
         state = "tentative" if of["tentative"] else "firing"
         without = f", without {', '.join(of['missing'])}" if of["missing"] else ""
-        yield f"{state:<10} {_name(of)}  since {of['window_end']}{_values(of['values'])}{without}"
+        since = of["window_end"] if of["key"] else of["window_start"]  # of a stream: since when
+        yield f"{state:<10} {_name(of)}  since {since}{_values(of['values'])}{without}"
     for of in view["pending"]:
         yield f"{'pending':<10} {_name(of)}  {of['changed_to']}{_values(of['values'])}"
     for of in view["ended"]:
