@@ -106,6 +106,8 @@ class AlertEvaluator:
                     start = last_start(record, self._later)
                     found += self._window(_Window(batch.part, start, record, rows))
                     rows = []
+                case "rec_done":  # the boundaries before it may have been deleted
+                    self._end_fork(batch.part)
         self._parts[batch.part] = batch.after
         return found
 
@@ -121,11 +123,12 @@ class AlertEvaluator:
             elif rule.spec.tentative == "act":
                 yield from self._live(rule, window)
         if is_stable and part in self._forks and window.start >= self._forks[part][1]:
-            del self._forks[part]
-            self._join(part)
+            self._end_fork(part)
 
-    def _join(self, part: int) -> None:
+    def _end_fork(self, part: int) -> None:
         """Let the live counts be the exact ones: no answer of the part is tentative."""
+        if self._forks.pop(part, None) is None:
+            return
         for (_, of_part), of in self._known.items():
             if of_part == part:
                 for key, known in list(of.items()):

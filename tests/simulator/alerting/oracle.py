@@ -109,14 +109,18 @@ def expected_of(
     assert rule.when is not None
     reads, truth = TRUTHS[rule.when]
     fork_seq = None
+    early_to_us = 0
     for answer in answers(results, deleted):
         if isinstance(answer, str):
             fork_seq = None
             continue
         boundary = answer.boundary
         is_exact = boundary["label"] == "stable"
-        if not is_exact and fork_seq is None:
-            fork_seq = boundary["seq"] - boundary["keys"]
+        last_start_us = us_of(boundary["window_start"]) + (boundary["windows"] - 1) * slide_us
+        if not is_exact:
+            early_to_us = last_start_us
+            if fork_seq is None:
+                fork_seq = boundary["seq"] - boundary["keys"]
         for row in answer.rows:
             values = _values(row)
             of = found.setdefault(row["key"], _Key(rule))
@@ -132,11 +136,12 @@ def expected_of(
                 fork_seq,
             )
         if is_exact:
-            last_start_us = us_of(boundary["window_start"]) + (boundary["windows"] - 1) * slide_us
             for key, of in found.items():
                 own = [_values(row) for row in answer.rows if row["key"] == key]
                 exact = {name: own[-1][name] for name in reads} if own else None
                 of.judge(last_start_us, boundary, exact)
+            if deleted and last_start_us >= early_to_us:
+                fork_seq = None  # retention may have deleted REC_DONE
     return {key: of.changes for key, of in found.items()}
 
 
