@@ -16,14 +16,14 @@ _seeds = "tests.simulator.alerting.test_alerting:check_seeds"
 ALERT_MUTANTS: Final = (
     Mutant(
         "a batch ends inside an UNDO",
-        "decision-216",
+        "decision-219",
         (Edit(f"{_cutter}.offer", "self._rows or self._undone_to is not None", "self._rows"),),
         _seeds,
         (0, 10),
     ),
     Mutant(
         "a position is that before its batch",
-        "decision-216",
+        "decision-219",
         (
             Edit(
                 f"{_cutter}._cut",
@@ -36,7 +36,7 @@ ALERT_MUTANTS: Final = (
     ),
     Mutant(
         "alerts are committed without their position",
-        "decision-216",
+        "decision-219",
         (
             Edit(
                 f"{_session}._committed",
@@ -49,7 +49,7 @@ ALERT_MUTANTS: Final = (
     ),
     Mutant(
         "an alert fires again when it is evaluated again",
-        "decision-216",
+        "decision-219",
         (
             Edit(
                 f"{_session}.start",
@@ -62,7 +62,7 @@ ALERT_MUTANTS: Final = (
     ),
     Mutant(
         "the end of a log is read before the fence",
-        "decision-216",
+        "decision-219",
         (
             Edit(
                 f"{_session}.start",
@@ -74,7 +74,7 @@ ALERT_MUTANTS: Final = (
     ),
     Mutant(
         "a tentative alert is not withdrawn",
-        "decision-216",
+        "decision-219",
         (
             Edit(
                 f"{_progress}.judged",
@@ -87,7 +87,7 @@ ALERT_MUTANTS: Final = (
     ),
     Mutant(
         "a tentative row ends an alert",
-        "decision-216",
+        "decision-219",
         (
             Edit(
                 f"{_progress}.tentative_row",
@@ -100,7 +100,7 @@ ALERT_MUTANTS: Final = (
     ),
     Mutant(
         "a live count outlives its failure",
-        "decision-216",
+        "decision-219",
         (
             Edit(
                 "slackwater.delivery.evaluation:_restored",
@@ -113,7 +113,7 @@ ALERT_MUTANTS: Final = (
     ),
     Mutant(
         "a NULL ends an alert",
-        "decision-216",
+        "decision-219",
         (
             Edit(
                 f"{_evaluator}._rows",
