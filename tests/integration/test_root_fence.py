@@ -59,8 +59,8 @@ def test_a_copy_whose_connections_were_lost_meanwhile_opens_all_the_same(bootstr
     async def prepare_and_open() -> None:
         copy = copy_of(bootstrap)
         await copy.prepare()
-        assert copy._connected is not None
-        for connection in copy._connected.client._conns.values():
+        assert copy._producers._connected is not None
+        for connection in copy._producers._connected.client._conns.values():
             connection.close()
         await copy.open()
         await copy.claim(replace(STATE, next_seq=9))

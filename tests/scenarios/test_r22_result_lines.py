@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slackwater.client.merge import Cut, Delivered, PartMerge
+from slackwater.delivery.merge import Cut, Delivered, PartMerge
 
 TOPICS = ("stable", "tentative", "corrections")
 

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import orjson
 import pytest
+from tests.simulator.alert_mutants import ALERT_MUTANTS
 from tests.simulator.children_mutants import CHILDREN_MUTANTS
 from tests.simulator.copy_mutants import COPY_MUTANTS
 from tests.simulator.generation_mutants import GENERATION_MUTANTS
@@ -1160,6 +1161,7 @@ MUTANTS = (
     *GENERATION_MUTANTS,
     *COPY_MUTANTS,
     *MOVING_MUTANTS,
+    *ALERT_MUTANTS,
     *PLACEMENT_MUTANTS,
     *JOINING_MUTANTS,
     *HOSTING_MUTANTS,

@@ -15,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from slackwater.cli.alerts import alerts, notify
 from slackwater.cli.common import (
     BootstrapOption,
     DataDirOption,
@@ -468,6 +469,8 @@ def demo(
         raise CheckFailed("the demo's results failed the check; see the findings above")
 
 
+app.command()(alerts)
+app.command()(notify)
 app.command()(controller)
 app.command()(gateway)
 app.command()(init)

@@ -11,8 +11,8 @@ from typer.core import TyperGroup
 
 SECTIONS: Final = {
     "Begin": ("demo", "init", "plan", "rehearse", "doctor"),
-    "Run": ("up", "ingest", "send", "backfill", "topics"),
-    "Look": ("gateway", "results", "watch", "status", "quarantine", "audit"),
+    "Run": ("up", "ingest", "send", "backfill", "notify", "topics"),
+    "Look": ("gateway", "results", "watch", "status", "alerts", "quarantine", "audit"),
     "Change": ("query", "sql"),
     "Several machines, secured clusters": ("node", "controller", "acl"),
 }

@@ -1,6 +1,6 @@
 """Follows a query's three result topics as one stream (dpc-17).
 
-The shell around ``merge.PartMerge``: one reader of committed records (``isolation.level =
+The shell around ``delivery.merge.PartMerge``: one reader of committed records (``isolation.level =
 read_committed``; other readers see aborted answers whose ``seq`` is used again, trace-29), assigned
 at explicit offsets without a consumer group. The offsets belong to the topics' ids: a topic that
 was deleted and made again ends the following with an error (rule-32). A topic far ahead of the
@@ -22,10 +22,10 @@ from typing import Any, Final, Literal, Self
 from slackwater.client.answers import BestAnswers, Change, CorrectionsDone, Undone, WindowAnswer
 from slackwater.client.awaited_parts import AwaitedParts
 from slackwater.client.frames import Frames
-from slackwater.client.merge import Cut, PartMerge
 from slackwater.client.outage import OutageWatch
 from slackwater.client.window_order import WindowOrder
 from slackwater.codec.results import check_result, format_time, parse_result
+from slackwater.delivery.merge import Cut, PartMerge
 from slackwater.model.errors import MalformedRecordError, UsageError
 from slackwater.model.names import RESULT_KINDS, Names
 from slackwater.runtime.logs.cluster import Where, find_cluster

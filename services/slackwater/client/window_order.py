@@ -1,6 +1,6 @@
 """Merges the parts of a query into one order: (window, part, seq).
 
-Within a part the order is that of ``seq`` (``merge.py``). Between parts there is none: a part
+Within a part the order is that of ``seq`` (``delivery.merge``). Between parts there is none: a part
 answers when its own root does. Flux (section 4.1) merges partitions by sequence numbers; a result
 that has several inputs keeps the *largest* of their numbers. Here the number is the end of a
 window, and each record of a part has the largest one that its part has answered:

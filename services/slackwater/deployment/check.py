@@ -8,9 +8,11 @@ valid streams and queries.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from slackwater.deployment.advice import advise
+from slackwater.deployment.alerts import with_alerts
 from slackwater.deployment.bounds import CHAIN_QUERIES_MAX
 from slackwater.deployment.findings import Findings
 from slackwater.deployment.listening import check_listening
@@ -46,9 +48,11 @@ def check_content(content: Any, findings: Findings, *, micro_batch: bool) -> Dep
     query_checker = QueryChecker(written, streams, findings, margin_us, clock)
     for name in _in_order(written.queries, findings):
         query_checker.check(name, written.queries[name])
+    valid = Deployment("wall", streams, query_checker.queries, names, http)
+    deployment = with_alerts(_section(content, "alerts"), valid, written, findings)
     if top is None or findings.any():
         return None
-    deployment = Deployment(top.clock, streams, query_checker.queries, names, http)
+    deployment = replace(deployment, clock=top.clock)
     advise(deployment, findings)
     return None if findings.any() else deployment
 

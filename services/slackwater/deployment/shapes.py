@@ -24,6 +24,7 @@ from pydantic import (
 
 from slackwater.deployment.bounds import NAME_CHARS_MAX, too_many_fields
 from slackwater.deployment.window_size import Weekday, WindowSize, window_size
+from slackwater.model.alerts import WINDOWS_MAX, Tentative
 from slackwater.model.deployment import (
     Clock,
     Fold,
@@ -51,6 +52,8 @@ PROXIES_MAX: Final = 64
 PARTS_MAX: Final = 8
 """Maximum number of columns, fields or levels that are joined to a key or a time."""
 JOIN_CHARS_MAX: Final = 16
+ALERTS_MAX: Final = 1_000
+"""Maximum number of alerts of a file."""
 _FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -420,8 +423,19 @@ class QueryShape(Shape):
         )
 
 
+class AlertShape(Shape):
+    """One entry of ``alerts``: a condition on the rows of a query, or a stream that is missing."""
+
+    query: Text | None = None
+    when: Text | None = None
+    for_: Annotated[int | None, Field(alias="for", ge=1, le=WINDOWS_MAX)] = None
+    tentative: Tentative | None = None
+    stream: Text | None = None
+    missing: PositiveDuration | None = None
+
+
 class FileShape(Shape):
-    """The complete file; streams and queries are validated one by one."""
+    """The complete file; streams, queries and alerts are validated one by one."""
 
     apiVersion: Literal["slackwater/v1"]  # noqa: N815 - the file's spelling
     clock: Clock = "wall"
@@ -429,3 +443,4 @@ class FileShape(Shape):
     http: HttpListenShape | None = None
     streams: Annotated[dict[str, Any], Field(min_length=1)]
     queries: Annotated[dict[str, Any], Field(min_length=1)]
+    alerts: Annotated[dict[str, Any], Field(max_length=ALERTS_MAX)] = {}

@@ -26,7 +26,7 @@ from slackwater.deployment.yaml_lines import Path as Place
 _NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,62}", re.ASCII)
 _NO_PLACES: Final = {"[key]", OF_ALL, OF_FIELDS, COUNTED, NAMED, BY_SITE}
 """Parts of Pydantic's places that are not in the file."""
-_ATTRIBUTES: Final = {"from": "from_", "fields": "fields_"}
+_ATTRIBUTES: Final = {"from": "from_", "fields": "fields_", "for": "for_"}
 """Attributes of fields whose names are words of Python, or of Pydantic."""
 S = TypeVar("S", bound=Shape)
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 import orjson
 
 from slackwater.client.follow import Seen
-from slackwater.client.merge import Cut
+from slackwater.delivery.merge import Cut
 
 ROWS_MAX: Final = 1_000
 """Rows of an answer that are sent, of one part."""

@@ -1,4 +1,4 @@
-"""Commits of a root: fenced Kafka transactions through aiokafka's producer.
+"""Commits of a root, and of others with a fence: Kafka transactions by aiokafka's producer.
 
 All copies of a root's part have one transactional id. When a producer with this id starts, the
 broker aborts the open transaction of an older copy, and the next commit of that copy fails: the
@@ -35,6 +35,7 @@ from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.connecting import probe_before_connect
 from slackwater.runtime.logs.topics import aiokafka_producer
 from slackwater.runtime.logs.transport import LogError, NoAnswerError
+from slackwater.sessions.effects import CommitRecords
 
 BROKER_S_MAX: Final = 30.0
 """Time limit for a batch of a transaction, and for a producer's start. A killed broker responds
@@ -46,6 +47,83 @@ of ten figures are written at 100,000 a second, and a part has at most 5,000,000
 (``KeyTable``). If a copy dies and is not restarted, its open transaction blocks the part's readers
 for this long. A restarted copy aborts it at once."""
 BATCH_BYTES_MAX: Final = 1 << 20
+
+
+class FencedProducers:
+    """The producers with one transactional id, of which the last one that is opened can commit.
+
+    ``fragment`` is named in errors; ``topics`` are those that it writes to.
+    """
+
+    def __init__(
+        self, cluster: Cluster, fragment: str, transactional_id: str, topics: tuple[str, ...]
+    ) -> None:
+        self._cluster = cluster
+        self._fragment = fragment
+        self._transactional_id = transactional_id
+        self._topics = topics
+        self._connected: AIOKafkaProducer | None = None
+        """The producer of the next ``open``, connected and not started."""
+        self._started: list[AIOKafkaProducer] = []
+        """Producers that may have open connections and tasks."""
+
+    async def prepare(self) -> None:
+        """Connect the producer of the next ``open``, which fences nobody before."""
+        producer = self._producer()
+        async with self.within_bound("a producer does not connect"):
+            await connect(producer, self._topics)
+        self._connected = producer
+
+    async def open(self) -> AIOKafkaProducer:
+        """Start the committing producer, which fences older ones."""
+        probe_before_connect()  # this producer may start before Faust does
+        shorten_marker_wait()
+        producer, self._connected = self._connected, None
+        async with self.within_bound("a producer does not start"):
+            if producer is None:
+                producer = self._producer()
+                await producer.start()
+            else:
+                await start_connected(producer)
+        settle_retries(producer)
+        report_failures_once(producer)
+        return producer
+
+    async def close(self) -> None:
+        """Close the remaining producers within a time limit; never raises.
+
+        A stopping producer waits for its batches, and a fragment often ends because these cannot be
+        written. Callers should therefore not wait for this; the next copy aborts the records in
+        flight.
+        """
+        for producer in self._started:
+            with contextlib.suppress(KafkaError, TimeoutError):
+                async with asyncio.timeout(BROKER_S_MAX):
+                    await producer.stop()
+        self._started.clear()
+
+    def _producer(self) -> AIOKafkaProducer:
+        settings: dict[str, Any] = {
+            "transactional_id": self._transactional_id,
+            "max_batch_size": BATCH_BYTES_MAX,
+            "transaction_timeout_ms": TRANSACTION_S_MAX * 1000,
+            "retry_backoff_ms": FENCE_RETRY_MS,
+        }
+        producer = AIOKafkaProducer(**aiokafka_producer(self._cluster, **settings))
+        self._started.append(producer)
+        return producer
+
+    @contextlib.asynccontextmanager
+    async def within_bound(self, what: str) -> AsyncIterator[asyncio.Timeout]:
+        """Limit the time of a request; its failure is a ``LogError`` that names the fragment."""
+        try:
+            async with asyncio.timeout(BROKER_S_MAX) as bound:
+                yield bound
+        except TimeoutError as error:
+            message = f"{self._fragment}: {what}: no answer in {BROKER_S_MAX:g} s"
+            raise NoAnswerError(message) from error
+        except KafkaError as error:
+            raise LogError(f"{self._fragment}: refused by the broker: {error!r}") from error
 
 
 class PartCommitter:
@@ -62,57 +140,36 @@ class PartCommitter:
         aggregate: tuple[str, ...],
         of_fields: OfFields = (),
     ) -> None:
-        self._cluster = cluster
         self._names = names
-        self._config = config
-        head = ResultHead(base_of(config.query), config.part, generation_of(config.query))
+        self._fragment, query = config.fragment, config.query
+        head = ResultHead(base_of(query), config.part, generation_of(query))
         self._results = ResultsWriter(head, config.fields, aggregate, of_fields)
         self._transactions: Transactions | None = None
-        self._connected: AIOKafkaProducer | None = None
-        """The producer of the next ``open``, connected and not started."""
-        self._started: list[AIOKafkaProducer] = []
-        """Producers that may have open connections and tasks."""
+        fence = names.transactional_id(query, config.part)
+        topics = (names.state(query), *(names.results(query, kind) for kind in RESULT_KINDS))
+        self._producers = FencedProducers(cluster, config.fragment, fence, topics)
 
     async def prepare(self) -> None:
         """Connect the producer of the next ``open``, which fences nobody before."""
-        producer = self._producer()
-        async with self._within_bound("a producer does not connect"):
-            await connect(producer, self._topics)
-        self._connected = producer
-
-    @property
-    def _topics(self) -> tuple[str, ...]:
-        query, names = self._config.query, self._names
-        return (names.state(query), *(names.results(query, kind) for kind in RESULT_KINDS))
+        await self._producers.prepare()
 
     async def open(self) -> None:
         """Start the committing producer, which fences older copies."""
-        probe_before_connect()  # this producer may start before Faust does
-        shorten_marker_wait()
-        producer, self._connected = self._connected, None
-        async with self._within_bound("a producer does not start"):
-            if producer is None:
-                producer = self._producer()
-                await producer.start()
-            else:
-                await start_connected(producer)
-        settle_retries(producer)
-        report_failures_once(producer)
-        self._transactions = Transactions(
-            producer, self._results, self._config.fragment, self._names
-        )
+        producer = await self._producers.open()
+        self._transactions = Transactions(producer, self._results, self._fragment, self._names)
 
-    async def commit(self, commit: Commit, emitted_at: int) -> None:
+    async def commit(self, commit: Commit | CommitRecords, emitted_at: int) -> None:
         """Commit one transaction; each of its batches has the time limit ``BROKER_S_MAX``.
 
         Raises:
             LogError: the transaction was not committed, or its outcome is unknown.
         """
         assert self._transactions is not None, "transactions have not been opened"
+        assert isinstance(commit, Commit), "a root commits answers"
         transaction = commit.transaction
         records = transaction.after.next_seq - transaction.before.next_seq
         loop = asyncio.get_running_loop()
-        async with self._within_bound(
+        async with self._producers.within_bound(
             f"a transaction of {records} records makes no progress"
         ) as bound:
             await self._transactions.write(
@@ -124,42 +181,9 @@ class PartCommitter:
     async def claim(self, state: RootState) -> None:
         """Commit a state record without answers."""
         assert self._transactions is not None, "transactions have not been opened"
-        async with self._within_bound("a state record is not committed"):
+        async with self._producers.within_bound("a state record is not committed"):
             await self._transactions.write_state(state)
 
     async def close(self) -> None:
-        """Close the remaining producers within a time limit; never raises.
-
-        A stopping producer waits for its batches, and a root often ends because these cannot be
-        written. Callers should therefore not wait for this; the next copy aborts the records in
-        flight.
-        """
-        for producer in self._started:
-            with contextlib.suppress(KafkaError, TimeoutError):
-                async with asyncio.timeout(BROKER_S_MAX):
-                    await producer.stop()
-        self._started.clear()
-
-    def _producer(self) -> AIOKafkaProducer:
-        config = self._config
-        settings: dict[str, Any] = {
-            "transactional_id": self._names.transactional_id(config.query, config.part),
-            "max_batch_size": BATCH_BYTES_MAX,
-            "transaction_timeout_ms": TRANSACTION_S_MAX * 1000,
-            "retry_backoff_ms": FENCE_RETRY_MS,
-        }
-        producer = AIOKafkaProducer(**aiokafka_producer(self._cluster, **settings))
-        self._started.append(producer)
-        return producer
-
-    @contextlib.asynccontextmanager
-    async def _within_bound(self, what: str) -> AsyncIterator[asyncio.Timeout]:
-        fragment = self._config.fragment
-        try:
-            async with asyncio.timeout(BROKER_S_MAX) as bound:
-                yield bound
-        except TimeoutError as error:
-            message = f"{fragment}: {what}: no answer in {BROKER_S_MAX:g} s"
-            raise NoAnswerError(message) from error
-        except KafkaError as error:
-            raise LogError(f"{fragment}: refused by the broker: {error!r}") from error
+        """Close the remaining producers within a time limit; never raises."""
+        await self._producers.close()

@@ -37,6 +37,7 @@ from slackwater.runtime.service.panes import encode_stored
 from slackwater.runtime.service.state import write_state
 from slackwater.sessions.effects import (
     Append,
+    CommitRecords,
     Effect,
     Fail,
     FetchEnds,
@@ -117,7 +118,7 @@ class Driven:
             (trace-12).
         ends: answers the session's requests for end offsets; the transport by default.
         positions: answers the session's requests for the live consumer's positions.
-        committer: commits transactions; for a root only.
+        committer: commits transactions, of a root or a delivery.
         heartbeat_period_us: interval at which the session's report is published.
         prefetch_kib_max: limit for each of the session's catch-up readers.
         clock: the current time.
@@ -161,7 +162,7 @@ class Driven:
         self._written: Writer | None = None
         self._writing = threading.Lock()
         """Guards ``_written``: procedures write from other threads."""
-        self.reads_heartbeats_at_once = committer is not None
+        self.reads_heartbeats_at_once = committer is not None and bool(session.listens_to)
         """Whether heartbeats are read at every turn. A root's answers depend on the states that
         replicas report (trace-34)."""
         self._forms = dict(session.inputs)
@@ -187,7 +188,7 @@ class Driven:
     @property
     def is_root(self) -> bool:
         """Whether the session is a root."""
-        return self._committer is not None
+        return self.reads_heartbeats_at_once
 
     @property
     def turn_at(self) -> int:
@@ -387,7 +388,7 @@ class Driven:
                     self._begin(self._fetch_positions(logs))
                 case Perform(procedure):
                     self._begin(self._perform(procedure))
-                case Commit():
+                case Commit() | CommitRecords():
                     self._begin(self._commit(effect))
                 case LogLine(text, is_warning):
                     _log.log(logging.WARNING if is_warning else logging.INFO, "%s", text)
@@ -431,8 +432,8 @@ class Driven:
     async def _read_to(self) -> Mapping[Log, int]:
         return {} if self._positions is None else await self._positions(self)
 
-    async def _commit(self, commit: Commit) -> None:
-        assert self._committer is not None, "only a root has transactions"
+    async def _commit(self, commit: Commit | CommitRecords) -> None:
+        assert self._committer is not None, "it has no transactions"
         try:
             await self._committer.commit(commit, self._clock.now_us())
         except SlackwaterError as error:

@@ -24,11 +24,13 @@ from slackwater.runtime.logs.transport import (
     Transport,
     Writer,
     read_range,
+    read_to_end,
 )
 from slackwater.runtime.service.others import read_other_orderers
 from slackwater.runtime.service.panes import read_panes
 from slackwater.runtime.service.registry import Registry
 from slackwater.runtime.service.state import read_copies, read_part, read_states
+from slackwater.sessions.effects import CommitRecords
 from slackwater.sessions.requests import (
     AwaitRead,
     BeginIncarnation,
@@ -43,6 +45,7 @@ from slackwater.sessions.requests import (
     PrepareTransactions,
     Procedure,
     ReadCopies,
+    ReadLatest,
     ReadOrdered,
     ReadOrdererStates,
     ReadPanes,
@@ -60,7 +63,7 @@ some milliseconds, and nothing reports a position behind the last record."""
 
 
 class Committer(Protocol):
-    """Fences other copies of a root's part and commits its transactions."""
+    """Fences other copies of a fragment and commits its transactions."""
 
     async def prepare(self) -> None:
         """Connect for a later ``open``, without a fence; see ``PrepareTransactions``."""
@@ -70,8 +73,8 @@ class Committer(Protocol):
         """Fence all other copies and prepare for commits; see ``OpenTransactions``."""
         ...
 
-    async def commit(self, commit: Commit, emitted_at: int) -> None:
-        """Commit a transaction with its state record atomically (rule-23).
+    async def commit(self, commit: Commit | CommitRecords, emitted_at: int) -> None:
+        """Commit a transaction with its state record, or its position, atomically (rule-23).
 
         ``emitted_at`` is the wall time (us) written to its results.
         """
@@ -110,7 +113,7 @@ async def perform(
         answer, error = None, None
         try:
             if isinstance(request, PrepareTransactions | OpenTransactions | ClaimPart):
-                assert committer is not None, "only a root has transactions"
+                assert committer is not None, "it has no transactions"
                 await _transact(request, committer)
             elif isinstance(request, OtherTurns):
                 await asyncio.sleep(0)
@@ -166,6 +169,9 @@ def _answer(request: Request, transport: Transport, writer: Callable[[], Writer]
             return read_copies(transport, query, part, timeout_s=timeout_s)
         case ReadPanes(query, part, keys_only):
             return read_panes(transport, query, part, keys_only=keys_only, timeout_s=timeout_s)
+        case ReadLatest(log):
+            written = read_to_end(transport, log, isolation="read_committed", timeout_s=timeout_s)
+            return {raw.key: raw.value for raw in written if raw.key is not None}
         case ReadOrdered():
             return _read_ordered(request, transport, timeout_s)
         case BeginIncarnation():

@@ -28,6 +28,9 @@ BROKER_US_A_READING: Final = 0.15
 ROOT_US_A_KEY: Final = 1.0
 """CPU time of a root for each row of a window (bench.codec, result rows)."""
 
+DELIVERY_US_A_ROW: Final = 6.0
+"""CPU time of a delivery for each row of a window (bench.alerts)."""
+
 CHILD_READINGS_PER_S_MAX: Final = 1_000_000
 """The highest rate measured with one orderer (bench.pipeline)."""
 

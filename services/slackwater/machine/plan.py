@@ -22,7 +22,7 @@ from slackwater.machine.launchers import ProcessSpec
 from slackwater.machine.layout import Launch, fragment_specs, proxy_specs
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.kinds import BROKER, KINDS, PROCESSES, Cost
-from slackwater.model.names import FragmentName, ProxyName, RootName, kind_of
+from slackwater.model.names import DeliveryName, FragmentName, ProxyName, RootName, kind_of
 from slackwater.registration.topics import topic_specs
 
 DAY_S: Final = 86_400
@@ -153,6 +153,8 @@ def _work_us(cost: Cost, name: FragmentName, deployment: Deployment, load: Plann
     if isinstance(name, ProxyName):
         return cost.us_a_reading * load.per_s / len(deployment.streams[name.stream].proxy_names)
     query = deployment.queries[name.query]
+    if isinstance(name, DeliveryName):
+        return costs.DELIVERY_US_A_ROW * _rows_per_s(query, load)
     if isinstance(name, RootName):
         return costs.ROOT_US_A_KEY * _rows_per_s(query, load) / query.parts
     return cost.us_a_reading * _child_per_s(deployment, query, name.child, load)

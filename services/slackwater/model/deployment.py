@@ -18,8 +18,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
+from slackwater.model.alerts import AlertSpec
 from slackwater.model.child_logs import LogGroups
-from slackwater.model.http import HttpInputSpec as HttpInputSpec  # noqa: PLC0414 -- exported here
+from slackwater.model.http import HTTP_DEFAULT
+from slackwater.model.http import HttpInputSpec as HttpInputSpec  # noqa: PLC0414 -- as WindowSpec
 from slackwater.model.http import HttpListenSpec as HttpListenSpec  # noqa: PLC0414
 from slackwater.model.kinds import deadlines_from
 from slackwater.model.mqtt import MqttSpec
@@ -58,7 +60,7 @@ BUCKET_OF_ROWS_US: Final = 10_000
 
 _TUPLES: Final = ("shared_by", "child_aggregates")
 _PAIRS: Final = ("of_fields", "child_groups")
-_OMITTED: Final = frozenset({*_TUPLES, *_PAIRS, "children_of", "cut_windows", "having"})
+_OMITTED: Final = frozenset({*_TUPLES, *_PAIRS, "alerts", "children_of", "cut_windows", "having"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +251,7 @@ class QuerySpec:
     """The logs of each child, if the file names them; see ``model/child_logs.py``."""
     having: str | None = None
     """The condition on the figures of a row; see ``primitives/having.py``."""
+    alerts: tuple[AlertSpec, ...] = ()
 
     @property
     def child_query(self) -> str:
@@ -266,13 +269,8 @@ class QuerySpec:
 
     def bucket_us(self, speed: float = 1.0) -> int:
         """The bucket width w for registration: event time, in whole us and at least 1."""
-        if self.window is None:
-            wall_us = BUCKET_OF_ROWS_US
-        elif self.join is None:
-            wall_us = BUCKET_OF_WINDOWS_US
-        else:
-            wall_us = BUCKET_OF_JOINS_US
-        return max(1, int(wall_us * speed))
+        wall_us = BUCKET_OF_WINDOWS_US if self.join is None else BUCKET_OF_JOINS_US
+        return max(1, int((BUCKET_OF_ROWS_US if self.window is None else wall_us) * speed))
 
     def units(self, w_us: int) -> WindowSpec:
         """The units of answers: its windows, or buckets of ``w_us`` without a window.
@@ -286,6 +284,7 @@ class QuerySpec:
         values = dataclasses.asdict(self)
         values["window"] = None if self.window is None else self.window.to_json()
         values["cut_windows"] = tuple(window.to_json() for window in self.cut_windows)
+        values["alerts"] = tuple(alert.to_json() for alert in self.alerts)
         return {k: v for k, v in values.items() if v or k not in _OMITTED}
 
     @classmethod
@@ -303,6 +302,7 @@ class QuerySpec:
             values[name] = tuple((of, tuple(names)) for of, names in values.get(name, ()))
         values["sources"] = tuple(values["sources"])
         values["aggregate"] = tuple(values["aggregate"])
+        values["alerts"] = tuple(AlertSpec.from_json(each) for each in values.get("alerts", ()))
         return cls(**values)
 
 
@@ -334,7 +334,7 @@ class Deployment:
     streams: Mapping[str, StreamSpec]
     queries: Mapping[str, QuerySpec]
     names: Names = UNPREFIXED
-    http: HttpListenSpec = field(default_factory=HttpListenSpec)
+    http: HttpListenSpec = HTTP_DEFAULT
     known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Cache of derived values."""
 

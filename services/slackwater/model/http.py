@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +28,7 @@ class HttpListenSpec:
         scheme = "http" if self.certificate_file is None else "https"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}://{host}:{self.port}/streams/"
+
+
+HTTP_DEFAULT: Final = HttpListenSpec()
+"""The address unless another one is declared."""

@@ -1,8 +1,9 @@
 """The kinds of fragments, one row each, in the order of their stages.
 
 A proxy serves streams, orderers sort readings by time, aggregators compute deltas in Spark, roots
-answer. What places, starts, sizes, prints, watches or rehearses fragments of any kind reads this
-table, and so do deadlines and Kafka's access rules: a new kind is a new row.
+answer, deliveries evaluate alerts. What places, starts, sizes, prints, watches or rehearses
+fragments of any kind reads this table, and so do deadlines and Kafka's access rules: a new kind is
+a new row.
 ``slackwater.host.app`` has the factories of those that hosts run.
 """
 
@@ -14,10 +15,12 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from slackwater.model.names import (
     AGGREGATOR,
+    DELIVERY,
     ONLY,
     ORDERER,
     PROXY,
     ROOT,
+    DeliveryName,
     FragmentName,
     OrdererName,
     ProxyName,
@@ -35,17 +38,26 @@ BROKER: Final = "broker"
 GATEWAY: Final = "gateway"
 """Name of the process that serves the page (`up --web`); it has no heartbeat."""
 HOST: Final = "host"
-"""Kind of the processes that run orderers and roots."""
+"""Kind of the processes that run orderers, roots and deliveries."""
 
 StreamResource = Literal["source", "added", "input", "quarantine", "learned"]
 """Source logs; those of partitions that are added to a stream's topic (rule-30); the topics that
 streams read; quarantine; what proxies record in the registry: values of ``expect_every: auto``,
 numbers of logs."""
 QueryResource = Literal[
-    "ordered", "deltas", "state", "child state", "panes", "results", "results read", "fence"
+    "ordered",
+    "deltas",
+    "state",
+    "child state",
+    "panes",
+    "results",
+    "results read",
+    "alerts",
+    "fence",
 ]
 """Logs; state records of roots, and of orderers, which may be another query's; panes; results, and
-those of the queries that a query reads; transactional ids of parts (rule-27)."""
+those of the queries that a query reads; alerts; transactional ids, of parts (rule-27) and of
+alerts."""
 Resource: TypeAlias = StreamResource | QueryResource | Literal["registry", "group", "own"]
 """What there is in Kafka to have access to, by what it is for: also the registry, the group ids
 that Spark makes, and all topics of the deployment."""
@@ -113,6 +125,11 @@ def _roots(query: QuerySpec) -> Groups:
     )
 
 
+def _deliveries(query: QuerySpec) -> Groups:
+    """One for all parts, if the query has alerts."""
+    return ((DeliveryName(query.name).process,),) if query.alerts else ()
+
+
 @dataclass(frozen=True, slots=True)
 class FragmentKind:
     """A kind: its fragments, where they run, and what they need."""
@@ -138,6 +155,8 @@ class FragmentKind:
     """Those of a new generation run only when the earlier one has ended (rule-29)."""
     has_deadline: bool = False
     """It waits for its input until a deadline (rule-15)."""
+    reads_answers: bool = False
+    """Its input are the answers, which do not wait for it."""
 
 
 _KINDS: Final = (
@@ -182,6 +201,18 @@ _KINDS: Final = (
         groups=_roots,
         follows=True,
         has_deadline=True,
+    ),
+    FragmentKind(
+        *(DELIVERY, "deliveries", HOST, "deliveries, which evaluate alerts", DeliveryName.parse),
+        cost=Cost(2.0, 0.005),
+        access={
+            "Read": ("results", "alerts"),
+            # As a root it takes its placement number from the registry (rule-27).
+            "Write": ("alerts", "registry", "fence"),
+        },
+        groups=_deliveries,
+        follows=True,
+        reads_answers=True,
     ),
 )
 KINDS: Final[Mapping[str, FragmentKind]] = {each.name: each for each in _KINDS}

@@ -38,6 +38,7 @@ PROXY: Final = "proxy"
 ORDERER: Final = "orderer"
 AGGREGATOR: Final = "aggregator"
 ROOT: Final = "root"
+DELIVERY: Final = "delivery"
 """Kinds of fragments, and first parts of their names: the rows of ``model/kinds.py``."""
 
 NAMED_MAX: Final = 5
@@ -49,6 +50,7 @@ _GENERATION: Final = re.compile(r"([a-z][a-z0-9-]*)\.g([1-9]\d{0,8})", re.ASCII)
 _ORDERER: Final = re.compile(rf"({_QUERY})\.(\d+)\.([a-z])", re.ASCII)
 _PROXY: Final = re.compile(r"([^./]+)(?:\.([1-9]\d*))?", re.ASCII)
 _ROOT: Final = re.compile(rf"({_QUERY})\.(\d+)(?:\.([a-z]))?", re.ASCII)
+_DELIVERY: Final = re.compile(rf"({_QUERY})\.alerts", re.ASCII)
 
 ONLY: Final = -1
 """The copy of a part that has one."""
@@ -192,7 +194,30 @@ class ProxyName:
         return f"{PROXY}/{self}"
 
 
-FragmentName: TypeAlias = ProxyName | OrdererName | RootName
+@dataclass(frozen=True, slots=True, order=True)
+class DeliveryName:
+    """What delivers a query's results, to its alerts: ``climate.alerts``."""
+
+    query: str
+
+    @classmethod
+    def parse(cls, text: str) -> DeliveryName:
+        """The inverse of ``str``; ``UsageError`` if it is none."""
+        match = _DELIVERY.fullmatch(text)
+        if match is None:
+            raise UsageError(f"{text}: a delivery is named QUERY.alerts, as in climate.alerts")
+        return cls(match[1])
+
+    def __str__(self) -> str:
+        return f"{self.query}.alerts"
+
+    @property
+    def process(self) -> str:
+        """As ``slackwater status`` prints it: ``delivery/climate.alerts``."""
+        return f"{DELIVERY}/{self}"
+
+
+FragmentName: TypeAlias = ProxyName | OrdererName | RootName | DeliveryName
 
 
 def kind_of(process: str) -> str:
@@ -296,6 +321,10 @@ class Names:
         """One of a query's three result topics, of all its generations."""
         return f"{self.prefix}sw.results.{base_of(query)}.{kind}"
 
+    def alerts(self, query: str) -> str:
+        """The alerts of a query, of all its generations, and the positions of their evaluation."""
+        return f"{self.prefix}sw.alerts.{base_of(query)}"
+
     @property
     def heartbeats(self) -> str:
         """The heartbeats of all processes."""
@@ -319,6 +348,10 @@ class Names:
     def transactional_id(self, query: str, part: int) -> str:
         """The fence of a query's part, of all its generations (rule-27, rule-29)."""
         return f"{self.prefix}sw.{base_of(query)}.{part}"
+
+    def delivery_id(self, query: str) -> str:
+        """The fence of a query's delivery, of all its generations."""
+        return f"{self.prefix}sw.{base_of(query)}.alerts"
 
     def group(self, process: str) -> str:
         """Prefix of Spark's group ids of an aggregator; no process joins a group."""

@@ -63,6 +63,17 @@ class Predicate:
             true = self.root.masks(ColumnBatch(columns, key_index, keys, {})).true
         return _for_all(true, len(key_index))
 
+    def masks(
+        self, columns: Mapping[str, F64], key_index: npt.NDArray[np.integer], keys: Sequence[str]
+    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Return the masks of the readings for which it is TRUE, and FALSE; elsewhere it is NULL.
+
+        Arguments as of ``mask``.
+        """
+        with np.errstate(all="ignore"):
+            found = self.root.masks(ColumnBatch(columns, key_index, keys, {}))
+        return _for_all(found.true, len(key_index)), _for_all(found.false, len(key_index))
+
 
 @dataclass(frozen=True, slots=True)
 class Projection:

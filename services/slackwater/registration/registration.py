@@ -132,6 +132,11 @@ def _why_not_started(name: str, live: Iterable[str]) -> str:
     return f"query {name} was changed at run time: generation {generation_of(latest)} is started"
 
 
+def _computed(query: QuerySpec) -> QuerySpec:
+    """Return what a query computes: its alerts may change while it does not run."""
+    return replace(without_sharing(query), alerts=())
+
+
 class Registration:
     """The registration of one deployment in one Kafka cluster."""
 
@@ -420,7 +425,7 @@ class Registration:
         """
         found = Registry(self._transport).queries()
         for name, query in self._deployment.queries.items():
-            if name in found and without_sharing(found[name].spec) != without_sharing(query):
+            if name in found and _computed(found[name].spec) != _computed(query):
                 raise DeploymentError(
                     f"{self._path}: query {name} is registered with another"
                     f" definition: start with the earlier file and change the query with"

@@ -25,6 +25,7 @@ def topic_specs(
             query.parts,
             query.window is not None,
             query.has_children,
+            bool(query.alerts),
         )
         for query in deployment.queries.values()
     ]

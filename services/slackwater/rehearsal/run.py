@@ -21,7 +21,7 @@ from typing import IO, Any, Protocol
 import orjson
 
 from slackwater.client.follow import Follower, Seen
-from slackwater.client.merge import Cut
+from slackwater.delivery.merge import Cut
 from slackwater.judge.check import Checker, Expectations
 from slackwater.judge.latency import Commits, read_commits
 from slackwater.machine.starting import StartLines, repeatedly

@@ -24,6 +24,14 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
+class CommitRecords:
+    """Commit these keys and values in one transaction: ``CommitSucceeded`` or ``CommitFailed``."""
+
+    log: Log
+    records: tuple[tuple[bytes, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WriteState:
     """Write a state record outside transactions; the session does not wait for it (rule-5)."""
 
@@ -105,6 +113,7 @@ class Rebuild:
 Effect: TypeAlias = (
     Append
     | Commit
+    | CommitRecords
     | WriteState
     | StorePane
     | FetchEnds

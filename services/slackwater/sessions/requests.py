@@ -184,6 +184,14 @@ class FindIncarnation:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadLatest:
+    """Read the last committed record of each key of a compacted log. Answer: by key, the value."""
+
+    log: Log
+    timeout_us: int = TIMEOUT_US
+
+
+@dataclass(frozen=True, slots=True)
 class ReadCopies:
     """Read the own records of a part's copies: of each the one with the greatest number.
 
@@ -236,6 +244,7 @@ Request: TypeAlias = (
     | ReadCopies
     | ReadPanes
     | OtherTurns
+    | ReadLatest
     | ReadOrdered
     | BeginIncarnation
     | FindIncarnation

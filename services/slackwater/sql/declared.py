@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from slackwater.deployment.queries import MARGIN_DEFAULT_US
+from slackwater.model.alerts import AlertSpec
 from slackwater.model.deployment import (
     AHEAD_DEFAULT_US,
     KEY_JOIN,
@@ -52,7 +53,20 @@ def content_of(deployment: Deployment, margin_us: int = MARGIN_DEFAULT_US) -> di
     prefix = deployment.names.prefix
     content["streams"] = {n: stream_content(s, prefix) for n, s in deployment.streams.items()}
     content["queries"] = {n: query_content(q, margin_us) for n, q in deployment.queries.items()}
-    return content
+    alerts = {
+        a.name: alert_content(q.name, a) for q in deployment.queries.values() for a in q.alerts
+    }
+    return {**content, "alerts": alerts} if alerts else content
+
+
+def alert_content(query: str, spec: AlertSpec) -> dict[str, Any]:
+    """Return what the file declares of an alert of this query."""
+    if spec.when is None:
+        return {"stream": spec.stream, "missing": format_duration_us(spec.missing_us or 0)}
+    content: dict[str, Any] = {"query": query, "when": spec.when}
+    if spec.windows > 1:
+        content["for"] = str(spec.windows)
+    return content if spec.tentative == "wait" else {**content, "tentative": spec.tentative}
 
 
 def stream_content(spec: StreamSpec, prefix: str = "") -> dict[str, Any]:

@@ -21,7 +21,7 @@ from slackwater.sql.parser import ParsedText, parse
 from slackwater.sql.statements import Create, ExpressionTokens, Setting, place_of
 from slackwater.sql.tokens import Source
 
-_ONE: Final = {"streams": "stream", "queries": "query"}
+_ONE: Final = {"streams": "stream", "queries": "query", "alerts": "alert"}
 _CLAUSES: Final = {
     "from": "FROM",
     "where": "WHERE",
@@ -100,6 +100,7 @@ class Draft:
             **self.content,
             "streams": dict(self.content.get("streams", {})),
             "queries": dict(self.content.get("queries", {})),
+            "alerts": dict(self.content.get("alerts", {})),
         }
 
     def add(self, statement: Create | Setting) -> None:
@@ -115,8 +116,10 @@ class Draft:
             reason = f"{_ONE[section]} {name} is created twice, first in line {line}"
             self.errors.append((statement.at, reason))
             return
-        if section == "queries" and name in entries and not statement.replaces:
-            reason = f"query {name} is there: CREATE OR REPLACE QUERY {name} AS ... changes it"
+        if section != "streams" and name in entries and not statement.replaces:
+            what = "QUERY {} AS" if section == "queries" else "ALERT {} WITH"
+            reason = f"{_ONE[section]} {name} is there: CREATE OR REPLACE {what.format(name)} ..."
+            reason += " changes it"
             self.errors.append((statement.at, reason))
             return
         if name not in entries and len(entries) == YAML_ENTRIES_MAX:
@@ -134,6 +137,11 @@ class Draft:
         """Take a query out."""
         self.content["queries"].pop(query, None)
         self.spots.pop(("queries", query), None)
+
+    def drop_alert(self, alert: str) -> None:
+        """Take an alert out."""
+        self.content["alerts"].pop(alert, None)
+        self.spots.pop(("alerts", alert), None)
 
     def check(self, *, micro_batch: bool = False) -> Deployment | None:
         """Return the deployment; None after errors, which are in ``errors``, or without queries."""
@@ -200,7 +208,9 @@ def declare(parsed: ParsedText, *, micro_batch: bool = False) -> Declared:
         if isinstance(each, Create | Setting):
             draft.add(each)
         else:
-            reason = "declares nothing: a deployment is made of CREATE STREAM, CREATE QUERY and SET"
+            reason = (
+                "declares nothing: a deployment is made of CREATE STREAM, QUERY and ALERT, and SET"
+            )
             errors.append((each.at, reason))
     deployment = draft.check(micro_batch=micro_batch) if parsed.all_named else None
     errors += draft.errors
@@ -208,7 +218,8 @@ def declare(parsed: ParsedText, *, micro_batch: bool = False) -> Declared:
         errors.append((0, "there is no CREATE QUERY: a deployment has at least one query"))
     if errors or deployment is None:
         raise failure(parsed.source, errors)
-    return Declared(deployment, draft.content, tuple(draft.warnings))
+    content = {n: value for n, value in draft.content.items() if value or n != "alerts"}
+    return Declared(deployment, content, tuple(draft.warnings))
 
 
 def parse_deployment_sql(text: str, where: str, *, micro_batch: bool = False) -> Declared:

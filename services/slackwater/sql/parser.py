@@ -14,6 +14,7 @@ from slackwater.sql.statements import (
     Changing,
     Create,
     Describe,
+    DropAlert,
     Explain,
     Section,
     Select,
@@ -25,19 +26,24 @@ from slackwater.sql.statements import (
 from slackwater.sql.tokens import Source, SqlError, Tok, statements_of, tokenize
 
 STATEMENTS_MAX: Final = 10_000
-KINDS: Final[dict[str, Section]] = {"STREAM": "streams", "QUERY": "queries"}
+KINDS: Final[dict[str, Section]] = {
+    "STREAM": "streams",
+    "QUERY": "queries",
+    "ALERT": "alerts",
+}
 KEYWORDS: Final = (
     *("CREATE", "DROP", "PAUSE", "RESUME", "SHOW", "DESCRIBE", "EXPLAIN", "SELECT", "SET"),
 )
 _CHANGES: Final[dict[str, Changing]] = {"DROP": "drop", "PAUSE": "pause", "RESUME": "resume"}
 _SETTINGS: Final = tuple(
-    name for name in FileShape.model_fields if name not in {"apiVersion", "streams", "queries"}
+    name for name in FileShape.model_fields if name not in {"apiVersion", *KINDS.values()}
 )
 STREAM_FORM: Final = "CREATE STREAM name WITH (key = (...), time = (...), fields = [...])"
 QUERY_FORM: Final = "CREATE [OR REPLACE] QUERY name AS SELECT ..."
+ALERT_FORM: Final = (
+    "CREATE [OR REPLACE] ALERT name WITH (query = 'climate', when = 'temperature_avg > 26')"
+)
 _OTHER_KINDS: Final = {
-    "ALERT": "alerts are not in this version: create a query, and read its changes with SELECT *"
-    " FROM q WHERE temperature_max > 30 EMIT CHANGES",
     "TABLE": f"a source is a stream, {STREAM_FORM}; results are a query, {QUERY_FORM}",
     "VIEW": f"results are a query: {QUERY_FORM}",
     "MATERIALIZED": f"results are a query: {QUERY_FORM}",
@@ -125,7 +131,7 @@ def _create(cursor: TokenCursor) -> Create:
     if kind.kind == "word" and (reason := _OTHER_KINDS.get(kind.text.upper())):
         raise cursor.error(reason)
     if not kind.is_word(*KINDS):
-        raise cursor.unexpected(f"{STREAM_FORM}, or {QUERY_FORM}")
+        raise cursor.unexpected(f"{STREAM_FORM}, or {QUERY_FORM}, or {ALERT_FORM}")
     cursor.take()
     section = KINDS[kind.text.upper()]
     if replaces and section == "streams":
@@ -138,12 +144,13 @@ def _create(cursor: TokenCursor) -> Create:
         cursor.expect("AS", wanted=QUERY_FORM)
         content = parse_query(cursor)
         return Create(section, name, at, content, cursor.spots, cursor.tokens, replaces)
+    form = STREAM_FORM if section == "streams" else ALERT_FORM
     if cursor.tok.is_symbol("("):
-        raise cursor.error(f"fields are declared in WITH: {STREAM_FORM}")
-    cursor.expect("WITH", wanted=STREAM_FORM)
+        raise cursor.error(f"fields are declared in WITH: {form}")
+    cursor.expect("WITH", wanted=form)
     declared = cursor.options()
     cursor.end()
-    return Create(section, name, at, declared, cursor.spots)
+    return Create(section, name, at, declared, cursor.spots, replaces=replaces)
 
 
 def _broken(cursor: TokenCursor) -> Create | None:
@@ -159,7 +166,12 @@ def _broken(cursor: TokenCursor) -> Create | None:
     return Create(KINDS[kind.text.upper()], name, at, {}, is_broken=True)
 
 
-def _change(cursor: TokenCursor, word: str) -> ChangeQuery:
+def _change(cursor: TokenCursor, word: str) -> ChangeQuery | DropAlert:
+    if word == "DROP" and cursor.keywords("ALERT"):
+        at = cursor.tok.start
+        dropped = cursor.name("the name of the alert")
+        cursor.end()
+        return DropAlert(dropped, at)
     if cursor.tok.is_word("STREAM"):
         raise cursor.error("a stream is there as long as a query reads it: DROP QUERY name")
     cursor.expect("QUERY", wanted=f"{word} QUERY name")
@@ -175,11 +187,12 @@ def _show(cursor: TokenCursor, tok: Tok) -> Show | ShowCreate:
             cursor.end()
             return Show(section, tok.start)
     cursor.expect(
-        "CREATE", wanted="SHOW QUERIES, SHOW STREAMS, or SHOW CREATE QUERY (or STREAM) name"
+        "CREATE",
+        wanted="SHOW QUERIES, STREAMS or ALERTS, or SHOW CREATE QUERY (or STREAM, ALERT) name",
     )
     kind = cursor.tok
     if not kind.is_word(*KINDS):
-        raise cursor.unexpected("SHOW CREATE QUERY name, or SHOW CREATE STREAM name")
+        raise cursor.unexpected("SHOW CREATE QUERY name, STREAM name, or ALERT name")
     cursor.take()
     at = cursor.tok.start
     name = cursor.name(f"the name of the {kind.text.lower()}")

@@ -34,17 +34,27 @@ def deployment_text(content: Mapping[str, Any]) -> str:
     settings = [
         f"SET {name} = {_value(value)};\n"
         for name, value in content.items()
-        if name not in {"apiVersion", "streams", "queries"}
+        if name not in {"apiVersion", *_SECTIONS}
     ]
     streams = [stream_text(name, value) for name, value in content["streams"].items()]
     queries = [query_text(name, value) for name, value in content["queries"].items()]
-    return "\n".join(filter(None, ["".join(settings), *streams, *queries]))
+    alerts = [alert_text(name, value) for name, value in content.get("alerts", {}).items()]
+    return "\n".join(filter(None, ["".join(settings), *streams, *queries, *alerts]))
 
 
 def stream_text(name: str, content: Mapping[str, Any]) -> str:
     """Return CREATE STREAM."""
+    return f"CREATE STREAM {_identifier(name)} {_options(content)}"
+
+
+def alert_text(name: str, content: Mapping[str, Any]) -> str:
+    """Return CREATE ALERT."""
+    return f"CREATE ALERT {_identifier(name)} {_options(content)}"
+
+
+def _options(content: Mapping[str, Any]) -> str:
     options = ",\n".join(f"  {_key(n)} = {_value(v)}" for n, v in content.items())
-    return f"CREATE STREAM {_identifier(name)} WITH (\n{options}\n);\n"
+    return f"WITH (\n{options}\n);\n"
 
 
 def query_text(name: str, content: Mapping[str, Any], *, replaces: bool = False) -> str:
@@ -175,14 +185,15 @@ def yaml_text(content: Mapping[str, Any]) -> str:
     """Return the deployment file with this content."""
     lines = [f"{name}: {_yaml(value)}" for name, value in content.items() if name not in _SECTIONS]
     for section in _SECTIONS:
-        lines.append(f"{section}:")
-        for name, value in content[section].items():
+        if section in content:
+            lines.append(f"{section}:")
+        for name, value in content.get(section, {}).items():
             lines.append(f"  {scalar(name)}:")
             lines += [f"    {scalar(n)}: {_yaml(v)}" for n, v in value.items()]
     return "\n".join(lines) + "\n"
 
 
-_SECTIONS: Final = ("streams", "queries")
+_SECTIONS: Final = ("streams", "queries", "alerts")
 
 
 def _yaml(value: Any) -> str:

@@ -10,12 +10,12 @@ from slackwater.deployment.yaml_lines import Path as Place
 
 ExpressionTokens = Mapping[int, Sequence[tuple[int, int]]]
 Changing = Literal["drop", "pause", "resume"]
-Section = Literal["streams", "queries"]
+Section = Literal["streams", "queries", "alerts"]
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """CREATE STREAM or CREATE QUERY.
+    """CREATE STREAM, QUERY or ALERT.
 
     ``content`` is what the deployment file has under the name; ``spots`` has the places in the text
     of what is in it. ``tokens``: by the place of an expression, of each of its tokens the place in
@@ -53,8 +53,16 @@ class ChangeQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class DropAlert:
+    """DROP ALERT."""
+
+    name: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
 class Show:
-    """SHOW STREAMS or SHOW QUERIES."""
+    """SHOW STREAMS, QUERIES or ALERTS."""
 
     section: Section
     at: int
@@ -62,7 +70,7 @@ class Show:
 
 @dataclass(frozen=True, slots=True)
 class ShowCreate:
-    """SHOW CREATE STREAM or SHOW CREATE QUERY."""
+    """SHOW CREATE STREAM, QUERY or ALERT."""
 
     section: Section
     name: str
@@ -110,4 +118,6 @@ def place_of(at: int, position: int | None, tokens: ExpressionTokens) -> int:
     return place + position - 1 - inside
 
 
-Statement = Create | Setting | ChangeQuery | Show | ShowCreate | Describe | Explain | Select
+Statement = (
+    Create | Setting | ChangeQuery | DropAlert | Show | ShowCreate | Describe | Explain | Select
+)

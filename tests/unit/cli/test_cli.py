@@ -89,6 +89,8 @@ COMMANDS = [
     "send",
     "sql",
     "watch",
+    "alerts",
+    "notify",
     "gateway",
 ]
 

@@ -21,8 +21,8 @@ from slackwater.client.answers import (
     WindowAnswer,
 )
 from slackwater.client.follow import KINDS, POLL_RECORDS_MAX, Follow, Follower, Seen
-from slackwater.client.merge import HELD_RECORDS_MAX
 from slackwater.codec.results import ResultHead, encode_gap, format_time
+from slackwater.delivery.merge import HELD_RECORDS_MAX
 from slackwater.model.names import RESULT_KINDS, Names
 from slackwater.model.records import Gap
 from slackwater.protocols.dpc.soutput.answers import GapNote

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.client import window_order
-from slackwater.client.merge import Cut
 from slackwater.client.window_order import HELD_ANSWERED_RECORDS_MAX, WindowOrder
 from slackwater.codec.results import format_time
+from slackwater.delivery.merge import Cut
 
 S = 1_000_000
 Item = dict[str, Any] | Cut

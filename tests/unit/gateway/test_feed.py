@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.client.follow import Seen
-from slackwater.client.merge import Cut
 from slackwater.codec.results import format_time
+from slackwater.delivery.merge import Cut
 from slackwater.gateway.changes import ROWS_BYTES_MAX, ROWS_MAX, Change, Changes
 from slackwater.gateway.feed import SNAPSHOT, Feed
 from slackwater.gateway.folded import folded, history_json, windows_json

@@ -24,6 +24,7 @@ from slackwater.primitives.rows import RowContents
 from slackwater.protocols.dpc.soutput.config import Commit, RootConfig
 from slackwater.runtime.logs.transport import LogError
 from slackwater.runtime.service.clock import SystemClock
+from slackwater.sessions.effects import CommitRecords
 from slackwater.sessions.root import RootSession
 
 
@@ -57,7 +58,8 @@ class Committer:
     async def prepare(self) -> None:
         self.asked.append("prepare")
 
-    async def commit(self, commit: Commit, emitted_at: int) -> None:
+    async def commit(self, commit: Commit | CommitRecords, emitted_at: int) -> None:
+        assert isinstance(commit, Commit)
         await asyncio.sleep(0.01)
         if self.refuses:
             raise LogError("it was fenced off")

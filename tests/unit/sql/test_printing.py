@@ -240,11 +240,24 @@ def contents(draw: st.DrawFn) -> dict[str, Any]:
         "time": {"column": draw(texts), "unit": "ms"},
         "fields": dict(zip(fields, sources, strict=True)),
     }
-    return {
+    content: dict[str, Any] = {
         "apiVersion": "slackwater/v1",
         "streams": {"a": stream, "b-1": stream, "c": stream},
         "queries": {f"q-{i}": draw(queries(fields)) for i in range(draw(st.integers(1, 2)))},
     }
+    alerts = draw(st.lists(rules, max_size=3))
+    if alerts:
+        content["alerts"] = {f"r-{i}": rule for i, rule in enumerate(alerts)}
+    return content
+
+
+rules = st.fixed_dictionaries(
+    {
+        "query": st.just("q-0"),
+        "when": st.sampled_from(["key <> 'x'", "key = 'it''s' OR key > 'a'"]),
+    },
+    optional={"for": st.integers(1, 9).map(str), "tentative": st.sampled_from(["wait", "act"])},
+)
 
 
 @given(contents())

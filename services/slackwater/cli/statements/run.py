@@ -27,12 +27,13 @@ from slackwater.runtime.service.clock import SystemClock
 from slackwater.sql.declared import content_of
 from slackwater.sql.document import Draft, failure
 from slackwater.sql.parser import ParsedText, parse
-from slackwater.sql.printer import query_text, stream_text
+from slackwater.sql.printer import alert_text, query_text, stream_text
 from slackwater.sql.statements import (
     ChangeQuery,
     Changing,
     Create,
     Describe,
+    DropAlert,
     Explain,
     Select,
     Setting,
@@ -139,7 +140,7 @@ class _Checked:
         self._created: list[str] = []
         self._is_changed = False
         for each in parsed.statements:
-            if not isinstance(each, Create):
+            if not isinstance(each, Create | DropAlert):
                 self._apply()
             self._check(each)
         self._apply()
@@ -169,6 +170,10 @@ class _Checked:
                     self.acts.append(partial(self._change, change, name))
                     if change == "drop":
                         self.draft.drop(name)
+            case DropAlert(name, at):
+                if self._is_there("alerts", name, at):
+                    self.draft.drop_alert(name)
+                    self._is_changed = True
             case Show(section):
                 self.acts.append(partial(self._show, section))
             case ShowCreate(section, name, at):
@@ -188,7 +193,7 @@ class _Checked:
         there = self.draft.content[section]
         if name in there:
             return True
-        what = what or {"streams": "stream", "queries": "query"}[section]
+        what = what or {"streams": "stream", "queries": "query", "alerts": "alert"}[section]
         known = f", only {', '.join(list(there)[:20])}" if there else ""
         self._error(at, f"there is no {what} {name!r}{known}{did_you_mean(name, there)}")
         return False
@@ -212,7 +217,12 @@ class _Checked:
         deployment = self.draft.check(micro_batch=self._where.micro_batch)
         if deployment is None:
             return
-        self._current = deployment
+        before, self._current = self._current.queries, deployment
+        created += [
+            name
+            for name, query in deployment.queries.items()
+            if name in before and before[name].alerts != query.alerts
+        ]
         names = [query.name for query in deployment.in_order() if query.name in created]
         if names:
             self.acts.append(partial(self._create, deployment, names))
@@ -284,11 +294,14 @@ class _Checked:
         running = self._runner._read()
         if section == "queries":
             self._runner._output.rows(shown.QUERIES, shown.query_rows(running))
+        elif section == "alerts":
+            self._runner._output.rows(shown.ALERTS, shown.alert_rows(running.deployment))
         else:
             self._runner._output.rows(shown.STREAMS, shown.stream_rows(running.deployment))
 
     def _show_create(self, section: str, name: str, content: Mapping[str, Any]) -> None:
-        text = query_text(name, content) if section == "queries" else stream_text(name, content)
+        texts = {"streams": stream_text, "queries": query_text, "alerts": alert_text}
+        text = texts[section](name, content)
         self._runner._output.text(text.rstrip())
 
     def _describe(self, name: str) -> None:

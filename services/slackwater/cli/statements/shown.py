@@ -18,6 +18,7 @@ from slackwater.registration.topics import topic_specs
 
 QUERIES: Final = ("query", "reads", "windows", "aggregates", "bound", "state", "generation")
 STREAMS: Final = ("stream", "input", "fields", "read_by")
+ALERTS: Final = ("alert", "query", "when", "for", "tentative")
 DESCRIBED: Final = ("column", "type", "is")
 EXPLAINED: Final = ("what", "is")
 
@@ -41,6 +42,17 @@ def stream_rows(deployment: Deployment) -> Iterator[tuple[Any, ...]]:
     for name, stream in deployment.streams.items():
         read_by = [q.name for q in deployment.queries.values() if name in q.sources]
         yield name, _input(stream), ", ".join(stream.field_names), ", ".join(read_by)
+
+
+def alert_rows(deployment: Deployment) -> Iterator[tuple[Any, ...]]:
+    """Yield a row of SHOW ALERTS for each rule."""
+    for name, query in deployment.queries.items():
+        for spec in query.alerts:
+            if spec.when is not None:
+                yield spec.name, name, spec.when, f"{spec.windows} windows", spec.tentative
+            else:
+                missing = format_duration_us(spec.missing_us or 0)
+                yield spec.name, name, f"{spec.stream} is missing", missing, None
 
 
 def described(deployment: Deployment, name: str) -> Iterator[tuple[Any, ...]]:

@@ -41,6 +41,8 @@ class QueryTopics:
     windowed: bool = True
     has_children: bool = True
     """False if the query reads another query's children, with their ordered logs and deltas."""
+    alerting: bool = False
+    """Whether it has alerts."""
 
     def __post_init__(self) -> None:
         assert min(self.children, self.replicas, self.parts) >= 1
@@ -89,6 +91,8 @@ def topics_for(
                 if template.get("windowed", False) and not query.windowed:
                     continue
                 if template.get("of_children", False) and not query.has_children:
+                    continue
+                if template.get("alerting", False) and not query.alerting:
                     continue
                 of = _values(placeholders, query)
                 specs += [_spec(template, names, values, query) for values in of]

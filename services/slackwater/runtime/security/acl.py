@@ -24,9 +24,9 @@ Pattern = Literal["literal", "prefixed"]
 READ: Final = ("Describe", "Read")
 _OF_OTHERS: Final[Mapping[Role, Access]] = {
     # The quarantine has the readings that are in no result.
-    Role.CLIENT: {"Read": ("results", "quarantine")},
+    Role.CLIENT: {"Read": ("results", "quarantine", "alerts")},
     Role.EXPORTER: {"Read": ("results",)},
-    Role.GATEWAY: {"Read": ("results", "quarantine")},
+    Role.GATEWAY: {"Read": ("results", "quarantine", "alerts")},
     Role.ADMIN: {
         "Alter": ("own",),
         "Create": ("own", "input"),
@@ -133,7 +133,11 @@ def _names(of: Deployment, queries: Sequence[QuerySpec]) -> dict[Resource, list[
         "panes": [names.panes(q.name) for q in queries if q.window is not None],
         "state": [names.state(query.name) for query in queries],
         "child state": [names.state(query.child_query) for query in queries],
-        "fence": [names.transactional_id(query.name, part) for query, part in parts],
+        "fence": [
+            *(names.transactional_id(query.name, part) for query, part in parts),
+            *(names.delivery_id(query.name) for query in queries if query.alerts),
+        ],
+        "alerts": [names.alerts(query.name) for query in queries if query.alerts],
         "results": [names.results(q.name, kind) for q in queries for kind in RESULT_KINDS],
         "results read": [names.results(name, kind) for name in read for kind in RESULT_KINDS],
     }

@@ -57,6 +57,8 @@ NAMES: Final = frozenset(
         "controller",
         "node.recorded",
         "node.recorded.part",
+        "notifier.json",
+        "notifier.json.part",
         "node-placements.json",
         "node-placements.json.part",
         "node-record.json",

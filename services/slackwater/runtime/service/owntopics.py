@@ -92,6 +92,7 @@ _REMEDIES: Final = {
     "deltas": _QUERY,
     "panes": _QUERY,
     "state": _QUERY,
+    "alerts": _QUERY,
     "results": _QUERY + _EMPTIED,
 }
 

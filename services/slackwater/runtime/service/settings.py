@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from slackwater.model.errors import UsageError
@@ -48,6 +48,12 @@ class Settings(BaseSettings):
     health_file: Path | None = None
     """File for a container's health check. A process touches it for each acknowledged heartbeat
     while it is ready, a node while all that is placed on it is ready."""
+    alertmanager_url: SecretStr | None = None
+    """Where ``slackwater notify`` posts alerts: the base of Alertmanager's API."""
+    webhook_url: SecretStr | None = None
+    """Where ``slackwater notify`` posts each change of an alert."""
+    webhook_token_file: Path | None = None
+    """A file with the bearer token for the webhook."""
     truncate_every_s: float = Field(default=60.0, gt=0)
     """Seconds between truncations of the internal logs."""
     reread_s_max: float = Field(default=1.0, gt=0)

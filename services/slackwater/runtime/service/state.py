@@ -26,6 +26,7 @@ from slackwater.codec.state_records import (
     decode_root_state,
     encode_state,
 )
+from slackwater.delivery.records import POSITION_KEY, DeliveryPosition, decode_delivery
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.limits import FOREVER, NEVER
 from slackwater.model.names import Names, RootName, base_of, copy_names, generation_of
@@ -124,6 +125,22 @@ def read_copies(
             if known is None or known.placement <= state.placement:
                 found[name] = state
     return found
+
+
+def read_alert_placement(transport: Transport, query: str, *, timeout_s: float = 30.0) -> int:
+    """The greatest placement number in the alerts of a query; -1 without one."""
+    log, number = (transport.names.alerts(query), 0), -1
+    for raw in read_to_end(transport, log, isolation="read_committed", timeout_s=timeout_s):
+        if raw.key != POSITION_KEY:
+            continue
+        try:
+            found = decode_delivery(raw.value, f"{log[0]}:0:{raw.offset}")
+        except MalformedRecordError as error:
+            SKIPPED.note(*log, raw.offset, "not a record of alerts", error.reason)
+            continue
+        if isinstance(found, DeliveryPosition):
+            number = max(number, found.placement)
+    return number
 
 
 def read_orderer_states(

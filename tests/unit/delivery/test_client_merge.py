@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.client.merge import HELD_RECORDS_MAX, Cut, Delivered, PartMerge
+from slackwater.delivery.merge import HELD_RECORDS_MAX, Cut, Delivered, PartMerge
 
 TOPICS = ("stable", "tentative", "corrections")
 

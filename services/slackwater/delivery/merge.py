@@ -17,7 +17,8 @@ the missing record.
 Rejected: sorting by emission time, or a grace period. Both are heuristics, and a failure would show
 a stable answer before the UNDO that precedes it.
 
-This is the pure core, without Kafka or clock. ``slackwater.client.follow`` is its shell.
+This is the pure core, without Kafka or clock; ``slackwater.client.follow`` is a shell of it, and
+``slackwater.sessions.delivery`` uses it.
 """
 
 from __future__ import annotations

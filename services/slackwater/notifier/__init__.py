@@ -1,0 +1,1 @@
+"""A process that sends alerts from Kafka to Alertmanager and to a webhook."""

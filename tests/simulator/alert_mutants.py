@@ -1,0 +1,127 @@
+"""Mutants of alerts and their delivery, each detected by a plan of ``alerting``, or a unit test."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulator.mutation import Edit, Mutant
+
+_cutter = "slackwater.delivery.batches:BatchCutter"
+_evaluator = "slackwater.delivery.evaluation:AlertEvaluator"
+_progress = "slackwater.delivery.progress:KeyProgress"
+_session = "slackwater.sessions.delivery:DeliverySession"
+_reads = "stored = [*self._decoded((yield ReadLatest(self._log)))]"
+_seeds = "tests.simulator.alerting.test_alerting:check_seeds"
+
+ALERT_MUTANTS: Final = (
+    Mutant(
+        "a batch ends inside an UNDO",
+        "decision-219",
+        (Edit(f"{_cutter}.offer", "self._rows or self._undone_to is not None", "self._rows"),),
+        _seeds,
+        (0, 10),
+    ),
+    Mutant(
+        "a position is that before its batch",
+        "decision-219",
+        (
+            Edit(
+                f"{_cutter}._cut",
+                "PartPosition(self._next_seq, dict(self._offsets))",
+                'PartPosition(self._records[0]["seq"])',
+            ),
+        ),
+        _seeds,
+        (0, 20),
+    ),
+    Mutant(
+        "alerts are committed without their position",
+        "decision-219",
+        (
+            Edit(
+                f"{_session}._committed",
+                "(*records, (POSITION_KEY, position.encode()))",
+                "(*records,) or ((POSITION_KEY, position.encode()),)",
+            ),
+        ),
+        _seeds,
+        (0, 20),
+    ),
+    Mutant(
+        "an alert fires again when it is evaluated again",
+        "decision-219",
+        (
+            Edit(
+                f"{_session}.start",
+                "config.later, stored)",
+                "config.later, [r for r in stored if isinstance(r, DeliveryPosition)])",
+            ),
+        ),
+        _seeds,
+        (0, 20),
+    ),
+    Mutant(
+        "the end of a log is read before the fence",
+        "decision-219",
+        (
+            Edit(
+                f"{_session}.start",
+                f"yield OpenTransactions()\n    {_reads}",
+                f"{_reads}\n    yield OpenTransactions()",
+            ),
+        ),
+        "tests.unit.sessions.test_delivery:test_it_fences_before_it_reads_where_to_go_on",
+    ),
+    Mutant(
+        "a tentative alert is not withdrawn",
+        "decision-219",
+        (
+            Edit(
+                f"{_progress}.judged",
+                "tentative is None or",
+                "tentative is None or self.firing is None or",
+            ),
+        ),
+        _seeds,
+        (0, 10),
+    ),
+    Mutant(
+        "a tentative row ends an alert",
+        "decision-219",
+        (
+            Edit(
+                f"{_progress}.tentative_row",
+                "replace(self, live_run=run)",
+                "replace(self, live_run=run, tentative=self.tentative if is_true else None)",
+            ),
+        ),
+        _seeds,
+        (0, 20),
+    ),
+    Mutant(
+        "a live count outlives its failure",
+        "decision-219",
+        (
+            Edit(
+                "slackwater.delivery.evaluation:_restored",
+                "if fork != position.forks.get(part, (None,))[0]:",
+                "if False:",
+            ),
+        ),
+        _seeds,
+        (64, 65),
+    ),
+    Mutant(
+        "a NULL ends an alert",
+        "decision-219",
+        (
+            Edit(
+                f"{_evaluator}._rows",
+                "(true | false).nonzero()[0].tolist()",
+                "range(len(window.rows))",
+            ),
+        ),
+        _seeds,
+        (0, 10),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Alerts over results with failures, corrections, generations and cuts, from a seed."""
