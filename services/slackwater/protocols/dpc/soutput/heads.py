@@ -31,8 +31,8 @@ from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor
 from slackwater.protocols.dpc.soutput.stable_input import StableInput
 
 RECORD_US: Final = 100.0
-KEY_US: Final = 0.3
-"""Time to fetch, decode and fold a delta and one of its keys, on two cores (``bench/heads.py``)."""
+KEY_US: Final = 0.1
+"""CPU time to decode and fold a delta, and one of its keys; half of it is for keys that change."""
 
 
 @dataclass(frozen=True, slots=True)
