@@ -87,6 +87,8 @@ class Registering:
         self._retired = RetiredTopics(transport, listener)
         self._registered: Mapping[str, QueryDefinition] = {}
         self._waits_since: dict[str, int] = {}
+        self._with_topics: set[str] = set()
+        """The queries that have all topics of this version; an earlier one may have had fewer."""
         self._proxies_until_s: dict[str, float] = {}
         """By query, until when the proxies of its streams are waited for (monotonic time)."""
         self.awaits_readings = False
@@ -183,6 +185,8 @@ class Registering:
             if set_:
                 to = {each.query: replace(found[each.query], state=each.state) for each in set_}
                 registry.publish_queries(*to.values())
+            if not new and not waiting:
+                problems += self._complete_topics(found, states, all_)
             if new:
                 waiting |= {*new}
                 defined, why = self._define_all([applied[name] for name in new], all_)
@@ -201,6 +205,25 @@ class Registering:
                 problems += [lost[name] for name in sorted({*lost} - used)]
                 self.awaits_readings = bool(waiting) and not problems
                 return frozenset(wanted) - waiting - used - {*lost}, "; ".join(problems)
+
+    def _complete_topics(
+        self, found: Collection[str], states: Mapping[str, str], all_: Deployment
+    ) -> list[str]:
+        """Create the topics that registered queries lack, once; return why that failed."""
+        lacking = [
+            name
+            for name, state in states.items()
+            if state != "deleted" and name in found and name in all_.queries
+        ]
+        if not (lacking := [name for name in lacking if name not in self._with_topics]):
+            return []
+        needed = all_.connected(*lacking)
+        try:
+            Registration(self._transport, needed, self._path).make_topics()
+        except SlackwaterError as error:
+            return [str(error)]
+        self._with_topics.update(lacking)
+        return []
 
     def _define_all(
         self, queries: Sequence[AppliedQuery], all_: Deployment
@@ -255,6 +278,7 @@ class Registering:
             self._transport, needed, self._path, waits_since=self._waits_since
         )
         registration.make_topics(input_partitions=self._input_partitions)
+        self._with_topics.update(needed.queries)
         self._await_proxies([each.query for each in queries if each.start == "beginning"], needed)
         return registration.define(
             {each.query: each.start for each in queries},

@@ -119,6 +119,29 @@ async def test_one_that_cannot_be_registered_does_not_delay_the_others(
     assert not made.awaits_readings, "it is repeated with the pauses of a failure"
 
 
+async def test_a_registered_query_gets_topics_that_an_earlier_version_did_not_make(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = deployment(query("q", "s1"), query("r", "s2"))
+    await carry_out(world.registering(), both)
+    made: list[list[str]] = []
+    is_away = True
+
+    def make_topics(of: Registration, **_: object) -> None:
+        made.append(sorted(of._deployment.queries))
+        if is_away:
+            raise EnvironmentProblem("no broker answers")
+
+    monkeypatch.setattr(Registration, "make_topics", make_topics)
+    later = world.registering()
+    done, why = await carry_out(later, both)
+    assert (done, why) == (frozenset("qr"), "no broker answers")
+    is_away = False
+    assert await carry_out(later, both) == (frozenset("qr"), "")
+    assert await carry_out(later, both) == (frozenset("qr"), "")
+    assert made == [["q", "r"], ["q", "r"]], "again after a failure, and once"
+
+
 async def test_one_whose_topic_is_missing_is_named_with_it(world: World) -> None:
     both = deployment(query("q", "s1"), query("r", "s2"), s1="readings")
     done, why = await carry_out(world.registering(), both)
