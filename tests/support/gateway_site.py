@@ -17,6 +17,7 @@ import orjson
 
 from slackwater.client.follow import Seen
 from slackwater.codec.results import format_time
+from slackwater.delivery.view import AlertView
 from slackwater.gateway.access import Access, read_access
 from slackwater.gateway.changes import Changes
 from slackwater.gateway.hub import Hub
@@ -187,6 +188,7 @@ class Site(Reader):
         super().__init__(port or free_port())
         self.status: dict[str, Any] = status()
         self.refused: dict[str, list[dict[str, Any]]] = {"room-1": []}
+        self.alerts_view = AlertView()
         self.hub: Hub = Hub()
         self._is_settled = is_settled
         self._access = Access() if tokens is None else read_access(tokens)
@@ -233,6 +235,9 @@ class Site(Reader):
 
     def look_once(self) -> None:
         self._loop.call_soon(self.hub.set_status, self.status)
+
+    def alerts(self) -> dict[str, Any]:
+        return self.alerts_view.to_json()
 
     def quarantine(self, stream: str) -> list[dict[str, Any]] | None:
         return self.refused.get(stream)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,15 +19,12 @@ from slackwater.cli.common import (
     find_kafka,
     find_names,
 )
-from slackwater.model.errors import EnvironmentProblem, UsageError
+from slackwater.model.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from slackwater.delivery.view import AlertView
-    from slackwater.model.names import Names
     from slackwater.notifier.app import AlertReceiver
-    from slackwater.runtime.logs.cluster import Cluster
     from slackwater.runtime.service.settings import Settings
 
 
@@ -42,46 +40,18 @@ def alerts(
     Example: slackwater alerts
     """
     from slackwater.notifier.app import STATE_FILE, receiver_states
+    from slackwater.runtime.logs.kafka import KafkaTransport
     from slackwater.runtime.security.credentials import Role
+    from slackwater.status.alerts import read_alerts
 
     cluster, _ = find_kafka(bootstrap, kafka_config, data_dir_, Role.CLIENT)
-    view = read_view(cluster, find_names(prefix, bootstrap, data_dir_))
+    view = read_alerts(KafkaTransport(cluster, find_names(prefix, bootstrap, data_dir_)))
     receivers = receiver_states(data_dir(data_dir_) / STATE_FILE)
     if is_json:
         emit(json.dumps(view.to_json() | {"receivers": dict(receivers)}, indent=2), is_json=True)
         return
     for line in lines(view.to_json(), receivers):
         emit(line)
-
-
-def read_view(cluster: Cluster, names: Names) -> AlertView:
-    """Read the alert topics of a deployment.
-
-    Raises:
-        EnvironmentProblem: Kafka does not answer.
-    """
-    from slackwater.delivery.records import AlertRecord, decode_delivery
-    from slackwater.delivery.view import AlertView
-    from slackwater.model.errors import MalformedRecordError
-    from slackwater.notifier.app import alert_topics
-    from slackwater.runtime.logs.kafka import KafkaTransport
-    from slackwater.runtime.logs.skipped import SKIPPED
-    from slackwater.runtime.logs.transport import LogError, read_to_end
-
-    transport, view = KafkaTransport(cluster, names), AlertView()
-    try:
-        for topic in alert_topics(transport, cluster)():
-            for raw in read_to_end(transport, (topic, 0), isolation="read_committed"):
-                try:
-                    record = decode_delivery(raw.value, topic)
-                except MalformedRecordError as error:
-                    SKIPPED.note(*raw.log, raw.offset, "not a record of alerts", error.reason)
-                    continue
-                if isinstance(record, AlertRecord):
-                    view.take(record)
-    except LogError as error:
-        raise EnvironmentProblem(f"the alerts cannot be read: {error}") from None
-    return view
 
 
 def lines(view: Mapping[str, Any], receivers: Mapping[str, Any]) -> Iterator[str]:
@@ -127,11 +97,12 @@ def notify(
 
     Example: slackwater notify
     """
-    from slackwater.notifier.app import STATE_FILE, Notifier, alert_topics
+    from slackwater.notifier.app import STATE_FILE, Notifier
     from slackwater.runtime.logs.kafka import KafkaTransport
     from slackwater.runtime.security.credentials import Role
     from slackwater.runtime.security.private import make_data_directory
     from slackwater.runtime.service.settings import settings
+    from slackwater.status.alerts import alert_topics
 
     webhook, alertmanager = receivers_of(settings())
     cluster, _ = find_kafka(bootstrap, kafka_config, data_dir_, Role.CLIENT)
@@ -140,7 +111,7 @@ def notify(
     make_data_directory(directory)
     notifier = Notifier(
         transport,
-        alert_topics(transport, cluster),
+        partial(alert_topics, cluster, transport.names),
         directory / STATE_FILE,
         webhook=webhook,
         alertmanager=alertmanager,

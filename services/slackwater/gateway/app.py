@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 from urllib.parse import quote
 
 import orjson
@@ -33,6 +33,8 @@ from slackwater.gateway.positions import ID_CHARS_MAX
 from slackwater.gateway.streaming import EventStream
 from slackwater.model.errors import SlackwaterError
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 BODY_BYTES_MAX: Final = 64 * 1024
 BODY_S_MAX: Final = 10.0
@@ -72,6 +74,7 @@ class Gateway:
         access: who may read.
         page: the files of the page.
         quarantine: reads what a stream has in quarantine; called in a thread.
+        alerts: reads which alerts stand; called in a thread.
         look: has the status made soon.
         now_us: the wall clock.
         is_secure: the listener has TLS, so that the cookie is only sent with it.
@@ -83,13 +86,15 @@ class Gateway:
         access: Access,
         page: Mapping[str, PageFile],
         quarantine: Callable[[str], list[dict[str, Any]] | None],
+        alerts: Callable[[], dict[str, Any]],
         look: Callable[[], None],
         now_us: Callable[[], int],
         *,
         is_secure: bool = False,
     ) -> None:
         self._hub, self._access, self._page = hub, access, page
-        self._quarantine, self._look, self._now_us = quarantine, look, now_us
+        self._quarantine, self._alerts = quarantine, alerts
+        self._look, self._now_us = look, now_us
         self._is_secure = is_secure
 
     def app(self) -> ASGIApp:
@@ -103,6 +108,7 @@ class Gateway:
             "/queries/{query}/history": self.history,
             "/streams": self.streams,
             "/streams/{stream}/quarantine": self.refused,
+            "/alerts": self.alerts,
             "/nodes": self.nodes,
             "/stream": self.stream,
         }
@@ -210,13 +216,15 @@ class Gateway:
         stream = request.path_params["stream"]
         if not stream.isascii() or not 0 < len(stream) <= 200 or not stream.isprintable():
             raise RefusedRequest(404, "there is no such stream")
-        try:
-            groups = await asyncio.to_thread(self._quarantine, stream)
-        except SlackwaterError as error:
-            raise RefusedRequest(503, f"Kafka does not answer: {error.message}") from None
+        groups = await _from_kafka(self._quarantine, stream)
         if groups is None:
             raise RefusedRequest(404, "there is no such stream")
         return _Json({"stream": stream, "reasons": groups})
+
+    async def alerts(self, request: Request) -> Response:
+        """Return which alerts fire, which are pending, and which ended last."""
+        self._check(request)
+        return _Json(await _from_kafka(self._alerts))
 
     async def nodes(self, request: Request) -> Response:
         """Return machines, what is placed on them, and all processes."""
@@ -310,6 +318,14 @@ class _Json(JSONResponse):
 
     def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
         super().init_headers({"Cache-Control": "no-store", **(headers or {})})
+
+
+async def _from_kafka(read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return what a function reads that waits for Kafka."""
+    try:
+        return await asyncio.to_thread(read, *args, **kwargs)
+    except SlackwaterError as error:
+        raise RefusedRequest(503, f"Kafka does not answer: {error.message}") from None
 
 
 async def _body(request: Request) -> bytes:

@@ -118,6 +118,26 @@ _REASON: Final = _object(
     advice=_TEXT,
     example=_FREE,
 )
+_ALERT: Final = _object(
+    {"exact": _FREE, "reason": _TEXT},
+    event_id=_TEXT,
+    id=_TEXT,
+    alert=_TEXT,
+    query=_TEXT,
+    key=_TEXT,
+    state={
+        "type": "string",
+        "enum": ["pending", "firing", "ended", "confirmed", "withdrawn"],
+    },
+    tentative=_TRUTH,
+    window_start=_TIME,
+    window_end=_TIME,
+    values=_FREE,
+    missing=_NAMES,
+    changed_to=_TIME,
+    due_at=_TIME,
+    answered_at=_TIME,
+)
 _SESSION: Final = _object(
     {"needs_token": _TRUTH},
     right={"type": ["string", "null"], "enum": ["view", "operate", None]},
@@ -144,6 +164,11 @@ _GETS: Final[Mapping[str, tuple[str, Mapping[str, str], Schema]]] = {
         "What a stream has in quarantine, by reason and fault, with an example of each",
         {},
         _object(stream=_TEXT, reasons=_list(_REASON)),
+    ),
+    "/alerts": (
+        "Which alerts fire, which are pending, and which ended last, the newest first",
+        {},
+        _object(firing=_list(_ALERT), pending=_list(_ALERT), ended=_list(_ALERT)),
     ),
     "/nodes": ("Machines and what is placed on them", {}, _object(at=_TIME, **_PLACES)),
 }

@@ -66,6 +66,10 @@ class Feeding(Protocol):
         """Return what a stream has in quarantine; None if there is no such stream."""
         ...
 
+    def alerts(self) -> dict[str, Any]:
+        """Return which alerts stand."""
+        ...
+
     def stop(self) -> None:
         """End."""
         ...
@@ -125,7 +129,7 @@ async def serve(
     loop = asyncio.get_running_loop()
     hub = Hub(sources.set_readers)
     gateway = Gateway(
-        *(hub, access, read_page(), sources.quarantine, sources.look_once),
+        *(hub, access, read_page(), sources.quarantine, sources.alerts, sources.look_once),
         SystemClock().now_us,
         is_secure=listen.certificate is not None,
     )

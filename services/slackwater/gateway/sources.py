@@ -31,6 +31,7 @@ from slackwater.runtime.logs.transport import LogError
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.heartbeats import PATIENT_GATHER_MS, HeartbeatListener
 from slackwater.runtime.service.registry import QueryDefinition, Registry, streams_of
+from slackwater.status.alerts import read_alerts
 from slackwater.status.copies import on_one_node
 from slackwater.status.last_readings import of_cluster
 from slackwater.status.overview import Overview
@@ -127,6 +128,14 @@ class Sources:
                 return None
             spec = self._stream_spec(stream)
             return [group.to_json(spec) for group in grouped(entries_of(self._transport, topic))]
+
+    def alerts(self) -> dict[str, Any]:
+        """Return which alerts stand, as ``slackwater alerts --json`` has them.
+
+        One request at a time reads the topics. ``EnvironmentProblem`` if Kafka does not answer.
+        """
+        with self._asking:
+            return read_alerts(self._transport).to_json()
 
     def _stream_spec(self, stream: str) -> StreamSpec | None:
         return streams_of(self._definitions.values()).get(stream)

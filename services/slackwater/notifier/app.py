@@ -36,7 +36,6 @@ from slackwater.delivery.records import AlertRecord, decode_delivery
 from slackwater.delivery.view import AlertView
 from slackwater.model.errors import MalformedRecordError, UsageError
 from slackwater.runtime.logs.skipped import SKIPPED
-from slackwater.runtime.logs.topics import own_topics
 from slackwater.runtime.logs.transport import Log, RawRecord, Transport
 from slackwater.runtime.security.private import write_atomically
 from slackwater.runtime.service.clock import SystemClock
@@ -230,17 +229,6 @@ class Notifier:
             "receivers": {name: queue.to_json() for name, queue in self._queues.items()},
         }
         write_atomically(self._state_file, json.dumps(state, indent=2))
-
-
-def alert_topics(transport: Transport, cluster: Any) -> Callable[[], list[str]]:
-    """Return a function that lists the alert topics of a deployment."""
-    names = transport.names
-    begin = names.alerts("")
-
-    def find() -> list[str]:
-        return [topic for topic in own_topics(cluster, names) if topic.startswith(begin)]
-
-    return find
 
 
 def receiver_states(state_file: Path) -> Mapping[str, Any]:

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.support.gateway_site import BEGIN, Recorded, Site
 from tests.support.waiting import WAIT_S_MAX, eventually
 
 from slackwater.codec.results import format_time
+from slackwater.delivery.records import AlertRecord, Firing
 from slackwater.gateway.access import SESSION_S, Access, read_access, why_not_from
 from slackwater.gateway.app import BODY_BYTES_MAX
 from slackwater.gateway.files import read_page
@@ -104,6 +106,13 @@ def test_the_document_describes_the_answers(site: Site) -> None:
             "example": {},
         }
     ]
+    firing = Firing("id", 0, 60_000_000, {"x_avg": 27.5}, ("room-2",), tentative=True)
+    for state in ("firing", "withdrawn"):
+        site.alerts_view.take(
+            AlertRecord("hot", "climate", "<b>", state, firing, 60_000_000, 1, 2, {"x_avg": None})
+        )
+    other = replace(firing, id="other")
+    site.alerts_view.take(AlertRecord("hot", "climate", "a", "firing", other, 60_000_000, 1, 2))
     asked = 0
     for path, operation in paths():
         if path.startswith("/api/v1/stream?"):
@@ -113,14 +122,14 @@ def test_the_document_describes_the_answers(site: Site) -> None:
         schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
         valid(body, schema, path)
         asked += 1
-    assert asked == 10
+    assert asked == 11
     assert site.get("/api/v1/openapi.json")[1] == document()
 
 
 def test_the_document_names_every_route(site: Site) -> None:
     from slackwater.gateway.app import Gateway
 
-    gateway = Gateway(site.hub, Access(), {}, lambda _: None, lambda: None, lambda: 0)
+    gateway = Gateway(site.hub, Access(), {}, lambda _: None, dict, lambda: None, lambda: 0)
     routes = {route.path for route in gateway.app()._app.router.routes}  # type: ignore[attr-defined]
     assert {path for path in routes if path.startswith("/api/")} == document()["paths"].keys()
 
