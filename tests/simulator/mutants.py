@@ -774,7 +774,7 @@ MUTANTS = (
     ),
     Mutant(
         "truncation keeps what the live line needs", "trace-15",
-        (Edit("slackwater.registration.truncation:_deltas",
+        (Edit("slackwater.registration.truncation:_firsts",
               "min(log.stable.offset, log.live.offset)", "log.live.offset"),),
         f"{_gaps}:test_truncation_in_a_failure_keeps_what_is_to_be_corrected",
     ),

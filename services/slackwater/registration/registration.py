@@ -367,12 +367,14 @@ class Registration:
             return None
         if not query.has_children and query.child_query in registered:
             return registered[query.child_query]
-        recorded = (lambda _: None) if is_new else Registry(self._transport).partitions
         counts = {
-            stream: max(self.partitions_of[stream], recorded(stream) or 0)
+            stream: self.partitions_of[stream]
             for stream in query.sources
             if stream in self._input_topics
         }
+        if counts and not is_new:
+            recorded = Registry(self._transport)
+            counts = {s: max(count, recorded.partitions(s) or 0) for s, count in counts.items()}
         try:
             return divided(self._deployment, query, counts)
         except ChildrenError as error:

@@ -17,8 +17,9 @@ from slackwater.control.recorded import deployment_of
 from slackwater.model.deployment import BUCKET_OF_WINDOWS_US, Deployment, QuerySpec
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.names import Names, earlier_generations, generation_of
+from slackwater.model.records import RootState
 from slackwater.primitives.eventclock import EventClock
-from slackwater.protocols.dpc.soutput.config import answered_by_all, start_of_generation
+from slackwater.protocols.dpc.soutput.config import start_of_generation
 from slackwater.registration.registration import Registration
 from slackwater.registration.starts import Starts, why_other_children
 from slackwater.runtime.service.clock import SystemClock
@@ -104,8 +105,8 @@ class _Starts(Starts):
                 return e0_us
         return None
 
-    def _answered(self, query: QueryDefinition) -> int | None:
-        return answered_by_all(self._world.query_of(query.name).root_states())
+    def _states(self, query: QueryDefinition) -> list[RootState | None]:
+        return self._world.query_of(query.name).root_states()
 
 
 class _Registration(Registration):
