@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.support.children import running_children
 from tests.support.waiting import eventually
 
 from slackwater.machine.forking import Forked, Template, reap_orphans
@@ -74,7 +75,7 @@ def test_its_command_line_is_found_by_the_tools(template: Template, tmp_path: Pa
     process = fork(template, tmp_path / "log", "sleep", "well")
     assert process is not None
     shown = f"{sys.executable} -m {PROGRAM} sleep well"
-    of_all = [" ".join(child.cmdline()).strip() for child in psutil.Process().children()]
+    of_all = [" ".join(child.cmdline()).strip() for child in running_children()]
     assert f"{sys.executable} -m slackwater.machine.template" in of_all
     eventually(lambda: " ".join(psutil.Process(process.pid).cmdline()).strip() == shown)
     os.kill(process.pid, signal.SIGKILL)
@@ -88,7 +89,7 @@ def test_it_outlives_the_template_and_the_next_one_is_started(
     assert first is not None
     (own,) = [
         child
-        for child in psutil.Process().children()
+        for child in running_children()
         if child.pid != first.pid and "slackwater.machine.template" in " ".join(child.cmdline())
     ]
     own.kill()

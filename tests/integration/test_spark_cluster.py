@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyspark
 import pytest
+from tests.support.children import running_children
 from tests.support.files import files
 from tests.support.ports import free_port
 from tests.support.waiting import WAIT_S_MAX
@@ -143,7 +143,7 @@ def test_a_driver_that_knows_the_secret_computes_and_no_command_line_has_it(
     with start_spark(settings) as spark:
         assert spark.session.range(1_000).selectExpr("sum(id)").collect()[0][0] == 499_500
         executors = 0
-        for process in psutil.Process().children(recursive=True):
+        for process in running_children(recursive=True):
             line = " ".join(process.cmdline())
             assert secret not in line
             executors += "CoarseGrainedExecutorBackend" in line
