@@ -31,7 +31,7 @@ from slackwater.judge.oracle import evaluate
 from slackwater.judge.readings import StreamInput
 from slackwater.model.deployment import QuerySpec
 from slackwater.primitives.aggregates import AGGREGATES
-from slackwater.primitives.exact import WindowReadings
+from slackwater.primitives.exact import ROUNDED, WindowReadings
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,6 @@ class ExactAggregates:
     by_stream: Mapping[str, int]
 
 
-ROUNDED = 1e-12
-"""What rounding of a few operations makes of a double, relative to its magnitude."""
 Row = tuple[int, tuple[str, ...], str, tuple[float | None, ...]]
 """Time, the streams it derives from, key, values."""
 Cell = tuple[int, str]
@@ -147,8 +145,7 @@ def _scale_of_estimates(of: ExactAggregates) -> float:
     for name, number in of.numbers.items():
         rounding = AGGREGATES[name].rounding
         if number is not None and rounding.is_estimate:
-            slack = rounding.slack(ROUNDED * of.scale, of.count, of.spread)
-            errors.append(slack + rounding.relative * abs(number))
+            errors.append(rounding.error(number, of.count, of.scale, of.spread))
     return max(errors) / ROUNDED
 
 

@@ -39,6 +39,7 @@ from slackwater.judge.calendars import JudgedWindows, judged_windows
 from slackwater.judge.rounding import outside
 from slackwater.model.deployment import WindowSpec
 from slackwater.primitives.aggregates import AGGREGATES
+from slackwater.primitives.exact import ROUNDED
 
 Record = Mapping[str, Any]
 FINDINGS_MAX: Final = 50
@@ -488,7 +489,7 @@ def _may_overflow(name: str, figures: ExactAggregates) -> bool:
 def _close(name: str, figures: ExactAggregates, got: float, want: float) -> bool:
     """Whether two doubles differ by no more than summation order can cause at this scale."""
     rounding = AGGREGATES[name].rounding
-    slack = rounding.slack(1e-12 * figures.scale, figures.count, figures.spread)
+    slack = rounding.slack(ROUNDED * figures.scale, figures.count, figures.spread)
     return math.isclose(got, want, rel_tol=rounding.relative, abs_tol=slack)
 
 

@@ -90,6 +90,6 @@ def spread_of(
     may_be_null = rounding.may_overflow(count, scale)
     if number is None:
         return (None,)
-    slack = rounding.slack(1e-12 * scale, count, deviation) + rounding.relative * abs(number)
-    ends = (number - slack, number + slack) if slack else ()
+    error = rounding.error(number, count, scale, deviation)
+    ends = (number - error, number + error) if error else ()
     return (number, *ends, *((None,) if may_be_null else ()))

@@ -56,6 +56,10 @@ def _sum(values: Sequence[float]) -> float:
         return math.inf if exact > 0 else -math.inf
 
 
+ROUNDED = 1e-12
+"""What rounding of a few operations makes of a double, relative to its magnitude."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rounding:
     """What rounding may do to an aggregate in doubles, whose order of operations is not known.
@@ -72,6 +76,14 @@ class Rounding:
     relative: float = 1e-9
     largest: Callable[[float, float], float] = lambda count, scale: 0.0
     is_selected: bool = False
+
+    def error(self, number: float, count: float, scale: float, spread: float) -> float:
+        """The largest difference that rounding, or an estimate, may make of a number.
+
+        ``count``, ``scale`` and ``spread`` are those of the values: how many, their largest
+        magnitude, their standard deviation.
+        """
+        return self.slack(ROUNDED * scale, count, spread) + self.relative * abs(number)
 
     @property
     def is_estimate(self) -> bool:

@@ -6,7 +6,6 @@ in DuckDB. Other systems' forms are refused with the one of this language.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -26,6 +25,7 @@ from slackwater.sql.aggregate_calls import (
     short,
 )
 from slackwater.sql.cursor import TokenCursor
+from slackwater.sql.identifiers import identifier
 from slackwater.sql.tokens import SqlError, Tok
 
 OPTIONS: Final = ("margin", "policy", "replicas", "children", "parts", "copies", "results", "from")
@@ -39,7 +39,6 @@ EMIT_FORM: Final = "EMIT WITHIN INTERVAL '2' SECOND, the bound of the first answ
 UNION_FORM: Final = "several sources are TABLE a UNION ALL TABLE b"
 _ARGUMENTS: Final = ("offset", "starts", "zone")
 _OF_ROWS: Final = ("window_start", "window_end", "key")
-_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _HAVING: Final = f"a condition on windows follows the groups: {GROUP_FORM} HAVING ..."
 _WINDOW: Final = (
     f"windows are in FROM: {TUMBLE_FORM}, or {HOP_FORM.removesuffix(', slide before size')}"
@@ -384,8 +383,7 @@ def _column(call: AggregateCall, found: _Items, part: TokenCursor) -> str:
         of = plain_name(call.text, call.start) if found.of_all else name
         is_same = found.of_all or found.expressions[name] == call.text
         if is_same and of is not None and call.figure in uses:
-            column = f"{of}_{call.figure}"
-            return column if _IDENTIFIER.fullmatch(column) else '"' + column + '"'
+            return identifier(f"{of}_{call.figure}")
     reason = f"HAVING is of columns that SELECT has: add {call.shown()} to SELECT"
     raise part.error(reason, call.function)
 

@@ -12,20 +12,13 @@ from typing import Any, Final
 
 from slackwater.deployment.yaml_text import scalar
 from slackwater.deployment.yaml_text import value as value_text
-from slackwater.primitives.expression_text import RESERVED_WORDS
 from slackwater.sql.create_query import OPTIONS
 from slackwater.sql.cursor import INTERVAL_UNITS
+from slackwater.sql.identifiers import PLAIN_NAME, identifier, quoted
 
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?", re.ASCII)
 _DURATION: Final = re.compile(r"([0-9.]+) ?([a-z]+)", re.ASCII)
 _UNIT_NAMES: Final = {short: word for word, short in INTERVAL_UNITS.items()}
-_KEYWORDS: Final = frozenset(
-    RESERVED_WORDS
-    | {"IF", "TABLE", "STREAM", "QUERY", "AS", "SELECT", "FROM", "WHERE", "GROUP", "EMIT", "WITH"}
-    | {"JOIN", "WITHIN", "UNION", "TUMBLE", "HOP", "HAVING", "WINDOW", "ORDER", "LIMIT"}
-)
-"""Words that are quoted as the name of a stream, a query or a column, although few need it."""
 _TRUE: Final = ("true", "false")
 
 
@@ -44,12 +37,12 @@ def deployment_text(content: Mapping[str, Any]) -> str:
 
 def stream_text(name: str, content: Mapping[str, Any]) -> str:
     """Return CREATE STREAM."""
-    return f"CREATE STREAM {_identifier(name)} {_options(content)}"
+    return f"CREATE STREAM {identifier(name)} {_options(content)}"
 
 
 def alert_text(name: str, content: Mapping[str, Any]) -> str:
     """Return CREATE ALERT."""
-    return f"CREATE ALERT {_identifier(name)} {_options(content)}"
+    return f"CREATE ALERT {identifier(name)} {_options(content)}"
 
 
 def _options(content: Mapping[str, Any]) -> str:
@@ -61,7 +54,7 @@ def query_text(name: str, content: Mapping[str, Any], *, replaces: bool = False)
     """Return CREATE QUERY."""
     window = content.get("window")
     items = _row_items(content) if window is None else _window_items(content)
-    lines = [f"CREATE {'OR REPLACE ' if replaces else ''}QUERY {_identifier(name)} AS"]
+    lines = [f"CREATE {'OR REPLACE ' if replaces else ''}QUERY {identifier(name)} AS"]
     lines += [f"SELECT {', '.join(items)}", f"FROM {_from(content)}"]
     if "where" in content:
         lines.append(f"WHERE {content['where']}")
@@ -90,13 +83,13 @@ def _from(content: Mapping[str, Any]) -> str:
     join, window = content.get("join"), content.get("window")
     sources = content["from"]
     if join is not None:
-        tables = f"TABLE {_identifier(join['left'])} JOIN TABLE {_identifier(join['right'])}"
+        tables = f"TABLE {identifier(join['left'])} JOIN TABLE {identifier(join['right'])}"
         tables += f" WITHIN {interval(join['within'])}"
     else:
-        tables = " UNION ALL ".join(f"TABLE {_identifier(each)}" for each in sources)
+        tables = " UNION ALL ".join(f"TABLE {identifier(each)}" for each in sources)
     if window is None:
         plain = len(sources) == 1 and join is None
-        return _identifier(sources[0]) if plain else f"({tables})"
+        return identifier(sources[0]) if plain else f"({tables})"
     arguments = [tables]
     if "slide" in window:
         arguments.append(interval(window["slide"]))
@@ -115,7 +108,7 @@ def _row_items(content: Mapping[str, Any]) -> list[str]:
     if "select" not in content:
         return ["*"]
     return [
-        text if text in {name, f'"{name}"'} else f"{text} AS {_identifier(name)}"
+        text if text in {name, f'"{name}"'} else f"{text} AS {identifier(name)}"
         for name, text in content["select"].items()
     ]
 
@@ -127,13 +120,13 @@ def _window_items(content: Mapping[str, Any]) -> list[str]:
     select = content.get("select") or {"": "COLUMNS(*)"}
     if of_fields is not None:
         given = content.get("select", {})
-        select = {name: given.get(name, _identifier(name)) for name in of_fields}
+        select = {name: given.get(name, identifier(name)) for name in of_fields}
     for name, text in select.items():
         is_plain = not name or text in {name, f'"{name}"'}
         declared = aggregate if of_fields is None else of_fields[name]
         for function, parameter, figure in _aggregates(declared):
             arguments = text if parameter is None else f"{text}, {parameter}"
-            alias = "" if is_plain else f" AS {_identifier(f'{name}_{figure}')}"
+            alias = "" if is_plain else f" AS {identifier(f'{name}_{figure}')}"
             items.append(f"{function}({arguments}){alias}")
     return items
 
@@ -168,17 +161,8 @@ def _string(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _quoted(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"'
-
-
 def _key(name: str) -> str:
-    return name if _NAME.fullmatch(name) else _quoted(name)
-
-
-def _identifier(name: str) -> str:
-    is_plain = _NAME.fullmatch(name) and name.upper() not in _KEYWORDS
-    return name if is_plain else _quoted(name)
+    return name if PLAIN_NAME.fullmatch(name) else quoted(name)
 
 
 def yaml_text(content: Mapping[str, Any]) -> str:

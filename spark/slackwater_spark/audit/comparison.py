@@ -207,5 +207,4 @@ def _slack(figure: str, figures: Row, want: float) -> float:
     if rounding.is_selected:
         return 0.0
     spread = (figures["_var"] or 0.0) ** 0.5
-    slack = rounding.slack(1e-12 * (figures["_scale"] or 0.0), figures["_count"], spread)
-    return float(slack + rounding.relative * abs(want))
+    return float(rounding.error(want, figures["_count"], figures["_scale"] or 0.0, spread))
