@@ -23,7 +23,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from slackwater.codec.paths import schemas_dir
 from slackwater.model.errors import EnvironmentProblem
-from slackwater.model.names import UNPREFIXED, Names
+from slackwater.model.names import UNPREFIXED, Names, base_of
 from slackwater.runtime.logs.admin import Admin
 from slackwater.runtime.logs.cluster import Where, cluster_of, confluent_client
 
@@ -94,7 +94,9 @@ def topics_for(
                     continue
                 if template.get("alerting", False) and not query.alerting:
                     continue
-                of = _values(placeholders, query)
+                of = _values(
+                    placeholders, query, of_generations=template.get("of_generations", False)
+                )
                 specs += [_spec(template, names, values, query) for values in of]
         else:
             specs.append(_spec(template, names, {}, None))
@@ -264,8 +266,11 @@ def _aiokafka(where: Where, kind: str, extra: Config) -> Config:
     return address | cluster.security.aiokafka() | _clients("aiokafka", kind) | extra
 
 
-def _values(placeholders: set[str], query: QueryTopics) -> list[dict[str, str]]:
-    of_query = {"query": query.name}
+def _values(
+    placeholders: set[str], query: QueryTopics, *, of_generations: bool
+) -> list[dict[str, str]]:
+    """Return the values of a template; ``of_generations``: all of a query have one topic."""
+    of_query = {"query": base_of(query.name) if of_generations else query.name}
     if "child" in placeholders:
         return [of_query | {"child": str(child)} for child in range(query.children)]
     if "part" in placeholders:

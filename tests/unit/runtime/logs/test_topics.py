@@ -10,7 +10,7 @@ from slackwater.codec.paths import schemas_dir
 from slackwater.machine.broker_properties import HOST
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.limits import RECORD_BATCH_BYTES_MAX, RECORD_BYTES_MAX
-from slackwater.model.names import RESULT_KINDS, Names
+from slackwater.model.names import RESULT_KINDS, UNPREFIXED, Names
 from slackwater.runtime.logs import topics, transport
 from slackwater.runtime.logs.topics import QueryTopics, TopicLayout, topics_for
 
@@ -130,3 +130,14 @@ def test_an_unreachable_broker_is_named() -> None:
         bootstrap = f"{HOST}:{unused.getsockname()[1]}"
     with pytest.raises(EnvironmentProblem, match=f"no broker answers on {bootstrap}"):
         topics.ensure_topics(bootstrap, topics_for(["s"], []), timeout_s=0.2)
+
+
+def test_generations_of_a_query_have_results_state_and_alerts_in_common() -> None:
+    """What is made for a generation is what its fragments write to and read from."""
+    made = {t.name for t in topics_for([], [QueryTopics("q.g1", alerting=True)])}
+    names = UNPREFIXED
+    own = {names.ordered("q.g1", 0), names.deltas("q.g1", 0), names.panes("q.g1")}
+    common = {names.state("q.g1"), names.alerts("q.g1")}
+    common |= {names.results("q.g1", kind) for kind in RESULT_KINDS}
+    assert made == own | common | {names.heartbeats, names.registry}
+    assert "sw.results.q.stable" in made
