@@ -1,8 +1,8 @@
 """Sections 3.2 and 5.2: what a fault costs that a second copy hides, and what a planned end costs.
 
 Five nodes on one machine, one controller, one topic of JSON readings; a query of one part in two
-copies and two replicas, windows of 100 ms, X = 1 s. At the start the proxy, each replica with its
-aggregation, and each copy are moved to a node of their own. A fault ends processes, not agents, so
+copies and two replicas, windows of 100 ms, X = 1 s. The proxy, each replica with its
+aggregation, and each copy are on a node of their own. A fault ends processes, not agents, so
 each node starts again what it has lost, and nothing is placed elsewhere.
 
 The *survival cases* of section 5.2 are the deaths of one copy of the producer, of one of the
@@ -64,14 +64,14 @@ queries:
   {query}: {{from: [{stream}], where: v > {above}, window: {{size: 100ms}}, aggregate: [count],
        bound: 1s, copies: 2}}
 """
-FOR: Final = {
-    f"proxy/{STREAM}": "n1",
-    f"orderer/{QUERY}.0.a": "n2",
-    f"orderer/{QUERY}.0.b": "n3",
-    f"root/{QUERY}.0.a": "n4",
-    f"root/{QUERY}.0.b": "n5",
-}
-"""Where each process is moved to; an aggregator is placed with its orderer."""
+APART: Final = (
+    f"proxy/{STREAM}",
+    f"orderer/{QUERY}.0.a",
+    f"orderer/{QUERY}.0.b",
+    f"root/{QUERY}.0.a",
+    f"root/{QUERY}.0.b",
+)
+"""Each on a node of its own; an aggregator is placed with its orderer."""
 
 
 class Scene:
@@ -83,11 +83,16 @@ class Scene:
         """What a fault leaves to be done when its answers have been counted."""
 
     async def arrange(self) -> None:
-        """Move each process to its node."""
-        for process, node in FOR.items():
-            if (await self.placed())[process] != node:
-                await self.nodes.command("node", "move", process, node)
-                await self.runs(process, node)
+        """Wait until the controllers have placed these processes apart; else move one."""
+        while True:
+            placed = await self.placed()
+            of = {process: placed[process] for process in APART}
+            empty = sorted({*NODES} - {*of.values()})
+            if not empty:
+                return
+            doubled = [each for each in APART if [*of.values()].count(of[each]) > 1]
+            await self.nodes.command("node", "move", doubled[-1], empty[0])
+            await self.runs(doubled[-1], empty[0])
 
     async def runs(self, process: str, node: str) -> None:
         """Wait until this process is ready on this node, and everything else, too."""
@@ -174,14 +179,14 @@ def _end(number: signal.Signals, *roles: str) -> Act:
 
 
 async def _move(scene: Scene) -> float:
-    """Move the copy that answers to the node of a replica, and later back."""
+    """Move the copy that answers to the node of the proxy, and later back."""
     primary, _ = await scene.copies()
     placed = await scene.placed()
-    home = FOR[primary]
-    to = home if placed[primary] != home else "n1"
+    to = placed[APART[0]]
     at = time.time()
     await scene.nodes.command("node", "move", primary, to)
     await scene.runs(primary, to)
+    scene.later = scene.arrange()
     return at
 
 
