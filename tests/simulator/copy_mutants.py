@@ -35,6 +35,47 @@ COPY_MUTANTS: Final = (
         f"{_turns}:test_a_copy_that_starts_follows_the_one_that_answers",
     ),
     Mutant(
+        "a later generation acts on silence",
+        "trace-63",
+        (Edit(f"{_copy}.cause", "if self.earlier.is_followed:", "if False:"),),
+        "tests.scenarios.test_r63_a_generation_that_is_silent"
+        ":test_a_generation_that_is_silent_has_not_ended",
+        arguments=(1,),
+    ),
+    Mutant(
+        "a later generation does not follow",
+        "trace-63",
+        (
+            Edit(
+                "slackwater.sessions.earlier:EarlierGeneration.began",
+                "found.own is not None",
+                "True",
+            ),
+        ),
+        "tests.unit.sessions.test_earlier_generation"
+        ":test_it_takes_over_when_that_has_ended_behind_its_last_answers",
+        arguments=(0,),
+    ),
+    Mutant(
+        "a later generation claims nothing before its first answer",
+        "trace-63",
+        (Edit(f"{_copy}.take_over", " or continues", ""),),
+        "tests.unit.sessions.test_earlier_generation"
+        ":test_without_its_predecessor_it_takes_over_at_once",
+    ),
+    Mutant(
+        "a generation ends before its successor answers",
+        "trace-63",
+        (
+            Edit(
+                "slackwater.node.hand_over:hand_overs",
+                "if later.name in before.queries and fragments:",
+                "if False:",
+            ),
+        ),
+        "tests.unit.node.test_hand_over:test_what_runs_here_of_the_ended_generation_is_kept",
+    ),
+    Mutant(
         "a fenced copy tries at once",
         "trace-52",
         (

@@ -57,6 +57,7 @@ from slackwater.runtime.service.parts import (
     LONG_TURN_MS,
     PartBeat,
 )
+from slackwater.sessions.events import EarlierEnded
 
 _log = logging.getLogger(__name__)
 
@@ -452,6 +453,8 @@ class Hosted:
                 life.callback(lambda: host.background(committer.close()))
             life.callback(driven.drop)
             await driven.start()
+            if fragment.earlier is not None:
+                fragment.earlier.when_ended(partial(self._earlier_ended, driven))
             await self._released.wait()
             life.callback(host.detach, driven)
             starting.close()
@@ -462,6 +465,11 @@ class Hosted:
                     self._reads_later = True
                 else:
                     host.read_on(driven)
+
+    def _earlier_ended(self, driven: Driven) -> None:
+        driven.session.take(EarlierEnded())
+        driven.make_due_soon()
+        self._host.turns.wake()
 
     def _drive(self, fragment: Fragment, beat: PartBeat) -> Driven:
         host, shared = self._host, self._host.shared

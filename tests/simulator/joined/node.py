@@ -7,18 +7,26 @@ carried out last, and the spools.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tests.simulator.clock import MS, Act
+from tests.simulator.clock import MS, SECOND, Act
 from tests.simulator.joined.registering import Registering
 from tests.simulator.process import Fragment, Process
 
 from slackwater.control.control_object import ControlResponse, JoinNode
 from slackwater.control.control_state import ControlState, Wanted
 from slackwater.control.followed import FollowedRecord
-from slackwater.control.recorded import REGISTRATION, Assignment, assignment
+from slackwater.control.recorded import (
+    REGISTRATION,
+    Assignment,
+    applied_queries,
+    assignment,
+    deployment_of,
+)
 from slackwater.model.names import OrdererName, kind_of, own_name
+from slackwater.node.hand_over import HAND_OVER_S_MAX, HandOver, hand_overs
 from slackwater.protocols.iads.detector import HEARTBEAT_PERIOD_US
 
 if TYPE_CHECKING:
@@ -33,6 +41,8 @@ ALONE_US: Final = 5_000 * MS
 """Wait of a node that starts for a controller's record."""
 STAYS_DOWN_US: Final = (500 * MS, 2_000 * MS)
 """Pause before a fragment that stays down looks again whether its number has changed."""
+LOOK_US: Final = 20 * MS
+"""Mean pause before a node looks again whether the successor of a generation answers."""
 UNREGISTERED_US: Final = (10 * MS, 50 * MS)
 """Pause before a fragment looks again whether its query is registered."""
 
@@ -93,6 +103,8 @@ class SimNode:
         self.is_alone = False
         """Whether it carries out ``record`` without a controller."""
         self._registering: Registering | None = None
+        self._kept: dict[str, int] = {}
+        """What runs on of generations that have ended, with its numbers."""
 
     @property
     def is_up(self) -> bool:
@@ -130,6 +142,7 @@ class SimNode:
         for controller in self.world.control.nodes:
             if not self.world.is_cut(self.name, controller):
                 self.world.control.closed(controller, connection)
+        self._kept.clear()
         for name in list(self.processes):
             self._end(name)
         self._starting.clear()
@@ -249,13 +262,15 @@ class SimNode:
         self.world.scheduler.after(SETTLE_US, lambda: self.when_awake(connection, settle))
 
     def _settle(self) -> None:
+        before, running = self.settled, self.assigned.fragments
         self.assigned, self.settled = assignment(self.state, self.name), self.state
         if not self.is_alone:
             self.record = self.state
+        self._hand_over(before, running)
         if self.assigned.numbers() != self.numbers and self.assigned.numbers():
             self.numbers = self.assigned.numbers()
         wanted = {**self.assigned.proxies, **self.assigned.fragments}
-        for name in [name for name in self.processes if name not in wanted]:
+        for name in [name for name in self.processes if name not in wanted.keys() | self._kept]:
             self._end(name)
         for name, number in list(self._down.items()):
             if wanted.get(name) != number:  # it starts with its new number, without a pause
@@ -270,6 +285,32 @@ class SimNode:
         assert self._registering is not None
         if not self.is_alone:  # queries may have been changed since
             self._registering.run_soon()
+
+    def _hand_over(self, before: ControlState, running: Mapping[str, int]) -> None:
+        """Let generations that have ended run on until their successors answer."""
+        was, is_ = (deployment_of(applied_queries(of)) for of in (before, self.settled))
+        until = self.world.scheduler.now + round(self.world.config.paced(SECOND) * HAND_OVER_S_MAX)
+        for each in hand_overs(was, is_, running).values():
+            self._kept |= each.fragments
+            self._look_whether_over(each, until)
+
+    def _look_whether_over(self, ended: HandOver, until: int) -> None:
+        world, connection = self.world, self.connection
+        if connection is None:
+            return
+        is_over = ended.later.name in world.queries and world.query_of(ended.later.name).answers
+        if is_over or world.scheduler.now >= until:
+            for name in ended.fragments:
+                is_kept = self._kept.pop(name, None) is not None
+                if is_kept and name in self.processes and name not in self.assigned.fragments:
+                    self._end(name)
+            self._settle_aggregator()
+            return
+        delay_us = world.scheduler.between(0, 2 * LOOK_US)
+        world.scheduler.after(
+            delay_us,
+            lambda: self.when_awake(connection, partial(self._look_whether_over, ended, until)),
+        )
 
     def _ready(self) -> set[str]:
         found = {name for name, process in self.processes.items() if self.world.follows(process)}
@@ -289,7 +330,7 @@ class SimNode:
 
         def start() -> None:
             self._starting.discard(name)
-            number = {**self.assigned.proxies, **self.assigned.fragments}.get(name)
+            number = {**self._kept, **self.assigned.proxies, **self.assigned.fragments}.get(name)
             before = self.processes.get(name)
             if number is None or (before is not None and before.alive):
                 return
@@ -311,7 +352,7 @@ class SimNode:
     def rebuild(self, process: Process) -> None:
         """Make a session again that has ended by itself in its host, which runs on."""
         name = process.name
-        number = self.assigned.fragments.get(name)
+        number = {**self._kept, **self.assigned.fragments}.get(name)
         if self.processes.get(name) is process and number is not None:
             self.processes[name] = self.world.make(self, name, number)
             self.world.begins(self.processes[name])
@@ -365,7 +406,7 @@ class SimNode:
 
     def _aggregated(self) -> list[Aggregated]:
         found = []
-        for name in self.assigned.fragments:
+        for name in {**self._kept, **self.assigned.fragments}:
             if kind_of(name) == "orderer" and self.world.is_registered(name):
                 of = OrdererName.parse(own_name(name))
                 query = self.world.query_of(of.query)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -34,6 +35,7 @@ class FakeProcesses:
         self.ready_now: set[str] = set()
         self.commands: list[tuple[str, str]] = []
         self.is_full = False
+        self.beats: dict[str, Any] = {}
 
     async def start(self, spec: ProcessSpec) -> None:
         if self.is_full:
@@ -70,7 +72,14 @@ class FakeProcesses:
     def ready(self, name: str) -> bool:
         return name in self.ready_now
 
-    def latest(self, _name: str) -> None: ...
+    def latest(self, name: str) -> Any:
+        return self.beats.get(name)
+
+    def wait_for(self, holds: Callable[[Any], bool], timeout_s: float) -> bool:
+        until = time.monotonic() + timeout_s
+        while not holds(self) and time.monotonic() < until:
+            time.sleep(0.001)
+        return holds(self)
 
     def stayed_down_with(self, _name: str, _pid: int) -> None: ...
 
@@ -266,4 +275,31 @@ async def test_the_proxies_of_a_stream_learn(world: World) -> None:
         world.running.specs[name] = ProcessSpec(name, (), parts=parts)
     world.machine.learn(["b", "elsewhere"])
     assert world.running.commands == [("proxy/b", "learn"), ("proxy/b.1", "learn")]
+    await world.machine.close()
+
+
+@pytest.mark.parametrize("it_answers", [True, False])
+async def test_a_generation_runs_until_its_successor_answers(
+    world: World, monkeypatch: pytest.MonkeyPatch, it_answers: bool
+) -> None:
+    """Or for some seconds. Its aggregated fragments run on, too (rule-29)."""
+    monkeypatch.setattr(module, "HAND_OVER_S_MAX", 60.0 if it_answers else 0.05)
+    one = parsed(ONE)
+    later = replace(one.queries["one"], name="one.g1")
+    both = replace(one, queries={**one.queries, "one.g1": later})
+    only = replace(one, queries={"one.g1": later})
+    await world.settle(both, registered={"one", "one.g1"})
+    await world.settle(only, registered={"one.g1"})
+    if it_answers:
+        assert world.running.hosted == {*hosted_of(both)}
+        assert world.running.aggregated["aggregator/n1-0"] == {"one.0.a", "one.g1.0.a"}
+        assert {*world.machine.ready()} == set(), "those of the record are reported, and no others"
+        beat = SimpleNamespace(ready=True, detail={})
+        world.running.beats["root/one.g1.0"] = beat
+
+    async def it_has_ended() -> bool:
+        return world.running.hosted == {*hosted_of(only)}
+
+    await eventually_async(it_has_ended, "the earlier generation has ended")
+    assert world.running.aggregated["aggregator/n1-0"] == {"one.g1.0.a"}
     await world.machine.close()
