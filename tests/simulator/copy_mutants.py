@@ -35,6 +35,50 @@ COPY_MUTANTS: Final = (
         f"{_turns}:test_a_copy_that_starts_follows_the_one_that_answers",
     ),
     Mutant(
+        "copies resign to and fro",
+        "trace-54",
+        (
+            Edit(
+                "slackwater.control.evening:next_resignation",
+                "gain(best) <= 0",
+                "gain(best) < -1",
+            ),
+        ),
+        "tests.unit.control.test_evening:test_nobody_resigns_where_it_would_not_help",
+        arguments=([("n1", "n2")],),
+    ),
+    Mutant(
+        "a copy is asked to resign while others start",
+        "trace-54",
+        (
+            Edit(
+                "slackwater.control.evening:next_resignation",
+                "entry.number not in reports.ready | reports.overdue",
+                "False",
+            ),
+        ),
+        "tests.unit.control.test_evening:test_never_while_a_follower_is_not_ready",
+    ),
+    Mutant(
+        "copies are asked to resign without a pause",
+        "trace-54",
+        (Edit("slackwater.control.placing:Placing.resignation", " or now < self._resign_at", ""),),
+        "tests.unit.control.test_evening:test_one_copy_at_a_time_at_a_bounded_rate",
+    ),
+    Mutant(
+        "a node that settles is given answers",
+        "trace-54",
+        (
+            Edit(
+                "slackwater.control.evening:_is_able",
+                "is Standing.STEADY",
+                "is not Standing.SUSPECTED",
+            ),
+        ),
+        "tests.unit.control.test_evening"
+        ":test_a_node_that_is_back_is_given_answers_once_it_has_settled",
+    ),
+    Mutant(
         "a later generation acts on silence",
         "trace-63",
         (Edit(f"{_copy}.cause", "if self.earlier.is_followed:", "if False:"),),

@@ -201,6 +201,11 @@ class SimRoot(Fragment):
         self.turn_in(0)
         self.later(round(RESIGN_S_MAX * 1e6), lambda: self.world.restart(self))
 
+    def hand_over(self) -> None:
+        """Let the other copy take over, if it could at once; then follow."""
+        if self.speaks and self._works and self.session.take(ResignRequested(self.now)) is not None:
+            self.turn_in(0)
+
     def report_dead(self) -> None:
         """Send the report of a supervisor that the process of this life has ended."""
         self._beats.append((self.name, self.life, self.world.scheduler.now, None))

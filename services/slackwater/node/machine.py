@@ -29,12 +29,13 @@ from slackwater.model.kinds import HOST, KINDS
 from slackwater.model.names import AGGREGATOR, kind_of, own_name, stream_of
 from slackwater.node.hand_over import HAND_OVER_S_MAX, HandOver, hand_overs
 from slackwater.node.place import Place
+from slackwater.protocols.flux.pair import ANSWERS
 from slackwater.registration.begins import Begins
 from slackwater.registration.registering import Registering
 from slackwater.registration.truncation import Truncation
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.heartbeat_view import HeartbeatView
-from slackwater.runtime.service.parts import LEARN
+from slackwater.runtime.service.parts import LEARN, RESIGN
 from slackwater.runtime.service.registry import Registry
 from slackwater.runtime.service.settings import settings
 
@@ -76,6 +77,14 @@ class FragmentRunner(Protocol):
 
     def ready(self) -> frozenset[str]:
         """The names of assigned fragments and proxies that run here and report ready."""
+        ...
+
+    def answering(self) -> frozenset[str]:
+        """The names of the copies of parts here that answer."""
+        ...
+
+    def resign(self, fragment: str) -> None:
+        """Let the other copy of a part take over, if it could at once; this one then follows."""
         ...
 
     def superseded(self) -> frozenset[str]:
@@ -213,6 +222,15 @@ class NodeMachine:
             for name in (*self._assigned.fragments, *self._assigned.proxies)
             if self._of_processes.is_ready(name)
         )
+
+    def answering(self) -> frozenset[str]:
+        """See ``FragmentRunner``."""
+        found = {name: self._of_processes.latest(name) for name in self._assigned.fragments}
+        return frozenset(name for name, beat in found.items() if beat and beat.detail.get(ANSWERS))
+
+    def resign(self, fragment: str) -> None:
+        """See ``FragmentRunner``."""
+        self._of_processes.supervisor.command(fragment, RESIGN)
 
     def superseded(self) -> frozenset[str]:
         """See ``FragmentRunner``.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tests.simulator.clock import MS, SECOND, Act
 from tests.simulator.joined.registering import Registering
 from tests.simulator.process import Fragment, Process
+from tests.simulator.roots import SimRoot
 
 from slackwater.control.control_object import ControlResponse, JoinNode
 from slackwater.control.control_state import ControlState, Wanted
@@ -25,7 +26,7 @@ from slackwater.control.recorded import (
     assignment,
     deployment_of,
 )
-from slackwater.model.names import OrdererName, kind_of, own_name
+from slackwater.model.names import ONLY, OrdererName, kind_of, own_name
 from slackwater.node.hand_over import HAND_OVER_S_MAX, HandOver, hand_overs
 from slackwater.protocols.iads.detector import HEARTBEAT_PERIOD_US
 
@@ -53,6 +54,7 @@ class Beat(NamedTuple):
     ready: frozenset[int]
     fenced: frozenset[int]
     ended: frozenset[int]
+    answering: frozenset[int]
 
 
 class Connection:
@@ -66,6 +68,11 @@ class Connection:
         """The state of a controller's record arrives."""
         if self.is_open and not self.node.world.is_cut(self.node.name, controller):
             self.node.when_awake(self, lambda: self.node.receive(controller, state, is_new))
+
+    def resign(self, controller: str, number: int) -> None:
+        """The controller asks a copy of a part here to resign."""
+        if self.is_open and not self.node.world.is_cut(self.node.name, controller):
+            self.node.when_awake(self, lambda: self.node.resign(number))
 
     def broke(self, controller: str) -> None:
         """The controller's process has ended."""
@@ -187,12 +194,13 @@ class SimNode:
         numbers = self.assigned.numbers()
         ready = frozenset(numbers[name] for name in self._ready() if name in numbers)
         fenced = frozenset(n for name, n in self._down.items() if numbers.get(name) == n)
+        beat = Beat(ready, fenced, self._ended(), self._answering())
         for controller in control.nodes:
             if world.is_cut(self.name, controller) or not control.works(controller):
                 continue
             world.scheduler.after(
                 world.link_us(),
-                partial(control.beat, controller, connection, Beat(ready, fenced, self._ended())),
+                partial(control.beat, controller, connection, beat),
             )
             if (state := self._followed.of(controller)) and self._must_join(state):
                 self._join(controller, connection)
@@ -201,6 +209,22 @@ class SimNode:
         world.scheduler.after(
             HEARTBEAT_PERIOD_US, lambda: self.when_awake(connection, lambda: self._beat(connection))
         )
+
+    def _answering(self) -> frozenset[int]:
+        """The copies of parts here that answer."""
+        numbers = self.assigned.fragments
+        return frozenset(
+            numbers[name]
+            for name, process in self.processes.items()
+            if isinstance(process, SimRoot) and process.copy != ONLY
+            if name in numbers and process.speaks and process.answers
+        )
+
+    def resign(self, number: int) -> None:
+        """A copy here is to resign, if its follower is ready."""
+        for name, process in self.processes.items():
+            if self.assigned.fragments.get(name) == number and isinstance(process, SimRoot):
+                process.hand_over()
 
     def _ended(self) -> frozenset[int]:
         """The registrations here that have carried out a deletion."""

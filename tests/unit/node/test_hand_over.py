@@ -29,7 +29,9 @@ RUNNING = {
 
 
 def test_what_runs_here_of_the_ended_generation_is_kept() -> None:
-    (found,) = hand_overs(BOTH, ALONE, RUNNING).values()
+    all_ = hand_overs(BOTH, ALONE, RUNNING)
+    assert [*all_] == ["one"]
+    found = all_["one"]
     assert found.fragments == {"orderer/one.0.a": 3, "root/one.0.a": 4, "root/one.1.b": 5}
     assert (found.ended.name, found.later.name) == ("one", "one.g1")
 

@@ -24,6 +24,7 @@ from slackwater.machine.processes import Processes
 from slackwater.model.deployment import Deployment
 from slackwater.node import machine as module
 from slackwater.node.machine import NodeMachine
+from slackwater.protocols.flux.pair import ANSWERS
 
 
 class FakeProcesses:
@@ -36,6 +37,7 @@ class FakeProcesses:
         self.commands: list[tuple[str, str]] = []
         self.is_full = False
         self.beats: dict[str, Any] = {}
+        """The latest heartbeats, by fragment."""
 
     async def start(self, spec: ProcessSpec) -> None:
         if self.is_full:
@@ -302,4 +304,20 @@ async def test_a_generation_runs_until_its_successor_answers(
 
     await eventually_async(it_has_ended, "the earlier generation has ended")
     assert world.running.aggregated["aggregator/n1-0"] == {"one.g1.0.a"}
+    await world.machine.close()
+
+
+async def test_which_copies_answer_here_and_how_one_is_told_to_resign(world: World) -> None:
+    await world.settle(parsed(ONE.replace("bound: ", "copies: 2, parts: 2, bound: ")))
+    names = [f"root/one.{part}.{letter}" for part in (0, 1) for letter in "ab"]
+    pids = world.running.pids()
+    for name, answers in zip(names, (1, 0, 1, 0), strict=True):
+        process = world.running.process_of(name)
+        assert process is not None
+        detail, pid = {ANSWERS: answers}, pids[process]
+        world.running.beats[name] = SimpleNamespace(ready=True, pid=pid, detail=detail)
+    world.running.beats["root/one.1.a"].pid = -1  # of a process that has ended
+    assert world.machine.answering() == {"root/one.0.a"}
+    world.machine.resign("root/one.0.a")
+    assert world.running.commands == [("root/one.0.a", "resign")]
     await world.machine.close()
