@@ -35,6 +35,18 @@ COPY_MUTANTS: Final = (
         f"{_turns}:test_a_copy_that_starts_follows_the_one_that_answers",
     ),
     Mutant(
+        "the end is asked for before the fence",
+        "trace-18",
+        (
+            Edit(
+                f"{_copy}.take_over",
+                "yield OpenTransactions()\n    found = yield from self._read_to_end()",
+                "found = yield from self._read_to_end()\n    yield OpenTransactions()",
+            ),
+        ),
+        f"{_unit}:test_a_take_over_adopts_what_was_answered_last",
+    ),
+    Mutant(
         "copies resign to and fro",
         "trace-54",
         (
