@@ -7,7 +7,7 @@ last one is paused for a minute and resumed.
 ``first answer``: from the controller's response to the first stable answer of the new query.
 ``late``: the same less the time until that window was due: the target is 3 s.
 ``gone``: from the response to a delete until no process reports a fragment of the query.
-``replaced``: from the response to a change of the first query until its new generation is ready.
+``replaced``: from the response to a change of the first query until its new generation answers.
 The latency of the first query is that of its first answers, after their normal time.
 A window is wrong if it does not count exactly a second's readings.
 
@@ -35,7 +35,9 @@ from bench.live import QUERY, STREAMS, LiveAnswers, Up
 from confluent_kafka import Producer
 
 from slackwater.model.names import generation_name
+from slackwater.protocols.flux.pair import ANSWERS
 from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.service.heartbeat_view import answering
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 
 STREAM: Final = (
@@ -151,8 +153,12 @@ class Bench:
         response, accepted_s = self._query("apply", str(self._file), "--query", QUERY)
         assert f"query {QUERY} is changed: generation {number} is accepted" in response
         generation = generation_name(QUERY, number)
-        root = f"root/{generation}.0"
-        wait(lambda: self._listener.ready(root), f"{generation} answers")
+
+        def answers() -> bool:
+            beat = answering(self._listener.latest, generation, 0)
+            return beat is not None and beat.ready and beat.detail.get(ANSWERS, 1) > 0
+
+        wait(answers, f"{generation} answers")
         took_s = time.time() - accepted_s
         count = len(self.others.stable)
         wait(lambda: len(self.others.stable) >= count + 5, "five more windows")

@@ -3,7 +3,8 @@
 `slackwater up` with four topics, first empty, then with a few readings a second in each. Except for
 heartbeats, no process should wake without input or a due deadline.
 
-Run with ``python -m bench.idle [--replicas 1] [--rates 0,400] [--seconds 20]``; prints Markdown.
+Run with ``python -m bench.idle [--replicas 1] [--copies 1] [--rates 0,400] [--seconds 20]``; prints
+Markdown.
 """
 
 from __future__ import annotations
@@ -28,11 +29,15 @@ def main() -> int:
     """Measure and print a table for each rate."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--replicas", type=int, default=1)
+    parser.add_argument("--copies", type=int, default=1, help="copies of each root")
     parser.add_argument("--rates", default="0,400", help="readings/s of all topics together")
     parser.add_argument("--seconds", type=float, default=20.0)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="slackwater-idle-") as folder:
-        up = Up(Path(folder), options.replicas, more=", sporadic: true, disorder: 100ms")
+        # The query's declaration is the last one in the file.
+        copies = f"    copies: {options.copies}\n"
+        more = ", sporadic: true, disorder: 100ms"
+        up = Up(Path(folder), options.replicas, more=more, queries=copies)
         up.start()
         try:
             up.wait_ready()

@@ -35,6 +35,103 @@ COPY_MUTANTS: Final = (
         f"{_turns}:test_a_copy_that_starts_follows_the_one_that_answers",
     ),
     Mutant(
+        "the end is asked for before the fence",
+        "trace-18",
+        (
+            Edit(
+                f"{_copy}.take_over",
+                "yield OpenTransactions()\n    found = yield from self._read_to_end()",
+                "found = yield from self._read_to_end()\n    yield OpenTransactions()",
+            ),
+        ),
+        f"{_unit}:test_a_take_over_adopts_what_was_answered_last",
+    ),
+    Mutant(
+        "copies resign to and fro",
+        "trace-54",
+        (
+            Edit(
+                "slackwater.control.evening:next_resignation",
+                "gain(best) <= 0",
+                "gain(best) < -1",
+            ),
+        ),
+        "tests.unit.control.test_evening:test_nobody_resigns_where_it_would_not_help",
+        arguments=([("n1", "n2")],),
+    ),
+    Mutant(
+        "a copy is asked to resign while others start",
+        "trace-54",
+        (
+            Edit(
+                "slackwater.control.evening:next_resignation",
+                "entry.number not in reports.ready | reports.overdue",
+                "False",
+            ),
+        ),
+        "tests.unit.control.test_evening:test_never_while_a_follower_is_not_ready",
+    ),
+    Mutant(
+        "copies are asked to resign without a pause",
+        "trace-54",
+        (Edit("slackwater.control.placing:Placing.resignation", " or now < self._resign_at", ""),),
+        "tests.unit.control.test_evening:test_one_copy_at_a_time_at_a_bounded_rate",
+    ),
+    Mutant(
+        "a node that settles is given answers",
+        "trace-54",
+        (
+            Edit(
+                "slackwater.control.evening:_is_able",
+                "is Standing.STEADY",
+                "is not Standing.SUSPECTED",
+            ),
+        ),
+        "tests.unit.control.test_evening"
+        ":test_a_node_that_is_back_is_given_answers_once_it_has_settled",
+    ),
+    Mutant(
+        "a later generation acts on silence",
+        "trace-63",
+        (Edit(f"{_copy}.cause", "if self.earlier.is_followed:", "if False:"),),
+        "tests.scenarios.test_r63_a_generation_that_is_silent"
+        ":test_a_generation_that_is_silent_has_not_ended",
+        arguments=(1,),
+    ),
+    Mutant(
+        "a later generation does not follow",
+        "trace-63",
+        (
+            Edit(
+                "slackwater.sessions.earlier:EarlierGeneration.began",
+                "found.own is not None",
+                "True",
+            ),
+        ),
+        "tests.unit.sessions.test_earlier_generation"
+        ":test_it_takes_over_when_that_has_ended_behind_its_last_answers",
+        arguments=(0,),
+    ),
+    Mutant(
+        "a later generation claims nothing before its first answer",
+        "trace-63",
+        (Edit(f"{_copy}.take_over", " or continues", ""),),
+        "tests.unit.sessions.test_earlier_generation"
+        ":test_without_its_predecessor_it_takes_over_at_once",
+    ),
+    Mutant(
+        "a generation ends before its successor answers",
+        "trace-63",
+        (
+            Edit(
+                "slackwater.node.hand_over:hand_overs",
+                "if later.name in before.queries and fragments:",
+                "if False:",
+            ),
+        ),
+        "tests.unit.node.test_hand_over:test_what_runs_here_of_the_ended_generation_is_kept",
+    ),
+    Mutant(
         "a fenced copy tries at once",
         "trace-52",
         (

@@ -100,8 +100,8 @@ class SimQuery:
         """By part and copy."""
         self._history = history
         self._down_since: int | None = None
-        self.successors: list[SimQuery] = []
-        """With machines: its later generations, which answer in its place."""
+        self.others: list[SimQuery] = []
+        """Other generations of it, which may answer in its place."""
         self._is_judged = not generation_of(self.name)
         """Whether it is to answer; a new generation is not before it has taken over."""
 
@@ -380,6 +380,7 @@ class SimQuery:
             placement=placement,
             copy=copy,
             is_recorded=is_recorded,
+            has_earlier=self.has_earlier,
             children=tuple(map(self.child_logs.streams_of, range(len(self.config.children)))),
             replicas=self.config.replicas,
             fields=self.config.fields,
@@ -476,7 +477,25 @@ class SimQuery:
         earlier.judge()
         self._down_since, self._is_judged = earlier._down_since, True
         earlier._down_since, earlier._is_judged = None, False
+        self.others.append(earlier)  # it answers until this one does
         self.judge()
+
+    @property
+    def has_earlier(self) -> bool:
+        """Whether an earlier generation has not ended in the registry (rule-29)."""
+        return self.world.has_earlier(self.name)
+
+    @property
+    def is_followed_by_roots(self) -> bool:
+        """Whether a root of each part could answer at once."""
+        parts = {root.part for root in self.roots.values() if root.speaks and root.is_ready}
+        return len(parts) == self.config.parts
+
+    @property
+    def answers(self) -> bool:
+        """Whether a root of each part answers."""
+        parts = {root.part for root in self.roots.values() if root.speaks and root.answers}
+        return len(parts) == self.config.parts
 
     def has_reached(self, earlier: SimQuery) -> bool:
         """Return whether it has computed what the earlier generation answers next (rule-29)."""
@@ -509,7 +528,7 @@ class SimQuery:
         if not self._is_judged:
             return
         now = self.world.scheduler.now
-        bad = not any(query.is_available() for query in (self, *self.successors))
+        bad = not any(query.is_available() for query in (self, *self.others))
         if bad and self._down_since is None:
             self._down_since = now
         elif not bad and self._down_since is not None:
@@ -562,7 +581,9 @@ class SimQuery:
         Of two the one that answers must keep up, since it sends heartbeats also if it is too slow.
         If that is silent, the other one must be ready.
         """
-        copies = [root for (of, _), root in self.roots.items() if of == part]
+        copies = [
+            root for (of, _), root in self.roots.items() if of == part and not root.awaits_end
+        ]
         if self.config.copies == 1:
             return bool(copies) and _keeps_up(copies[0])
         reached = [root for root in copies if root.speaks and root.has_broker]

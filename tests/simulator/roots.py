@@ -39,6 +39,7 @@ from slackwater.sessions.effects import (
 from slackwater.sessions.events import (
     CommitFailed,
     CommitSucceeded,
+    EarlierEnded,
     EndsFetched,
     HeartbeatReceived,
     HeartbeatReturned,
@@ -101,6 +102,8 @@ class SimRoot(Fragment):
             windowed=not query.config.rows,
             suspect_us=query.config.paced(SUSPECT_US),
         )
+        self.awaits_end = self.session.config.has_earlier
+        """Whether it waits for the end of the earlier generation."""
         self._id = f"root-{base_of(query.name)}-{part}"
         self._epoch = -1
         self.deaf_to: set[tuple[int, int]] = set()
@@ -121,6 +124,11 @@ class SimRoot(Fragment):
     def core(self) -> RootCore | None:
         """The core; None until the start is complete."""
         return self.session.core if self._works else None
+
+    @property
+    def answers(self) -> bool:
+        """Whether it answers."""
+        return self._works and self.session.pair.role is PairRole.ANSWERING
 
     @property
     def is_ready(self) -> bool:
@@ -193,6 +201,11 @@ class SimRoot(Fragment):
         self.turn_in(0)
         self.later(round(RESIGN_S_MAX * 1e6), lambda: self.world.restart(self))
 
+    def hand_over(self) -> None:
+        """Let the other copy take over, if it could at once; then follow."""
+        if self.speaks and self._works and self.session.take(ResignRequested(self.now)) is not None:
+            self.turn_in(0)
+
     def report_dead(self) -> None:
         """Send the report of a supervisor that the process of this life has ended."""
         self._beats.append((self.name, self.life, self.world.scheduler.now, None))
@@ -239,6 +252,10 @@ class SimRoot(Fragment):
         read = self._read_live() + self._read_parked()
         self._read_heartbeats()
         self._read_pair()
+        if self.awaits_end and self.has_broker and not self.query.has_earlier:
+            self.awaits_end = False
+            session.take(EarlierEnded())
+            self.world.judge()
         now = self.now
         self._carry_out(session.step(now))
         if self.has_broker:

@@ -28,11 +28,19 @@ from tests.simulator.sources import SimProxy, Spool
 from tests.simulator.topic_proxies import SimTopicProxy
 from tests.simulator.topics import InputTopic
 
-from slackwater.model.names import OrdererName, ProxyName, RootName, generation_of
+from slackwater.model.names import (
+    OrdererName,
+    ProxyName,
+    RootName,
+    earlier_generations,
+    generation_of,
+)
 from slackwater.model.records import SourceRecord
+from slackwater.node.hand_over import HAND_OVER_S_MAX
 from slackwater.primitives.lateness import Step
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.soutput.config import start_of_generation
+from slackwater.registration.replacing import ROOTS_S_MAX
 from slackwater.registration.truncation import not_needed
 
 if TYPE_CHECKING:
@@ -84,7 +92,9 @@ class World:
             reader = SimQuery(self, self.config.reader, self.history.reader)
             self.queries[reader.name] = reader
         self._replaced: set[str] = set()
-        """Names of queries whose next generation has taken over."""
+        """Names of queries whose next generation answers."""
+        self._ended: set[str] = set()
+        """Names of generations that have ended in the registry."""
         self._learned: dict[str, list[Step]] = {}
         """By stream: recorded steps that the processes have read."""
         self.retired: set[str] = set()
@@ -641,25 +651,51 @@ class World:
                 aggregator = self.aggregators.get(f"aggregator/{replica}")
                 if aggregator is not None and aggregator.alive and not later.config.rows:
                     aggregator.add((later, child, replica))
-        self._look_whether_ready(earlier, later)
+        for name in later.config.root_names:
+            self._start(name)
+        self._look_whether_ready(earlier, later, self.scheduler.now)
 
-    def _look_whether_ready(self, earlier: SimQuery, later: SimQuery) -> None:
-        period_us = self.config.paced(SECOND)
-        if not self.broker.up or not later.has_reached(earlier):
-            self.scheduler.after(period_us, lambda: self._look_whether_ready(earlier, later))
+    def has_earlier(self, query: str) -> bool:
+        """Whether the registry has an earlier generation of a query that has not ended."""
+        return bool(earlier_generations(query, self.queries.keys() - self._ended))
+
+    def _look_whether_ready(self, earlier: SimQuery, later: SimQuery, complete_at: int) -> None:
+        period_us, now = self.config.paced(SECOND), self.scheduler.now
+        is_complete = self.broker.up and later.has_reached(earlier)
+        complete_at = complete_at if is_complete else now
+        is_late = now - complete_at >= ROOTS_S_MAX * period_us
+        if not is_complete or not (later.is_followed_by_roots or is_late):
+            self.scheduler.after(
+                period_us, lambda: self._look_whether_ready(earlier, later, complete_at)
+            )
             return
         self.note(later.name, "takes over")
-        self._replaced.add(earlier.name)
         later.take_over(earlier)
         self.q = later
-        # Two nodes carry this out, at times of their own: an old root may outlive the new one.
+        # The registry has this some time after the record.
+        self.scheduler.after(self.scheduler.between(0, period_us), partial(self._end, earlier))
+        until = now + round(HAND_OVER_S_MAX * period_us)
         for name in [*earlier.config.orderer_names, *earlier.config.root_names]:
-            self.scheduler.after(self.scheduler.between(0, period_us), partial(self._retire, name))
-        for name in later.config.root_names:
-            self.begin_outage(name, "down")
-            self.scheduler.after(
-                self.scheduler.between(*self.config.restart_us), partial(self._start, name)
-            )
+            self._retire_after(name, earlier, later, until)
+
+    def _end(self, earlier: SimQuery) -> None:
+        self._ended.add(earlier.name)
+        for root in (root for query in self.queries.values() for root in query.roots.values()):
+            if root.awaits_end and root.alive:
+                root.turn_in(0)
+        self.note(earlier.name, "has ended in the registry")
+
+    def _retire_after(self, name: str, earlier: SimQuery, later: SimQuery, until: int) -> None:
+        """End a process of a generation when its successor answers.
+
+        Two nodes do this at times of their own: an old root may outlive the new one.
+        """
+        wait_us = self.scheduler.between(0, self.config.paced(SECOND))
+        if later.answers or self.scheduler.now >= until:
+            self._replaced.add(earlier.name)
+            self.scheduler.after(wait_us, partial(self._retire, name))
+        else:
+            self.scheduler.after(wait_us, partial(self._retire_after, name, earlier, later, until))
 
     def _retire(self, name: str) -> None:
         self.retired.add(name)

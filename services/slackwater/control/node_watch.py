@@ -49,6 +49,7 @@ class NodeWatch:
         self._ready: dict[str, frozenset[int]] = {}
         self._ended: dict[str, frozenset[int]] = {}
         """By node: what it has reported last. A deletion in Kafka outlives the node."""
+        self._answering: dict[str, frozenset[int]] = {}
         self._fenced_in: dict[int, int] = {}
 
     def heartbeat(
@@ -58,10 +59,12 @@ class NodeWatch:
         fenced: AbstractSet[int],
         now: int,
         ended: frozenset[int] = frozenset(),
+        answering: frozenset[int] = frozenset(),
     ) -> None:
         """Record a node's heartbeat, with the placements there that are ready or were fenced.
 
-        ``ended``: those of deleted queries that have carried out the deletion.
+        ``ended``: those of deleted queries that have carried out the deletion. ``answering``: the
+        copies of parts that answer.
         """
         known = self._nodes.setdefault(node, _Node(now))
         if known.suspected:
@@ -69,7 +72,7 @@ class NodeWatch:
             self._fenced_in = dict.fromkeys(self._fenced_in, NO_VIEW)
             known.steady_at = now + min(SETTLE_US << known.suspicions - 1, SETTLE_US_MAX)
         self._ready[node] = frozenset(ready)
-        self._ended[node] = ended
+        self._ended[node], self._answering[node] = ended, answering
         for number in fenced:
             self._fenced_in.setdefault(number, self._view_number)
 
@@ -83,6 +86,7 @@ class NodeWatch:
         known.suspected = True
         known.suspicions = min(known.suspicions + 1, 10)
         self._ready.pop(node, None)
+        self._answering.pop(node, None)
 
     def view(self, view_number: int) -> None:
         """Record the number of the controllers' new view."""
@@ -95,6 +99,7 @@ class NodeWatch:
         self._ready = {
             name: ready & numbers for name, ready in self._ready.items() if name in nodes
         }
+        self._answering = {n: of & numbers for n, of in self._answering.items() if n in nodes}
         self._ended = {name: ended for name, ended in self._ended.items() if name in nodes}
         self._fenced_in = {n: view for n, view in self._fenced_in.items() if n in numbers}
         self._placed_since = {n: self._placed_since.get(n, now) for n in numbers}
@@ -114,6 +119,7 @@ class NodeWatch:
             fenced=frozenset(fenced),
             down=frozenset(self._fenced_in) - fenced,
             ended=self.ended(),
+            answering=frozenset[int]().union(*self._answering.values()),
         )
 
     def next_deadline(self, now: int) -> int | None:

@@ -81,7 +81,8 @@ class NodeReports:
     ``overdue``: fragments placed so long ago that, if they are not ready, no move waits for them.
     ``fenced``: fragments that a writer with a greater number has fenced in this view; they stay
     down. ``down``: fragments that do not run and are placed again. ``ended``: those of deleted
-    queries that have carried out the deletion.
+    queries that have carried out the deletion. ``answering``: of two copies of a part, that which
+    answers.
     """
 
     standings: Mapping[str, Standing]
@@ -90,6 +91,7 @@ class NodeReports:
     fenced: frozenset[int] = frozenset()
     down: frozenset[int] = frozenset()
     ended: frozenset[int] = frozenset()
+    answering: frozenset[int] = frozenset()
 
 
 class Unplaced(NamedTuple):

@@ -26,12 +26,16 @@ from typing import Final
 
 from slackwater.control.control_object import MoveFragment
 from slackwater.control.control_state import ControlState, Wanted
+from slackwater.control.evening import next_resignation
 from slackwater.control.node_watch import NodeWatch
 from slackwater.control.placement import FragmentSpec, NodeReports, Unplaced, plan_moves
 from slackwater.protocols.iads.detector import PHI_THRESHOLD, PhiAccrual
 
 FIRST_HEARTBEATS_US_MAX: Final = 5_000_000
 RECONNECT_US_MAX: Final = 500_000
+RESIGNATION_US_MIN: Final = 5_000_000
+"""Shortest time between two resignations that a controller asks for: a copy that has resigned reads
+its state again before it follows."""
 
 Specs = Callable[[ControlState], Iterable[FragmentSpec]]
 """Returns the fragments that are to be run, for a state of the record."""
@@ -76,6 +80,8 @@ class Placing:
     suspicion: Suspicion = SUSPICION
     unplaced: tuple[Unplaced, ...] = ()
     """The fragments that the last plan could not place."""
+    _resigned_at: int | None = None
+    """When it has asked a copy to resign last."""
     _view_number: int = 0
     _members: frozenset[str] = frozenset()
     _waits_from: int = 0
@@ -96,10 +102,12 @@ class Placing:
         fenced: Iterable[int],
         now: int,
         ended: Iterable[int] = (),
+        answering: Iterable[int] = (),
     ) -> None:
         """Record a node's heartbeat, with the placements there that are ready or were fenced.
 
-        ``ended``: those of deleted queries that have carried out the deletion.
+        ``ended``: those of deleted queries that have carried out the deletion. ``answering``: the
+        copies of parts that answer.
         """
         self._connected.add(node)
         observed = self._nodes.get(node)
@@ -109,7 +117,9 @@ class Placing:
         else:
             observed.detector.heartbeat(now)
             observed.latest, observed.closed_at = now, None
-        self._watch.heartbeat(node, frozenset(ready), frozenset(fenced), now, frozenset(ended))
+        sets = map(frozenset[int], (ready, fenced, ended, answering))
+        ready, fenced, ended, answering = sets
+        self._watch.heartbeat(node, ready, fenced, now, ended, answering)
 
     def closed(self, node: str, now: int) -> None:
         """Record that a node's connection was closed."""
@@ -152,6 +162,29 @@ class Placing:
         self.unplaced = plan.unplaced
         return plan.moves
 
+    def resignation(self, state: ControlState, now: int) -> tuple[str, int] | None:
+        """The copy that this controller is to ask to resign now: its node and placement number.
+
+        None if ``moves`` has found something to do, and for a while after the last one.
+        """
+        live = frozenset(state.live_nodes())
+        if not live or not self._plans(live, now) or now < self._resign_at:
+            return None
+        number = next_resignation(state, self.specs_of(state), self._watch.reports(now))
+        if number is None:
+            return None
+        self._resigned_at = now
+        return next(e.node for e in state.placement.values() if e.number == number), number
+
+    @property
+    def _resign_at(self) -> int:
+        """The time from which on a copy may be asked to resign."""
+        return (
+            self._waits_from
+            if self._resigned_at is None
+            else (self._resigned_at + RESIGNATION_US_MIN)
+        )
+
     def may_forget(self, state: ControlState) -> bool:
         """True if nodes have carried out all deletions, so that tombstones may be dropped.
 
@@ -177,7 +210,7 @@ class Placing:
     def next_deadline(self, now: int) -> int | None:
         """The time at which ``moves`` may change without further input; None if there is none."""
         found = [h.suspect_at() for h in self._nodes.values() if not h.suspected]
-        found += [self._waits_from + FIRST_HEARTBEATS_US_MAX]
+        found += [self._waits_from + FIRST_HEARTBEATS_US_MAX, self._resign_at]
         if (settled := self._watch.next_deadline(now)) is not None:
             found.append(settled)
         return min((at for at in found if at > now), default=None)

@@ -28,7 +28,7 @@ from slackwater.model.limits import CONTROL_STATE_BYTES_MAX
 from slackwater.protocols.iads.messages import GroupMessage, Stamp
 from slackwater.protocols.iads.topology import MEMBERS_MAX
 
-PROTOCOL_VERSION: Final = 6
+PROTOCOL_VERSION: Final = 7
 FRAME_BYTES_MAX: Final = MEMBERS_MAX * CONTROL_STATE_BYTES_MAX
 """The state after a merge is at most the sum of what the members had."""
 HELLO_BYTES_MAX: Final = 4096
@@ -127,7 +127,8 @@ class NodeBeat:
     ``problem`` is why the node cannot carry out the record, or endangers the bounds of queries;
     empty if there is none. The offset is that of the node's wall clock from the receiver's, and the
     error is its largest possible one; the error is negative before the first measurement. ``ended``
-    has the numbers of the fragments there of deleted queries that have carried out the deletion.
+    has the numbers of the fragments there of deleted queries that have carried out the deletion,
+    ``answering`` those of the copies of parts that answer.
     """
 
     node: str
@@ -137,6 +138,7 @@ class NodeBeat:
     clock_offset_us: int = 0
     clock_error_us: int = -1
     ended: tuple[int, ...] = ()
+    answering: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,8 @@ class StateFrame:
     """The state of one controller; while the network is split, others may have another one.
 
     A node receives the state after each change, with 0 as ``id``. ``is_new``: the controller began
-    without a record, that of a new deployment or one that has been lost.
+    without a record, that of a new deployment or one that has been lost. ``resign``: placement
+    numbers of copies of parts there that are to resign, if their followers are ready.
     """
 
     id: int
@@ -180,6 +183,7 @@ class StateFrame:
     state: ControlState
     nodes: NodeReport
     is_new: bool = False
+    resign: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

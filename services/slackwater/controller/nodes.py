@@ -98,7 +98,8 @@ class ConnectedNodes:
                 raise LinkError(f"node {beat.node} {CONNECTED_ALREADY}: give this one another name")
             self._links[beat.node] = link
             link.send(self._frame())
-        self._placing.heartbeat(beat.node, beat.ready, beat.fenced, self._now(), beat.ended)
+        numbers = beat.ended, beat.answering
+        self._placing.heartbeat(beat.node, beat.ready, beat.fenced, self._now(), *numbers)
         last = self._reported.get(beat.node)
         self._reported[beat.node] = beat
         if other is not link or last is None or _without_clock(last) != _without_clock(beat):
@@ -148,8 +149,11 @@ class ConnectedNodes:
         while True:
             now = self._now()
             self._wake.clear()
-            for move in self._plan(now):
+            moves = self._plan(now)
+            for move in moves:
                 self._request(move)
+            if not moves:
+                self._even_out(now)
             self._planned()
             await asyncio.sleep(PLAN_S_MIN)
             due = self._placing.next_deadline(now)
@@ -170,6 +174,16 @@ class ConnectedNodes:
             return ()
         self._refusal = self._refused if moves else ""
         return moves
+
+    def _even_out(self, now: int) -> None:
+        """Ask a copy to resign, if another node is to answer in its place."""
+        try:
+            found = self._placing.resignation(self._state(), now)
+        except Exception:  # noqa: BLE001 -- ``_plan`` fails for this record, too, and logs it
+            return
+        if found is not None and (link := self._links.get(found[0])) is not None:
+            _log.info("a copy on node %s is to resign, so that answers are evened out", found[0])
+            link.send(replace(self._frame(), resign=found[1:]))
 
     def _send(self) -> None:
         self._sending = None

@@ -11,9 +11,10 @@ A host may start without fragments (``--fragments ''``). It then sends a heartbe
 it has a fragment.
 
 With ``--commands`` each line of standard input is a command: ``kill``, ``pause``, ``resume`` or
-``remove FRAGMENT`` for a fragment of this host, ``add FRAGMENT`` for another one. ``--own`` marks a
-host that was started for one fragment whose turns were too long for its previous host; the
-fragment's heartbeat reports this.
+``remove FRAGMENT`` for a fragment of this host, ``resign FRAGMENT`` for a copy of a part, in whose
+place the other copy is to answer, ``add FRAGMENT`` for another one. ``--own`` marks a host that was
+started for one fragment whose turns were too long for its previous host; the fragment's heartbeat
+reports this.
 
 ``--placements`` names a node's file of placement numbers (``runtime.service.placements``).
 
@@ -67,6 +68,7 @@ from slackwater.runtime.service.parts import (
     ADD,
     OWN_HOST,
     REMOVE,
+    RESIGN,
     Commands,
     PartBeat,
     start_following,
@@ -218,6 +220,7 @@ def commands_of(host: Host, loop: asyncio.AbstractEventLoop) -> Commands:
         "resume": host.resume,
         ADD: host.take_on,
         REMOVE: host.remove,
+        RESIGN: host.hand_over,
     }
 
     def carry_out(verb: str, name: str) -> None:

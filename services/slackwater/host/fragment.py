@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from slackwater.host.driven import HEARTBEAT_PERIOD_US
+from slackwater.host.earlier import EarlierGenerations
 from slackwater.host.procedures import Committer
 from slackwater.sessions.session import Session
 
@@ -19,7 +20,8 @@ class Fragment:
     """A fragment from one start to its end. For the fields see the arguments of ``driven.Driven``.
 
     ``close`` releases what was acquired to make the fragment. ``topics``: those in which it keeps
-    positions, or whose records have offsets in others (rule-32).
+    positions, or whose records have offsets in others (rule-32). ``earlier`` tells the session
+    when the earlier generations of its query have ended (rule-29).
     """
 
     session: Session
@@ -29,3 +31,4 @@ class Fragment:
     observe: Callable[[int, int], None] | None = None
     committer: Committer | None = None
     close: Callable[[], None] = _nothing
+    earlier: EarlierGenerations | None = None

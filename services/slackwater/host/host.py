@@ -4,16 +4,14 @@ A fragment runs a session (``slackwater.sessions``). A *life* of a fragment last
 its session to the session's end. When the session raises an error or ends itself, the host rebuilds
 this fragment alone from its logs, with the supervisor's back-off, and a new life begins. The
 fragment's heartbeat reports the number of failures and the exit code that a process of its own
-would have had. A life also ends when its session keeps more in memory than rule-12 allows; the
-heartbeat then reports the amount.
+would have had. A life also ends when its session keeps more in memory than rule-12 allows.
 
 A rehearsal kills one of several fragments by *dropping* it: the fragment takes no further turn and
 nothing is flushed. Records that it has passed to the producer may still be written. The next life
 uses the same producer, so its START follows these records (rule-6 and rule-7).
 
-A fragment whose turns are too long (``host.longturns``) is delayed, so that the others have
-nearly all of the time. Its heartbeat reports this, and the supervisor may move it to a host of its
-own.
+A fragment whose turns are too long (``host.longturns``) is delayed, so that the others have nearly
+all of the time. Its heartbeat reports this, and the supervisor may move it to a host of its own.
 
 The fragments share the live consumer and its logs, the producer, requests for end offsets, the
 sender and the listener of heartbeats, and the registry's contents. A request that waits for the
@@ -57,6 +55,7 @@ from slackwater.runtime.service.parts import (
     LONG_TURN_MS,
     PartBeat,
 )
+from slackwater.sessions.events import EarlierEnded
 
 _log = logging.getLogger(__name__)
 
@@ -156,6 +155,11 @@ class Host:
     def kill(self, name: str) -> None:
         """End the life of this fragment as if its process had been killed."""
         self._hosted[name].drop()
+
+    def hand_over(self, name: str) -> None:
+        """Let another process take over from this fragment, if it could; it is built again."""
+        if (driven := self._hosted[name].driven) is not None:
+            driven.resign()
 
     def lost(self, name: str, error: SlackwaterError) -> None:
         """End the life of a fragment, of which a topic has been lost (rule-32)."""
@@ -452,6 +456,8 @@ class Hosted:
                 life.callback(lambda: host.background(committer.close()))
             life.callback(driven.drop)
             await driven.start()
+            if fragment.earlier is not None:
+                fragment.earlier.when_ended(partial(self._earlier_ended, driven))
             await self._released.wait()
             life.callback(host.detach, driven)
             starting.close()
@@ -462,6 +468,11 @@ class Hosted:
                     self._reads_later = True
                 else:
                     host.read_on(driven)
+
+    def _earlier_ended(self, driven: Driven) -> None:
+        driven.session.take(EarlierEnded())
+        driven.make_due_soon()
+        self._host.turns.wake()
 
     def _drive(self, fragment: Fragment, beat: PartBeat) -> Driven:
         host, shared = self._host, self._host.shared

@@ -17,6 +17,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable
 
+from slackwater.host.earlier import EarlierGenerations
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.protocols.dpc.sunion.operators import BucketPiece
 from slackwater.protocols.dpc.sunion.shared_buckets import SharedBuckets
@@ -37,6 +38,8 @@ class RegistryView:
         self._definitions: dict[str, QueryDefinition] = {}
         self._times: dict[str, NormalTime] = {}
         self._users: Counter[NormalTime] = Counter()
+        self._earlier: dict[str, EarlierGenerations] = {}
+        self._earlier_users: Counter[str] = Counter()
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._buckets: dict[Hashable, SharedBuckets[list[BucketPiece]]] = {}
         self._buckets_lock = threading.Lock()
@@ -126,6 +129,26 @@ class RegistryView:
             if self._times.get(query) is time:
                 del self._times[query]
             time.close()
+
+    def earlier(self, query: str) -> EarlierGenerations:
+        """Return whether earlier generations of a query have ended; ``leave_earlier`` at the end.
+
+        The fragments of a query share it.
+        """
+        with self._locks[query]:
+            found = self._earlier.get(query)
+            if found is None:
+                found = self._earlier[query] = EarlierGenerations(self.registry, query)
+            self._earlier_users[query] += 1
+            return found
+
+    def leave_earlier(self, query: str) -> None:
+        """Remove one user of ``earlier``, a fragment that has ended."""
+        with self._locks[query]:
+            self._earlier_users[query] -= 1
+            if not self._earlier_users[query]:
+                del self._earlier_users[query]
+                self._earlier.pop(query).close()
 
     def join_buckets(self, same: Hashable) -> SharedBuckets[list[BucketPiece]]:
         """Return the buckets shared by all orderers with an equal key; adds one user.

@@ -23,6 +23,7 @@ from slackwater.protocols.common.line import Policy, Schedule
 from slackwater.protocols.dpc.soutput.config import RootConfig
 from slackwater.protocols.dpc.soutput.upstream import ONLY_STALE_US_MAX, STALE_US_MAX
 from slackwater.runtime.logs.kafka import KafkaTransport
+from slackwater.runtime.service.normaltime import NormalTime
 from slackwater.runtime.service.registry import QueryDefinition
 from slackwater.runtime.service.settings import settings
 from slackwater.runtime.service.state import read_copies, read_root_state
@@ -59,6 +60,8 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
     placement = known.placement(of.process, answered_with)
     logs = known.query(spec.child_query).logs_of_children
     time = known.normal_time(spec, awaits_begin=definition.awaits_begin)
+    earlier = known.earlier(of.query)
+    has_earlier = not earlier.have_ended
     config = RootConfig(
         fragment=RootName(of.query, of.part).process,
         query=of.query,
@@ -79,6 +82,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         is_history=known.follows_data,
         reread_us_max=round(settings().reread_s_max * 1e6),
         is_recorded=known.has_recorded_placements,
+        has_earlier=has_earlier,
         **(
             contents_of_windows(spec, deployment.output_fields(spec))
             if spec.window is not None
@@ -98,8 +102,14 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         heartbeat_period_us=HEARTBEAT_PERIOD_US,
         observe=time.observe if known.follows_data else None,
         committer=PartCommitter(transport.cluster, names, config, spec.aggregate, spec.of_fields),
-        close=partial(known.leave_time, of.query, time),
+        close=partial(_leave, known, of.query, time),
+        earlier=earlier if has_earlier else None,
     )
+
+
+def _leave(known: RegistryView, query: str, time: NormalTime) -> None:
+    known.leave_time(query, time)
+    known.leave_earlier(query)
 
 
 def contents_of_windows(spec: QuerySpec, fields: tuple[str, ...]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from slackwater.machine.draining import Draining
 from slackwater.machine.layout import Launch
 from slackwater.machine.ownhosts import OwnHosts
 from slackwater.machine.supervisor import Supervisor
+from slackwater.model.records import Heartbeat
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.service.heartbeats import WATCH_GATHER_MS, HeartbeatListener
 
@@ -52,8 +53,13 @@ class Processes:
 
     def is_ready(self, name: str) -> bool:
         """Whether a part reports ready, by the heartbeat of the process that serves it now."""
-        beat, pid = self.listener.latest(name), self.pid_of(name)
-        return beat is not None and beat.ready and beat.pid == pid
+        beat = self.latest(name)
+        return beat is not None and beat.ready
+
+    def latest(self, name: str) -> Heartbeat | None:
+        """The latest heartbeat of a part, of the process that serves it now."""
+        beat = self.listener.latest(name)
+        return beat if beat is not None and beat.pid == self.pid_of(name) else None
 
     def stayed_down_with(self, name: str) -> int | None:
         """The placement number with which a fragment stayed down here last."""

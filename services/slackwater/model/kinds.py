@@ -199,7 +199,6 @@ _KINDS: Final = (
             "Write": ("state", "panes", "registry", "fence", "results"),
         },
         groups=_roots,
-        follows=True,
         has_deadline=True,
     ),
     FragmentKind(

@@ -306,6 +306,9 @@ class Node:
             _log.info("connected to controller %s", frame.controller)
         self._followed.receive(address, frame.state, is_new=frame.is_new)
         self._follow()
+        for name, number in self._assigned.fragments.items():
+            if number in frame.resign:
+                self._machine.resign(name)
 
     def _follow(self) -> None:
         self._state = self._view(self._followed.state)
@@ -338,6 +341,7 @@ class Node:
             clock.offset_us,
             clock.error_us,
             tuple(sorted(n for name, n in self._assigned.registrations.items() if name in deleted)),
+            tuple(sorted(numbers[name] for name in self._machine.answering() if name in numbers)),
         )
 
     # What is placed here. Registration waits for Kafka; processes start and end meanwhile.

@@ -27,12 +27,15 @@ from slackwater.machine.processes import Processes
 from slackwater.model.deployment import Deployment
 from slackwater.model.kinds import HOST, KINDS
 from slackwater.model.names import AGGREGATOR, kind_of, own_name, stream_of
+from slackwater.node.hand_over import HAND_OVER_S_MAX, HandOver, hand_overs
 from slackwater.node.place import Place
+from slackwater.protocols.flux.pair import ANSWERS
 from slackwater.registration.begins import Begins
 from slackwater.registration.registering import Registering
 from slackwater.registration.truncation import Truncation
 from slackwater.runtime.service.clock import SystemClock
-from slackwater.runtime.service.parts import LEARN
+from slackwater.runtime.service.heartbeat_view import HeartbeatView
+from slackwater.runtime.service.parts import LEARN, RESIGN
 from slackwater.runtime.service.registry import Registry
 from slackwater.runtime.service.settings import settings
 
@@ -76,6 +79,14 @@ class FragmentRunner(Protocol):
         """The names of assigned fragments and proxies that run here and report ready."""
         ...
 
+    def answering(self) -> frozenset[str]:
+        """The names of the copies of parts here that answer."""
+        ...
+
+    def resign(self, fragment: str) -> None:
+        """Let the other copy of a part take over, if it could at once; this one then follows."""
+        ...
+
     def superseded(self) -> frozenset[str]:
         """The names of fragments that stay down, since another copy has a greater number."""
         ...
@@ -98,6 +109,12 @@ class NodeMachine:
         self._processes: Processes | None = None
         self._deployment = Deployment("wall", {}, {})
         self._assigned = Assignment()
+        self._registered: Collection[str] = ()
+        self._numbers: Mapping[str, int] = {}
+        """The placement numbers that were written last."""
+        self._ended: dict[str, HandOver] = {}
+        """Generations that have ended, and run here until their successors answer."""
+        self._settling = asyncio.Lock()
         self._aggregated: dict[str, list[str]] = {}
         self._wanted: Mapping[str, Sequence[str]] = {}
         """The aggregators that are to run, with their fragments."""
@@ -142,8 +159,34 @@ class NodeMachine:
             if not deployment.queries:
                 return
             self._processes = self._place.begin(deployment, self._background)
-        if deployment.queries:
-            self._deployment = deployment
+        async with self._settling:
+            ended = hand_overs(self._deployment, deployment, self._assigned.fragments)
+            if deployment.queries:
+                self._deployment = deployment
+            self._ended |= ended
+            await self._settle(assigned, deployment, registered)
+        for name, each in ended.items():
+            self._background.run(f"end of {name}", partial(self._end, name, each))
+
+    async def _end(self, name: str, ended: HandOver) -> None:
+        """End a generation here when its successor answers."""
+
+        def is_over(view: HeartbeatView) -> bool:
+            return ended.is_over(view.latest)
+
+        await asyncio.to_thread(self._of_processes.listener.wait_for, is_over, HAND_OVER_S_MAX)
+        async with self._settling:
+            self._ended.pop(name, None)
+            await self._settle(self._assigned, self._deployment, self._registered)
+
+    @property
+    def _kept(self) -> dict[str, int]:
+        """The fragments of generations that have ended, with their placement numbers."""
+        return {name: n for each in self._ended.values() for name, n in each.fragments.items()}
+
+    async def _settle(
+        self, assigned: Assignment, deployment: Deployment, registered: Collection[str]
+    ) -> None:
         paused = {n for n, wanted in assigned.registered.items() if wanted is Wanted.PAUSED}
         self._place.take(deployment, paused)
         # What stayed down, and has another number now, starts without the pause of a failure.
@@ -152,14 +195,16 @@ class NodeMachine:
             for name in self.superseded()
             if assigned.fragments.get(name) != self._assigned.fragments[name]
         }
-        if assigned.numbers() != self._assigned.numbers() and self._place.numbers is not None:
-            self._place.numbers.write(assigned.numbers())
-        self._assigned = assigned
+        wanted = {**self._kept, **assigned.fragments}
+        numbers = {**self._kept, **assigned.numbers()}
+        if numbers != self._numbers and self._place.numbers is not None:
+            self._place.numbers.write(numbers)
+        self._assigned, self._registered, self._numbers = assigned, registered, numbers
         await self._place.settle_proxies(assigned.proxies, self._deployment)
-        await self._settle_aggregators(self._aggregators(assigned.fragments, registered))
+        await self._settle_aggregators(self._aggregators(wanted, {*registered, *self._ended}))
         if again:
-            await self._fragments.settle_hosts(assigned.fragments.keys() - again)
-        await self._fragments.settle_hosts(assigned.fragments)
+            await self._fragments.settle_hosts(wanted.keys() - again)
+        await self._fragments.settle_hosts(wanted)
 
     def learn(self, streams: Iterable[str]) -> None:
         """See ``FragmentRunner``."""
@@ -177,6 +222,15 @@ class NodeMachine:
             for name in (*self._assigned.fragments, *self._assigned.proxies)
             if self._of_processes.is_ready(name)
         )
+
+    def answering(self) -> frozenset[str]:
+        """See ``FragmentRunner``."""
+        found = {name: self._of_processes.latest(name) for name in self._assigned.fragments}
+        return frozenset(name for name, beat in found.items() if beat and beat.detail.get(ANSWERS))
+
+    def resign(self, fragment: str) -> None:
+        """See ``FragmentRunner``."""
+        self._of_processes.supervisor.command(fragment, RESIGN)
 
     def superseded(self) -> frozenset[str]:
         """See ``FragmentRunner``.
@@ -213,7 +267,8 @@ class NodeMachine:
         self, fragments: Mapping[str, int], registered: Collection[str]
     ) -> dict[str, list[str]]:
         """The aggregated fragments of each aggregator; replicas of a child are kept apart."""
-        queries = self._deployment.queries
+        ended = {name: each.ended for name, each in self._ended.items()}
+        queries = {**ended, **self._deployment.queries}
         # The query that children are named after may have been deleted, and others read them.
         # ``one.0.a`` is also the rest of the name of a root's copy.
         aggregated = {

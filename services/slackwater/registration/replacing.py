@@ -4,27 +4,44 @@ A generation is *ready* when all input of its next answer is available, so that 
 across the change: one replica of each child has passed the windows that the earlier generation has
 answered, and its deltas have been written. There is one delta for each ordered record (rule-19), so
 the ends of the logs show whether all deltas are written (rule-29).
+
+The roots of the later generation follow the answers of the earlier one. If a root of a part is not
+ready some seconds after the deltas are, the change is completed nevertheless: it answers later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from slackwater.model.deployment import QuerySpec
-from slackwater.model.names import OrdererName, RootName
+from slackwater.model.names import OrdererName, RootName, copy_names
 from slackwater.runtime.logs.topics import deltas_partition, ordered_partition
 from slackwater.runtime.logs.transport import Log, Transport
 from slackwater.runtime.service.heartbeat_view import answering
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 from slackwater.runtime.service.state import read_root_states
 
+ROOTS_S_MAX: Final = 10.0
+"""How long the roots of a later generation are waited for once their deltas are written."""
+
 
 class Replacing:
-    """Checks generations that are to replace earlier ones; for one thread at a time."""
+    """Checks generations that are to replace earlier ones; for one thread at a time.
 
-    def __init__(self, transport: Transport, listener: HeartbeatListener) -> None:
-        self._transport, self._listener = transport, listener
+    ``clock`` returns monotonic time, s.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        listener: HeartbeatListener,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._transport, self._listener, self._clock = transport, listener, clock
         self._ordered_before: dict[str, Mapping[Log, int]] = {}
+        self._complete_since_s: dict[str, float] = {}
 
     def is_ready(self, later: QuerySpec, earlier: QuerySpec) -> bool:
         """Whether the later generation is ready to replace the earlier one; blocks.
@@ -32,6 +49,18 @@ class Replacing:
         For a query with a window the first call never returns True: the deltas must have reached
         the ends that the ordered logs had at the previous call.
         """
+        if not self._is_complete(later, earlier):
+            return False
+        since_s = self._complete_since_s.setdefault(later.name, self._clock())
+        return self._roots_follow(later) or self._clock() - since_s >= ROOTS_S_MAX
+
+    def _roots_follow(self, query: QuerySpec) -> bool:
+        """Whether a root of each part could answer at once."""
+        parts = (copy_names(query.name, part, query.copies) for part in range(query.parts))
+        return all(any(self._listener.ready(of.process) for of in part) for part in parts)
+
+    def _is_complete(self, later: QuerySpec, earlier: QuerySpec) -> bool:
+        """Whether the deltas of the next answer are there."""
         answered_to = self._answered_to(earlier)
         ahead = [
             [r for r in range(later.replicas) if self._reached(later, child, r) >= answered_to]
@@ -71,6 +100,7 @@ class Replacing:
         """Forget generations that are not among these."""
         kept = {*live}
         self._ordered_before = {n: e for n, e in self._ordered_before.items() if n in kept}
+        self._complete_since_s = {n: s for n, s in self._complete_since_s.items() if n in kept}
 
     def _answered_to(self, query: QuerySpec) -> int:
         """The event time (us) up to which an earlier generation has answered.

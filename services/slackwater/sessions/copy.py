@@ -25,6 +25,7 @@ from slackwater.primitives.digests import DIGEST_MASK, NO_DIGEST
 from slackwater.protocols.dpc.soutput.config import RootConfig, fits, stays_down
 from slackwater.protocols.dpc.soutput.core import RootCore
 from slackwater.protocols.flux.pair import ANSWERS, DISAGREES, TERM, Cause, Pair, PairRole, Tenure
+from slackwater.sessions.earlier import EarlierGeneration
 from slackwater.sessions.effects import Effect, Fail, LogLine, Perform, Rebuild, WriteState
 from slackwater.sessions.progress import PartProgress, read_progress
 from slackwater.sessions.requests import (
@@ -86,8 +87,13 @@ class CopyOfPart:
         """How often this copy has compared its panes with those of the copy that answers."""
         self._disagreements = 0
         self._alarms: list[LogLine] = []
+        self.earlier = EarlierGeneration(config)
+        self.reads_states = not self.is_alone or config.has_earlier
+        """Whether it reads the log of the part's state records."""
         self._last: RootState | None = None
         """The part's last state record that this copy has read; None before the first one."""
+        self._found: RootState | None = None
+        """The state from which the start continues; None once the pair has begun."""
 
     @property
     def answers(self) -> bool:
@@ -96,14 +102,16 @@ class CopyOfPart:
 
     @property
     def follows(self) -> bool:
-        """Whether this copy is one of two and follows."""
-        return not self.is_alone and self.pair.role is PairRole.FOLLOWING
+        """Whether this copy follows another one, or an earlier generation."""
+        is_following = self.pair.role is PairRole.FOLLOWING
+        return is_following and (not self.is_alone or self.earlier.is_followed)
 
     # The own record.
 
     def began(self, found: PartProgress) -> None:
         """Take what was read at the start."""
-        self._last = found.own
+        self._last, self._found = found.own, found.state(self._config)
+        self.earlier.began(found)
 
     def check_number(self) -> Procedure[None]:
         """Raise ``SupersededError`` if a copy of this name has a greater number (trace-17)."""
@@ -137,6 +145,20 @@ class CopyOfPart:
         return -1 if found is None else found.placement
 
     # Roles.
+
+    def cause(self, now: int, *, is_ready: bool) -> Cause | None:
+        """Return why this copy has to take over now, as ``Pair.cause``.
+
+        None while an earlier generation has not ended, whatever is heard of it (trace-44).
+        """
+        if self.earlier.is_followed:
+            return None
+        if self._found is not None:
+            progress = self._progress
+            found = self._found if progress is None else progress.state(self._config)
+            self.pair.begin(tenure_of(found), now)
+            self._found = None
+        return self.pair.cause(is_ready=is_ready)
 
     def is_to_prepare(self, *, is_ready: bool) -> bool:
         """Return True once, when a copy that follows is ready: it then prepares its take-over."""
@@ -174,7 +196,8 @@ class CopyOfPart:
         needs_more = bool(state.kept_from) and core.movable.kept is None
         if needs_more:  # it has found no head: orderers send again from S (trace-62)
             state = replace(state, kept_from=(), moved_to=())
-        if not self.is_alone or needs_more or found.needs_claim(config):
+        continues = found.own is None and found.has_begun  # else a root of it would fence this one
+        if not self.is_alone or needs_more or continues or found.needs_claim(config):
             try:
                 yield ClaimPart(stamped(replace(state, placement=config.placement), tenure))
             except SlackwaterError as error:
@@ -188,12 +211,18 @@ class CopyOfPart:
         A copy that follows has read nearly all of it, and its live consumer reads the rest sooner
         than a new reader would.
         """
-        if not self.is_alone and self._last is not None:
+        if self.reads_states and self._progress is not None:
             with contextlib.suppress(SlackwaterError):
                 end = (yield Ends((self.states,), "read_committed", PROBE_TIMEOUT_US))[self.states]
                 yield AwaitRead(self.states, end)
-                return PartProgress(self._last, {})
+                assert self._progress is not None
+                return self._progress
         return (yield from read_progress(self._config))
+
+    @property
+    def _progress(self) -> PartProgress | None:
+        """The progress of the part as far as it has been read; None if nothing of it has been."""
+        return self.earlier.progress if self._last is None else PartProgress(self._last, {})
 
     # Resignation (trace-54).
 
@@ -257,10 +286,13 @@ class CopyOfPart:
         if state is None:
             return None
         if self.pair.role not in {PairRole.FOLLOWING, PairRole.TAKING_OVER}:
-            return self._lost(tenure_of(state))
+            return None if self.is_alone else self._lost(tenure_of(state))
         if state.next_seq >= core.answers.state.next_seq:  # else it precedes what was read first
             before = core.answers.state.stable_from
             self._compare(before, state, core.follow(state))
+            if state is not record:
+                return None  # it follows from a record of the earlier generation
+            self.earlier.ended()
             known, self._last = self._last, state
             if self.follows:
                 self.pair.read(tenure_of(state), now)
@@ -337,7 +369,8 @@ class CopyOfPart:
                     f"{config.process} runs elsewhere with placement {record.placement}",
                     config.placement,
                 )
-            return None
+            if not self.is_alone:
+                return None
         if record.fragment == config.fragment:
             return record
         of = RootName.parse(own_name(record.fragment))
@@ -346,7 +379,7 @@ class CopyOfPart:
                 f"query {of.query} has replaced {config.query}: {config.process} stays down",
                 config.placement,
             )
-        return None
+        return None if self._last is not None else self.earlier.of_part(record)
 
     def on_heartbeat(self, beat: Heartbeat, received_at: int) -> None:
         """Take a heartbeat of the other copy, or the report that its process has ended."""
@@ -364,7 +397,7 @@ class CopyOfPart:
 
     def detail(self) -> dict[str, int]:
         """Return the counters of the heartbeat; a copy that takes over is not silent, either."""
-        if self.is_alone:
+        if self.is_alone and not self.follows:
             return {}
         disagrees = {DISAGREES: self._disagreements} if self._disagreements else {}
         return {TERM: self.pair.tenure.term, ANSWERS: int(not self.follows), **disagrees}

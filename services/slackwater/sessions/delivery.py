@@ -51,6 +51,7 @@ from slackwater.sessions.effects import (
 from slackwater.sessions.events import (
     CommitFailed,
     CommitSucceeded,
+    EarlierEnded,
     EndsFetched,
     HeartbeatReceived,
     HeartbeatReturned,
@@ -247,7 +248,7 @@ class DeliverySession:
                 self._queued.append(Fail(f"{self.fragment}: {why}"))
             case RecordDelivered() | HeartbeatReceived() | HeartbeatReturned():
                 pass
-            case HoleReported() | IncarnationClaimed() | ResignRequested():
+            case HoleReported() | IncarnationClaimed() | ResignRequested() | EarlierEnded():
                 pass  # a claim is refuted or confirmed by the fence
             case _:
                 assert_never(event)

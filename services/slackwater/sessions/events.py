@@ -161,6 +161,11 @@ class ResignRequested:
     now: int
 
 
+@dataclass(frozen=True, slots=True)
+class EarlierEnded:
+    """The earlier generations of the query have ended in the registry (rule-29)."""
+
+
 SessionEvent: TypeAlias = (
     LiveAt
     | Received
@@ -178,4 +183,5 @@ SessionEvent: TypeAlias = (
     | IncarnationClaimed
     | HoleReported
     | ResignRequested
+    | EarlierEnded
 )

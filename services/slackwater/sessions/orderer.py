@@ -51,6 +51,7 @@ from slackwater.sessions.effects import (
 from slackwater.sessions.events import (
     CommitFailed,
     CommitSucceeded,
+    EarlierEnded,
     EndsFetched,
     HeartbeatReceived,
     HeartbeatReturned,
@@ -110,8 +111,7 @@ class OrdererSession:
         save_period_us: int = SAVE_PERIOD_US,
         lag_us: int = 0,
     ) -> None:
-        self._query, self._config = query, config
-        self._operators = operators
+        self._query, self._config, self._operators = query, config, operators
         self._sources, self._own = tuple(sources), own
         self._results = dict(results or {})
         # Source logs have no transactions.
@@ -133,8 +133,7 @@ class OrdererSession:
         self._saved_at: int | None = None
         self._queued: list[Effect] = []
         """Effects caused by input since the last step."""
-        self._is_ending = False
-        self._asks_positions = self._looks_between = self._looks_at_claim = False
+        self._is_ending = self._asks_positions = self._looks_between = self._looks_at_claim = False
 
     def _skip(self, stream: int, offset: int, found: str) -> None:
         log = self._sources[stream]
@@ -226,7 +225,9 @@ class OrdererSession:
                 self._claimed(inc)
             case HoleReported():
                 self._end_after_hole()
-            case CommitSucceeded() | CommitFailed() | HeartbeatReturned() | ResignRequested():
+            case CommitSucceeded() | CommitFailed() | HeartbeatReturned():
+                pass
+            case ResignRequested() | EarlierEnded():
                 pass
             case _:
                 assert_never(event)

@@ -69,6 +69,13 @@ class PartProgress:
         """True if a root of the part has committed a transaction."""
         return self.own is not None or bool(self.others)
 
+    @property
+    def latest(self) -> RootState | None:
+        """The record of this generation's root, or of the latest earlier one; None without one."""
+        if self.own is None and self.others:
+            return self.others[max(self.others)]
+        return self.own
+
     def state(self, config: RootConfig) -> RootState:
         """The state from which a root continues.
 

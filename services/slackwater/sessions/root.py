@@ -23,7 +23,6 @@ from slackwater.model.errors import SupersededError
 from slackwater.model.records import (
     BucketRecord,
     Heartbeat,
-    RootState,
 )
 from slackwater.protocols.common.inputs import ProbeEnds
 from slackwater.protocols.common.line import LineName
@@ -36,7 +35,7 @@ from slackwater.protocols.dpc.soutput.core import RootCore
 from slackwater.protocols.dpc.soutput.upstream import Switched
 from slackwater.protocols.flux.pair import FOLLOWS, SUSPECT_US, Pair, PairRole
 from slackwater.sessions.boundwatch import BoundWatch
-from slackwater.sessions.copy import CopyOfPart, FencedError, stamped, tenure_of
+from slackwater.sessions.copy import OWN_RECORD_US, CopyOfPart, FencedError, stamped
 from slackwater.sessions.effects import (
     Effect,
     Fail,
@@ -49,6 +48,7 @@ from slackwater.sessions.effects import (
 from slackwater.sessions.events import (
     CommitFailed,
     CommitSucceeded,
+    EarlierEnded,
     EndsFetched,
     HeartbeatReceived,
     HeartbeatReturned,
@@ -102,8 +102,6 @@ class RootSession:
         self._core: RootCore | None = None
         self._copy = CopyOfPart(config, suspect_us)
         self.mover = StateMover(config, windowed=windowed)
-        self._found: RootState | None = None
-        """The state from which the start continues; None once its pair has begun."""
         self._in_flight: Commit | None = None
         self._queued: list[Effect] = []
         """Effects caused by input since the last step."""
@@ -136,9 +134,9 @@ class RootSession:
     def inputs(self) -> Mapping[Log, Form]:
         """The part's delta logs, or the orderers' logs, with the form of their records.
 
-        A copy that has another one also reads the part's state records.
+        A copy that follows another one, or an earlier generation, also reads the state records.
         """
-        states: dict[Log, Form] = {} if self._copy.is_alone else {self._copy.states: "states"}
+        states: dict[Log, Form] = {self._copy.states: "states"} if self._copy.reads_states else {}
         return dict.fromkeys(self._logs.at, self._logs.form) | states
 
     @property
@@ -152,13 +150,13 @@ class RootSession:
         """Read the progress of the part's answers, of which a copy that runs may give more."""
         config, logs, copy = self.config, tuple(self._logs.at), self._copy
         yield from copy.check_number()
-        if not copy.is_alone:
+        if copy.reads_states:
             self._states_from = (yield Ends((copy.states,), "read_committed"))[copy.states]
         yield from self.mover.read()
         found = yield from read_progress(config)
         found.check(config)
         copy.began(found)
-        state = self._found = found.state(config)
+        state = found.state(config)
         moved = yield from self.mover.install(state)
         ends = yield Ends(logs)
         unread = {self._logs.at[at]: end for at, end in ends.items()}
@@ -200,7 +198,7 @@ class RootSession:
     def live_offsets(self) -> Mapping[Log, int]:
         """Offsets at which the live consumer starts."""
         offsets = {self._logs.places[log]: offset for log, offset in self.core.live_offsets.items()}
-        if not self._copy.is_alone:
+        if self._copy.reads_states:
             offsets[self._copy.states] = self._states_from
         return offsets
 
@@ -234,6 +232,8 @@ class RootSession:
                 return 0 if not self._is_ending and self._copy.resign(now) else None
             case RecordDelivered():
                 self.mover.delivered()
+            case EarlierEnded():
+                self._copy.earlier.ended()
             case PassedBy() | ReplayedTo() | PositionsFetched() | HoleReported():
                 pass  # a hole is that of another fragment
             case _:
@@ -271,7 +271,7 @@ class RootSession:
     def _read_progress(self) -> Procedure[None]:
         """Read the state records that a live consumer had read before it read for this copy."""
         found = yield from read_progress(self.config)
-        self._end_with(self._copy.take_state(self.core, found.own, self._now))
+        self._end_with(self._copy.take_state(self.core, found.latest, self._now))
 
     def wanted(self) -> Mapping[tuple[LineName, Log], int]:
         """Return the start offsets of the catch-up readers."""
@@ -283,7 +283,7 @@ class RootSession:
 
         A follower starts again from the state record: what it lacks has been answered.
         """
-        if not self._copy.answers and not self._copy.is_alone:
+        if not self._copy.answers and self._copy.reads_states:
             self._end_with(Rebuild(f"{log[0]}:{log[1]} now begins at {beginning}"))
             return
         self.core.position_gone(line, self._logs.at[log], beginning)
@@ -335,9 +335,6 @@ class RootSession:
             self._looks_at_claim = False  # a claim is repeated by heartbeats until refuted
         if self._is_ending:
             return effects
-        if self._found is not None:
-            self.pair.begin(tenure_of(self._found), now)
-            self._found = None
         if self._copy.is_due(now):
             effects.append(self._copy.recorded(self.core.state, now))
         if self._copy.is_leaving:
@@ -346,7 +343,7 @@ class RootSession:
             return effects + self._copy.last_effects(self.core.state, now, is_idle=idle)
         if not self._copy.answers:
             self.core.attend(now)
-            if (cause := self.pair.cause(is_ready=self.is_ready)) is not None:
+            if (cause := self._copy.cause(now, is_ready=self.is_ready)) is not None:
                 self.pair.take_over()
                 effects += [*self._copy.reported(cause), Perform(self._take_over())]
             elif self._copy.is_to_prepare(is_ready=self.is_ready):
@@ -395,6 +392,8 @@ class RootSession:
             return self._now + FOLLOW_PERIOD_US
         if self._copy.answers:
             return self.core.wake_at
+        if self._copy.earlier.is_followed:
+            return self._now + OWN_RECORD_US
         return max(self.pair.silent_at(is_ready=self.is_ready), self._now + FOLLOW_PERIOD_US)
 
     @property
@@ -402,7 +401,8 @@ class RootSession:
         """Whether it answers, or could answer at once."""
         if self._copy.answers:
             return self.core.connected
-        return not self._copy.is_alone and self.core.connected and not self.core.suppress_tentative
+        follows = not self._copy.is_alone or self._copy.follows
+        return follows and self.core.connected and not self.core.suppress_tentative
 
     @property
     def state(self) -> str:

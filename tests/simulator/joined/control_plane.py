@@ -203,7 +203,7 @@ class ControlPlane(iads.World):
                 return  # it is refused: another process has this name
             self._connections[name][node] = connection
             self._send(name, connection)
-        placing.heartbeat(node, beat.ready, beat.fenced, self.now, beat.ended)
+        placing.heartbeat(node, beat.ready, beat.fenced, self.now, beat.ended, beat.answering)
         if self._beats.get((name, node)) != (connection, beat):
             self._beats[name, node] = connection, beat
             self._plan_soon(name)
@@ -243,6 +243,12 @@ class ControlPlane(iads.World):
             partial(connection.receive, name, state, is_new=is_new),
         )
 
+    def _ask_to_resign(self, name: str, node: str, number: int) -> None:
+        connection = self._connections[name].get(node)
+        if connection is not None:
+            self.world.note(name, f"asks {number} on {node} to resign")
+            self._at(self.now + self.world.link_us(), partial(connection.resign, name, number))
+
     def _plan_soon(self, name: str, at: int = 0) -> None:
         node, earliest = self.nodes[name], self._planned_at.get(name, -PLAN_US_MIN) + PLAN_US_MIN
         due, member = max(at, earliest, self.now), node.member
@@ -265,8 +271,11 @@ class ControlPlane(iads.World):
     def _plan(self, name: str) -> None:
         self._planned_at[name] = self.now
         placing: Any = self.placings[name]
-        for move in placing.moves(self.state(name), self.now):
+        moves = placing.moves(self.state(name), self.now)
+        for move in moves:
             self.request(name, move)
+        if not moves and (found := placing.resignation(self.state(name), self.now)) is not None:
+            self._ask_to_resign(name, *found)
         self._acknowledge(name)
         due = placing.next_deadline(self.now)
         if due is not None:

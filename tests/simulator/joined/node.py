@@ -7,18 +7,27 @@ carried out last, and the spools.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tests.simulator.clock import MS, Act
+from tests.simulator.clock import MS, SECOND, Act
 from tests.simulator.joined.registering import Registering
 from tests.simulator.process import Fragment, Process
+from tests.simulator.roots import SimRoot
 
 from slackwater.control.control_object import ControlResponse, JoinNode
 from slackwater.control.control_state import ControlState, Wanted
 from slackwater.control.followed import FollowedRecord
-from slackwater.control.recorded import REGISTRATION, Assignment, assignment
-from slackwater.model.names import OrdererName, kind_of, own_name
+from slackwater.control.recorded import (
+    REGISTRATION,
+    Assignment,
+    applied_queries,
+    assignment,
+    deployment_of,
+)
+from slackwater.model.names import ONLY, OrdererName, kind_of, own_name
+from slackwater.node.hand_over import HAND_OVER_S_MAX, HandOver, hand_overs
 from slackwater.protocols.iads.detector import HEARTBEAT_PERIOD_US
 
 if TYPE_CHECKING:
@@ -33,6 +42,8 @@ ALONE_US: Final = 5_000 * MS
 """Wait of a node that starts for a controller's record."""
 STAYS_DOWN_US: Final = (500 * MS, 2_000 * MS)
 """Pause before a fragment that stays down looks again whether its number has changed."""
+LOOK_US: Final = 20 * MS
+"""Mean pause before a node looks again whether the successor of a generation answers."""
 UNREGISTERED_US: Final = (10 * MS, 50 * MS)
 """Pause before a fragment looks again whether its query is registered."""
 
@@ -43,6 +54,7 @@ class Beat(NamedTuple):
     ready: frozenset[int]
     fenced: frozenset[int]
     ended: frozenset[int]
+    answering: frozenset[int]
 
 
 class Connection:
@@ -56,6 +68,11 @@ class Connection:
         """The state of a controller's record arrives."""
         if self.is_open and not self.node.world.is_cut(self.node.name, controller):
             self.node.when_awake(self, lambda: self.node.receive(controller, state, is_new))
+
+    def resign(self, controller: str, number: int) -> None:
+        """The controller asks a copy of a part here to resign."""
+        if self.is_open and not self.node.world.is_cut(self.node.name, controller):
+            self.node.when_awake(self, lambda: self.node.resign(number))
 
     def broke(self, controller: str) -> None:
         """The controller's process has ended."""
@@ -93,6 +110,8 @@ class SimNode:
         self.is_alone = False
         """Whether it carries out ``record`` without a controller."""
         self._registering: Registering | None = None
+        self._kept: dict[str, int] = {}
+        """What runs on of generations that have ended, with its numbers."""
 
     @property
     def is_up(self) -> bool:
@@ -130,6 +149,7 @@ class SimNode:
         for controller in self.world.control.nodes:
             if not self.world.is_cut(self.name, controller):
                 self.world.control.closed(controller, connection)
+        self._kept.clear()
         for name in list(self.processes):
             self._end(name)
         self._starting.clear()
@@ -174,12 +194,13 @@ class SimNode:
         numbers = self.assigned.numbers()
         ready = frozenset(numbers[name] for name in self._ready() if name in numbers)
         fenced = frozenset(n for name, n in self._down.items() if numbers.get(name) == n)
+        beat = Beat(ready, fenced, self._ended(), self._answering())
         for controller in control.nodes:
             if world.is_cut(self.name, controller) or not control.works(controller):
                 continue
             world.scheduler.after(
                 world.link_us(),
-                partial(control.beat, controller, connection, Beat(ready, fenced, self._ended())),
+                partial(control.beat, controller, connection, beat),
             )
             if (state := self._followed.of(controller)) and self._must_join(state):
                 self._join(controller, connection)
@@ -188,6 +209,22 @@ class SimNode:
         world.scheduler.after(
             HEARTBEAT_PERIOD_US, lambda: self.when_awake(connection, lambda: self._beat(connection))
         )
+
+    def _answering(self) -> frozenset[int]:
+        """The copies of parts here that answer."""
+        numbers = self.assigned.fragments
+        return frozenset(
+            numbers[name]
+            for name, process in self.processes.items()
+            if isinstance(process, SimRoot) and process.copy != ONLY
+            if name in numbers and process.speaks and process.answers
+        )
+
+    def resign(self, number: int) -> None:
+        """A copy here is to resign, if its follower is ready."""
+        for name, process in self.processes.items():
+            if self.assigned.fragments.get(name) == number and isinstance(process, SimRoot):
+                process.hand_over()
 
     def _ended(self) -> frozenset[int]:
         """The registrations here that have carried out a deletion."""
@@ -249,13 +286,15 @@ class SimNode:
         self.world.scheduler.after(SETTLE_US, lambda: self.when_awake(connection, settle))
 
     def _settle(self) -> None:
+        before, running = self.settled, self.assigned.fragments
         self.assigned, self.settled = assignment(self.state, self.name), self.state
         if not self.is_alone:
             self.record = self.state
+        self._hand_over(before, running)
         if self.assigned.numbers() != self.numbers and self.assigned.numbers():
             self.numbers = self.assigned.numbers()
         wanted = {**self.assigned.proxies, **self.assigned.fragments}
-        for name in [name for name in self.processes if name not in wanted]:
+        for name in [name for name in self.processes if name not in wanted.keys() | self._kept]:
             self._end(name)
         for name, number in list(self._down.items()):
             if wanted.get(name) != number:  # it starts with its new number, without a pause
@@ -270,6 +309,32 @@ class SimNode:
         assert self._registering is not None
         if not self.is_alone:  # queries may have been changed since
             self._registering.run_soon()
+
+    def _hand_over(self, before: ControlState, running: Mapping[str, int]) -> None:
+        """Let generations that have ended run on until their successors answer."""
+        was, is_ = (deployment_of(applied_queries(of)) for of in (before, self.settled))
+        until = self.world.scheduler.now + round(self.world.config.paced(SECOND) * HAND_OVER_S_MAX)
+        for each in hand_overs(was, is_, running).values():
+            self._kept |= each.fragments
+            self._look_whether_over(each, until)
+
+    def _look_whether_over(self, ended: HandOver, until: int) -> None:
+        world, connection = self.world, self.connection
+        if connection is None:
+            return
+        is_over = ended.later.name in world.queries and world.query_of(ended.later.name).answers
+        if is_over or world.scheduler.now >= until:
+            for name in ended.fragments:
+                is_kept = self._kept.pop(name, None) is not None
+                if is_kept and name in self.processes and name not in self.assigned.fragments:
+                    self._end(name)
+            self._settle_aggregator()
+            return
+        delay_us = world.scheduler.between(0, 2 * LOOK_US)
+        world.scheduler.after(
+            delay_us,
+            lambda: self.when_awake(connection, partial(self._look_whether_over, ended, until)),
+        )
 
     def _ready(self) -> set[str]:
         found = {name for name, process in self.processes.items() if self.world.follows(process)}
@@ -289,7 +354,7 @@ class SimNode:
 
         def start() -> None:
             self._starting.discard(name)
-            number = {**self.assigned.proxies, **self.assigned.fragments}.get(name)
+            number = {**self._kept, **self.assigned.proxies, **self.assigned.fragments}.get(name)
             before = self.processes.get(name)
             if number is None or (before is not None and before.alive):
                 return
@@ -311,7 +376,7 @@ class SimNode:
     def rebuild(self, process: Process) -> None:
         """Make a session again that has ended by itself in its host, which runs on."""
         name = process.name
-        number = self.assigned.fragments.get(name)
+        number = {**self._kept, **self.assigned.fragments}.get(name)
         if self.processes.get(name) is process and number is not None:
             self.processes[name] = self.world.make(self, name, number)
             self.world.begins(self.processes[name])
@@ -365,7 +430,7 @@ class SimNode:
 
     def _aggregated(self) -> list[Aggregated]:
         found = []
-        for name in self.assigned.fragments:
+        for name in {**self._kept, **self.assigned.fragments}:
             if kind_of(name) == "orderer" and self.world.is_registered(name):
                 of = OrdererName.parse(own_name(name))
                 query = self.world.query_of(of.query)

@@ -9,7 +9,7 @@ from typing import Final
 from tests.simulator.clock import MS, SECOND
 from tests.simulator.config import Added, Machines, WorldConfig, spread
 from tests.simulator.faults import Fault
-from tests.simulator.plans import Plan, clamp, draw_config, draw_copies, draw_rows
+from tests.simulator.plans import Plan, clamp, draw_config, draw_copies, draw_heads, draw_rows
 
 STARTED_US: Final = 2 * SECOND
 """By then everything runs, if nothing fails."""
@@ -35,7 +35,7 @@ def draw_machines(seed: int) -> Plan:
     ]
     faults += [_of_processes(rng, plan.config) for _ in range(rng.choice([0, 0, 1, 3]))]
     plan = draw_queries(replace(plan, faults=tuple(sorted(faults, key=lambda f: f.at))))
-    return draw_copies(draw_lost(draw_joins(plan)))
+    return draw_heads(draw_copies(draw_lost(draw_joins(plan))))
 
 
 def draw_queries(plan: Plan) -> Plan:

@@ -100,7 +100,7 @@ class JoinedWorld(World):
             query = self.queries[name] = SimQuery(self, config, self.history)
             query.lateness = config.lateness(self._learned)
             query.start_time_us = self.registry.entries[name].e0_us
-            self.queries["q"].successors.append(query)
+            self.queries["q"].others.append(query)
         return self.queries[name]
 
     def begins_at(self, query: SimQuery, start_us: int) -> None:
@@ -120,6 +120,9 @@ class JoinedWorld(World):
         """An entry of the registry has been written."""
         query = self.query_of(entry.name)
         query.is_registered = entry.state != "deleted"
+        for root in (root for each in self.queries.values() for root in each.roots.values()):
+            if root.awaits_end and root.alive:
+                root.turn_in(0)
         if entry.name == ADDED:
             self.reads_children(query, entry.spec)
             self.begins_at(query, entry.e0_us)
@@ -131,6 +134,11 @@ class JoinedWorld(World):
             self._refused.add(name)
             self.note(name, why)
             self.clients.give_up_added()
+
+    def has_earlier(self, query: str) -> bool:
+        """Whether the registry has an earlier generation of a query that has not ended."""
+        live = (name for name, of in self.registry.entries.items() if of.state != "deleted")
+        return bool(earlier_generations(query, live))
 
     def is_registered(self, process: str) -> bool:
         """Whether the query of a fragment is registered in Kafka; a proxy needs no query."""

@@ -46,14 +46,17 @@ def test_generations_are_counted_from_the_latest_also_of_deleted_ones() -> None:
     assert change(dropped, CHANGED).query == "one.g2"
 
 
-def test_the_earlier_generation_runs_whole_and_of_the_later_one_all_but_the_roots() -> None:
-    both = recorded(applied("one", ONE), change(FIRST, CHANGED))
+def test_of_the_later_generation_all_but_its_delivery_runs_beside_the_earlier_one() -> None:
+    """Its roots follow the earlier one's answers; there is one fence for alerts."""
+    changed = CHANGED + "\nalerts: {hot: {query: one, when: x_avg > 1}}"
+    both = recorded(applied("one", ONE), change(FIRST, changed))
     before = names(FIRST)
     added = names(both) - before
     assert before <= names(both)
-    assert added == {"orderer/one.g1.0.a", "orderer/one.g1.0.b", "registration/one.g1"}
-    after = recorded(applied("one", ONE), change(FIRST, CHANGED), DeleteQuery("one"))
-    assert names(after) >= added | {"root/one.g1.0"}
+    orderers = {"orderer/one.g1.0.a", "orderer/one.g1.0.b"}
+    assert added == orderers | {"registration/one.g1", "root/one.g1.0"}
+    after = recorded(applied("one", ONE), change(FIRST, changed), DeleteQuery("one"))
+    assert names(after) >= added | {"delivery/one.g1.alerts"}
     assert "root/one.0" not in names(after)
 
 

@@ -65,6 +65,8 @@ class Machine:
 
     def __init__(self) -> None:
         self.settled: list[Assignment] = []
+        self.resigned: list[str] = []
+        self.answers = False
         self._numbers: dict[str, int] = {}
         self.registering = Mock(return_value=None)
         self.close = AsyncMock()
@@ -79,6 +81,12 @@ class Machine:
 
     def superseded(self) -> tuple[str, ...]:
         return ()
+
+    def answering(self) -> tuple[str, ...]:
+        return self.ready() if self.answers else ()
+
+    def resign(self, fragment: str) -> None:
+        self.resigned.append(fragment)
 
     def numbers_seen(self) -> dict[str, int]:
         return self._numbers

@@ -79,11 +79,13 @@ class Connected:
         self.client, self.states, self._name = client, states, name
         self.ready: set[int] = set()
         self.ended: set[int] = set()
+        self.answering: set[int] = set()
 
     async def run(self) -> None:
         while True:
             ready, ended = tuple(sorted(self.ready)), tuple(sorted(self.ended))
-            self.client.beat(NodeBeat(self._name, ready, (), ended=ended))
+            answering = tuple(sorted(self.answering))
+            self.client.beat(NodeBeat(self._name, ready, (), ended=ended, answering=answering))
             await asyncio.sleep(0.02)
 
 
@@ -150,6 +152,36 @@ async def test_what_was_on_a_node_that_is_gone_is_placed_on_another_one(tmp_path
         assert mine.states[-1].state.placement[LAB].number > first.number
         report = dict((await mine.client.state()).nodes.standings)
         assert report == {"n1": "steady", "n2": "suspected"}
+
+
+COPIES = [
+    FragmentSpec(STREAMS, f"root.{part}.{letter}", f"root.{part}")
+    for part in range(2)
+    for letter in "ab"
+]
+
+
+async def test_the_node_that_answers_more_is_asked_to_let_a_copy_resign(tmp_path: Path) -> None:
+    async with (
+        controller(tmp_path, specs_of=lambda _: COPIES) as address,
+        node(address, "n1") as one,
+        node(address, "n2") as two,
+    ):
+        for name in ("n1", "n2"):
+            assert not (await one.client.request(JoinNode(name, 5))).response.refusal
+        await eventually_async(
+            lambda: bool(one.states) and len(one.states[-1].state.placement) == 4, "all is placed"
+        )
+        placed = one.states[-1].state.placement.values()
+        by_node = {of: {e.number for e in placed if e.node == of} for of in ("n1", "n2")}
+        assert {of: len(numbers) for of, numbers in by_node.items()} == {"n1": 2, "n2": 2}
+        one.answering = by_node["n1"]
+        one.ready, two.ready = by_node["n1"], by_node["n2"]
+        await eventually_async(lambda: any(each.resign for each in one.states), "it is asked")
+        (asked,) = (each.resign for each in one.states if each.resign)
+        assert len(asked) == 1
+        assert {*asked} < by_node["n1"]
+        assert not any(each.resign for each in two.states)
 
 
 @pytest.mark.parametrize("made", [True, False])

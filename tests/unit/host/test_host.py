@@ -481,6 +481,24 @@ async def test_a_fragment_that_is_removed_is_waited_for_until_another_one_has_ta
         assert world.beats[name].has_ended
 
 
+async def test_a_fragment_is_told_to_resign_and_runs_on_in_its_host() -> None:
+    """So that nodes answer equally many parts; it is built again, and follows (rule-27)."""
+    name = "orderer/q2.0.a"
+    async with running() as world:
+        happened = resigning(world, name, ends_after=2)
+        world.take_on("q1", "q2")
+        world.emit(3)
+        await world.answered("q1", "q2")
+        command = commands_of(world.host, asyncio.get_running_loop())
+        act = command("resign", name)
+        assert act is not None
+        act()
+        await until(lambda: happened.count("life") == 2)
+        assert happened[:4] == ["life", "resigns", "turn", "turn"]
+        assert name in world.host.fragments
+        assert world.beats["orderer/q1.0.a"].lives == 1
+
+
 @pytest.mark.usefixtures("_resigns_without_a_limit")
 async def test_a_process_that_ends_lets_all_its_fragments_resign_first() -> None:
     name = "orderer/q2.0.a"

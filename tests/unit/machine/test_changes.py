@@ -19,6 +19,7 @@ from slackwater.deployment.parse import parse_deployment
 from slackwater.deployment.sharing import share
 from slackwater.machine.changes import fragments_to_hosts
 from slackwater.machine.layout import Launch, fragment_specs
+from slackwater.model.alerts import AlertSpec
 from slackwater.model.deployment import Deployment
 from slackwater.model.kinds import is_hosted
 from slackwater.model.names import OrdererName, own_name
@@ -93,16 +94,17 @@ def test_children_run_while_any_query_reads_them() -> None:
     assert hosted_of(without_queries(both, ["second", "minute"])) == []
 
 
-def test_roots_of_a_generation_wait_also_for_a_paused_one() -> None:
+def test_deliveries_of_a_generation_wait_also_for_a_paused_one() -> None:
     """Both were paused, and the later one was resumed by its name (rule-29)."""
     both = share(parse_deployment(SHARED, "d.yaml").deployment)
     later = replace(both.queries["minute"], name="second.g1", children_of="", shared_by=())
+    later = replace(later, alerts=(AlertSpec("hot", "x_max > 1"),))
     resumed = replace(both, queries={"second.g1": later})
-    orderers = ["orderer/second.g1.0.a", "orderer/second.g1.0.b"]
-    assert hosted_of(resumed, paused=["second"]) == orderers
+    running = ["orderer/second.g1.0.a", "orderer/second.g1.0.b", "root/second.g1.0"]
+    assert hosted_of(resumed, paused=["second"]) == running
     launch = Launch(Path("d.yaml"), "127.0.0.1:9092", Path("data"))
     hosts = [spec for spec in fragment_specs(resumed, launch, ["second"]) if spec.parts]
-    assert [part for spec in hosts for part in spec.parts] == orderers
+    assert sorted(part for spec in hosts for part in spec.parts) == running
     names = process_names(resumed, broker=False, paused=["second"])
-    assert not any(name.startswith("root/") for name in names)
-    assert hosted_of(resumed) == [*orderers, "root/second.g1.0"], "the earlier one was deleted"
+    assert not any(name.startswith("delivery/") for name in names)
+    assert hosted_of(resumed) == [*running, "delivery/second.g1.alerts"], "that was deleted"

@@ -60,6 +60,7 @@ class World:
             are_ready=AsyncMock(return_value=[]),
         )
         machine = Mock(settle=self._settle, close=AsyncMock(), ready=tuple, superseded=tuple)
+        machine.answering = tuple
         machine.registering = lambda: self.registering
         self.last = LastRecord(folder)
         self.node = Node(NodeConfig("n1", (), 1, {}), machine, last=self.last)

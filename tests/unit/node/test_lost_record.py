@@ -19,7 +19,7 @@ OTHER = Address("127.0.0.1", 10)
 
 def received(*frames: tuple[Address, ControlState, bool]) -> Node:
     """A node that has received these records; the third value is whether the sender is new."""
-    machine = Mock(ready=tuple, superseded=tuple, close=AsyncMock())
+    machine = Mock(ready=tuple, superseded=tuple, answering=tuple, close=AsyncMock())
     node = Node(NodeConfig("n1", (ADDRESS, OTHER), 9, {}), machine)
     for address, record, is_new in frames:
         nodes = NodeReport((), (), (), (), (), "", ())

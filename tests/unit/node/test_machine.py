@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,6 +24,7 @@ from slackwater.machine.processes import Processes
 from slackwater.model.deployment import Deployment
 from slackwater.node import machine as module
 from slackwater.node.machine import NodeMachine
+from slackwater.protocols.flux.pair import ANSWERS
 
 
 class FakeProcesses:
@@ -34,6 +36,8 @@ class FakeProcesses:
         self.ready_now: set[str] = set()
         self.commands: list[tuple[str, str]] = []
         self.is_full = False
+        self.beats: dict[str, Any] = {}
+        """The latest heartbeats, by fragment."""
 
     async def start(self, spec: ProcessSpec) -> None:
         if self.is_full:
@@ -70,7 +74,14 @@ class FakeProcesses:
     def ready(self, name: str) -> bool:
         return name in self.ready_now
 
-    def latest(self, _name: str) -> None: ...
+    def latest(self, name: str) -> Any:
+        return self.beats.get(name)
+
+    def wait_for(self, holds: Callable[[Any], bool], timeout_s: float) -> bool:
+        until = time.monotonic() + timeout_s
+        while not holds(self) and time.monotonic() < until:
+            time.sleep(0.001)
+        return holds(self)
 
     def stayed_down_with(self, _name: str, _pid: int) -> None: ...
 
@@ -266,4 +277,47 @@ async def test_the_proxies_of_a_stream_learn(world: World) -> None:
         world.running.specs[name] = ProcessSpec(name, (), parts=parts)
     world.machine.learn(["b", "elsewhere"])
     assert world.running.commands == [("proxy/b", "learn"), ("proxy/b.1", "learn")]
+    await world.machine.close()
+
+
+@pytest.mark.parametrize("it_answers", [True, False])
+async def test_a_generation_runs_until_its_successor_answers(
+    world: World, monkeypatch: pytest.MonkeyPatch, it_answers: bool
+) -> None:
+    """Or for some seconds. Its aggregated fragments run on, too (rule-29)."""
+    monkeypatch.setattr(module, "HAND_OVER_S_MAX", 60.0 if it_answers else 0.05)
+    one = parsed(ONE)
+    later = replace(one.queries["one"], name="one.g1")
+    both = replace(one, queries={**one.queries, "one.g1": later})
+    only = replace(one, queries={"one.g1": later})
+    await world.settle(both, registered={"one", "one.g1"})
+    await world.settle(only, registered={"one.g1"})
+    if it_answers:
+        assert world.running.hosted == {*hosted_of(both)}
+        assert world.running.aggregated["aggregator/n1-0"] == {"one.0.a", "one.g1.0.a"}
+        assert {*world.machine.ready()} == set(), "those of the record are reported, and no others"
+        beat = SimpleNamespace(ready=True, detail={})
+        world.running.beats["root/one.g1.0"] = beat
+
+    async def it_has_ended() -> bool:
+        return world.running.hosted == {*hosted_of(only)}
+
+    await eventually_async(it_has_ended, "the earlier generation has ended")
+    assert world.running.aggregated["aggregator/n1-0"] == {"one.g1.0.a"}
+    await world.machine.close()
+
+
+async def test_which_copies_answer_here_and_how_one_is_told_to_resign(world: World) -> None:
+    await world.settle(parsed(ONE.replace("bound: ", "copies: 2, parts: 2, bound: ")))
+    names = [f"root/one.{part}.{letter}" for part in (0, 1) for letter in "ab"]
+    pids = world.running.pids()
+    for name, answers in zip(names, (1, 0, 1, 0), strict=True):
+        process = world.running.process_of(name)
+        assert process is not None
+        detail, pid = {ANSWERS: answers}, pids[process]
+        world.running.beats[name] = SimpleNamespace(ready=True, pid=pid, detail=detail)
+    world.running.beats["root/one.1.a"].pid = -1  # of a process that has ended
+    assert world.machine.answering() == {"root/one.0.a"}
+    world.machine.resign("root/one.0.a")
+    assert world.running.commands == [("root/one.0.a", "resign")]
     await world.machine.close()

@@ -14,7 +14,7 @@ from slackwater.control.generations import as_generation
 from slackwater.model.names import UNPREFIXED
 from slackwater.model.records import Position, RootState
 from slackwater.registration import replacing
-from slackwater.registration.replacing import Replacing
+from slackwater.registration.replacing import ROOTS_S_MAX, Replacing
 from slackwater.runtime.logs.transport import Log, Transport
 from slackwater.runtime.service.heartbeats import HeartbeatListener
 
@@ -32,12 +32,16 @@ class World:
 
     def __init__(self) -> None:
         self.details: dict[str, dict[str, int]] = {"root/one.0": {"answered_to": 1_000}}
+        self.details["root/one.g1.0"] = {}
+        self.now_s = 0.0
         self.ends: dict[Log, int] = {}
         for child, replica in ((0, 0), (0, 1), (1, 0), (1, 1)):
             self.ordered(child, replica, 100)
             self.deltas(child, replica, 0)
             self.reached(child, replica, 500)
-        self.replacing = Replacing(cast(Transport, self), cast(HeartbeatListener, self))
+        self.replacing = Replacing(
+            cast(Transport, self), cast(HeartbeatListener, self), lambda: self.now_s
+        )
 
     def ordered(self, child: int, replica: int, end: int) -> None:
         self.ends[f"sw.ordered.one.g1.{child}", 2 * replica] = end
@@ -150,3 +154,20 @@ def test_without_a_window_there_are_no_deltas() -> None:
     world = World()
     world.reached(0, 1, 1_000)
     assert world.replacing.is_ready(changed.queries[name], parsed(text).queries["one"])
+
+
+def test_its_roots_are_waited_for_but_not_for_ever() -> None:
+    world = World()
+    for child in (0, 1):
+        world.reached(child, 1, 2_000)
+        world.deltas(child, 1, 100)
+    del world.details["root/one.g1.0"]
+    assert not world.is_ready()
+    assert not world.is_ready(), "its deltas are there, and its root is not"
+    world.details["root/one.g1.0"] = {}
+    assert world.is_ready()
+    del world.details["root/one.g1.0"]
+    world.now_s = ROOTS_S_MAX
+    assert world.is_ready()
+    world.replacing.forget([])
+    assert not world.is_ready()

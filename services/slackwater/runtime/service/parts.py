@@ -98,6 +98,8 @@ ADD: Final = "add"
 REMOVE: Final = "remove"
 """Command to a host: stop running this fragment."""
 
+RESIGN: Final = "resign"
+"""Command to a host: let the other copy take over from this one, if it could at once (rule-27)."""
 LEARN: Final = "learn"
 """Command to a stream of a proxy: read the registry again."""
 

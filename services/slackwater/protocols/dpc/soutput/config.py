@@ -114,6 +114,8 @@ class RootConfig:
     is_recorded: bool = False
     """Whether controllers have recorded ``placement``: all starts on one node then have one
     number."""
+    has_earlier: bool = False
+    """Whether an earlier generation of the query has not ended yet, and answers (rule-29)."""
 
     @property
     def process(self) -> str:
