@@ -113,8 +113,11 @@ class RowContents:
     def _belongs(self, keys: Sequence[str], numbers: I64) -> npt.NDArray[np.bool_]:
         """Return per key whether it belongs to this part; the table hashes each key once."""
         if self._key_hash == XXHASH64:
-            return self._table.hashes(numbers).view(np.int64) % self._parts == self._part
-        return parts_of(keys, self._parts, self._key_hash) == self._part
+            parts = self._table.hashes(numbers).view(np.int64) % self._parts
+        else:
+            parts = parts_of(keys, self._parts, self._key_hash)
+        mine: npt.NDArray[np.bool_] = parts == self._part
+        return mine
 
 
 class RowsFold:
