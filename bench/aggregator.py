@@ -47,10 +47,8 @@ queries:
 def bucket(seed: int, readings: int, keys: int, fields: int) -> bytes:
     """Return a bucket of realistic readings, grouped by key."""
     rng = np.random.default_rng(seed)
-    if keys == readings:
-        cuts = np.arange(1, keys)
-    else:
-        cuts = np.sort(rng.integers(0, readings, keys - 1))
+    drawn = np.sort(rng.integers(0, readings, keys - 1))
+    cuts = np.arange(1, keys) if keys == readings else drawn
     return encode_ordered(
         OrderedRecord(
             kind=Kind.INSERTION,
