@@ -1,8 +1,9 @@
 """The aggregator alone: buckets into its ordered log, deltas out, on a real broker.
 
     python bench/aggregator.py [--rate 100] [--readings 10000] [--keys 1000] [--seconds 10]
-        [--rounds 4] [--parts 1] [--mode real-time|micro-batch]
+        [--rounds 4] [--parts 1] [--fields 1] [--aggregate count] [--mode real-time|micro-batch]
 
+With as many keys as readings each key has one reading, and its figures are copied, not folded.
 Latency is from handing a bucket to our producer to having its delta in our consumer: two Kafka
 hops and Spark in between. The first round pays for the JVM's compilers; the last one counts.
 """
@@ -37,16 +38,17 @@ DEPLOYMENT = """
 apiVersion: slackwater/v1
 clock: wall
 streams:
-  s: {key: {column: k}, time: {column: t, unit: us}, fields: [temperature], disorder: 100ms}
+  s: {key: {column: k}, time: {column: t, unit: us}, fields: [f0], disorder: 100ms}
 queries:
   bench: {from: [s], window: {size: 1s}, aggregate: [count], bound: 2s}
 """
 
 
-def bucket(seed: int, readings: int, keys: int) -> bytes:
+def bucket(seed: int, readings: int, keys: int, fields: int) -> bytes:
     """Return a bucket of realistic readings, grouped by key."""
     rng = np.random.default_rng(seed)
-    cuts = np.sort(rng.integers(0, readings, keys - 1))
+    drawn = np.sort(rng.integers(0, readings, keys - 1))
+    cuts = np.arange(1, keys) if keys == readings else drawn
     return encode_ordered(
         OrderedRecord(
             kind=Kind.INSERTION,
@@ -58,8 +60,8 @@ def bucket(seed: int, readings: int, keys: int) -> bytes:
             last_id=readings - 1,
             keys=tuple(f"mote-{i:06d}" for i in range(keys)),
             offsets=np.concatenate([[0.0], cuts, [readings]]).astype(np.float64),
-            fields=("temperature",),
-            values=(rng.normal(20.0, 5.0, readings).round(2),),
+            fields=tuple(f"f{at}" for at in range(fields)),
+            values=tuple(rng.normal(20.0, 5.0, readings).round(2) for _ in range(fields)),
         )
     )
 
@@ -97,6 +99,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="length of a round")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--parts", type=int, default=1)
+    parser.add_argument("--fields", type=int, default=1)
+    parser.add_argument("--aggregate", default="count", help="names, with commas")
     parser.add_argument("--mode", default="real-time", choices=("real-time", "micro-batch"))
     options = parser.parse_args()
     with (
@@ -115,14 +119,15 @@ def run(options: argparse.Namespace, bootstrap: str, folder: Path) -> None:
         where=None,
         select=None,
         window=WindowSpec(1_000_000, 1_000_000),
-        aggregate=("count",),
+        aggregate=tuple(options.aggregate.split(",")),
         bound_us=2_000_000,
         replicas=1,
         parts=options.parts,
     )
     Registry(transport).publish_queries(QueryDefinition("bench", 1, 0, 100_000, spec))
     writer = transport.writer(sys.exit)
-    buckets = [bucket(seed, options.readings, options.keys) for seed in range(16)]
+    of_bucket = options.readings, options.keys, options.fields
+    buckets = [bucket(seed, *of_bucket) for seed in range(16)]
     writer.append(*ORDERED, buckets[0])
     listener = HeartbeatListener(transport).start()
     begun = time.perf_counter()
@@ -162,6 +167,7 @@ def run(options: argparse.Namespace, bootstrap: str, folder: Path) -> None:
                 f"round {number}: {count * options.readings / took:,.0f} readings/s,"
                 f" p50 {p50:.1f} ms, p95 {p95:.1f}, p99 {p99:.1f}, max {latency.max():.1f},"
                 f" CPU {used / took * 100:.0f} % of a core,"
+                f" {used / count / options.keys * 1e6:.2f} us a key,"
                 f" {jvm.memory_info().rss / 2**20:.0f} MiB",
                 flush=True,
             )

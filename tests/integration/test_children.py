@@ -1,6 +1,7 @@
 """One topic of 16 partitions with four children, on real processes.
 
-A second query over the same stream has one child. Both must agree with a plain computation: counts,
+A second query over the same stream has one child. On each of these two trees there is a second
+query, with longer windows (Fargo, Definition 25). All must agree with a plain computation: counts,
 minima and maxima bit for bit, sums as the judge compares them. Meanwhile an orderer of one child is
 killed, with its host and its aggregator, and a partition is added.
 """
@@ -55,7 +56,13 @@ queries:
     {from: [lab], window: {size: 1s}, aggregate: [count, sum, min, max], bound: 3s, children: 4}
   one:
     {from: [lab], window: {size: 1s}, aggregate: [count, sum, min, max], bound: 3s, replicas: 1}
+  four-long:
+    {from: [lab], window: {size: 2s}, aggregate: [count, sum, min, max], bound: 3s, children: 4}
+  one-long:
+    {from: [lab], window: {size: 2s}, aggregate: [count, sum, min, max], bound: 3s, replicas: 1}
 """
+TREES = {"four": "four", "one": "one", "four-long": "four", "one-long": "one"}
+"""By query: the one after which its children are named."""
 Rows = dict[tuple[int, str], dict[str, float]]
 
 
@@ -100,7 +107,7 @@ class Running:
     def __init__(self, stack: StackThread) -> None:
         self.stack, self.bootstrap = stack, stack.stack.bootstrap
         self.transport = KafkaTransport(self.bootstrap)
-        self.results = {name: Results(self.bootstrap, query=name) for name in ("one", "four")}
+        self.results = {name: Results(self.bootstrap, query=name) for name in TREES}
         self.sender = Sender(self.bootstrap)
 
     def rows(self, query: str) -> Rows:
@@ -115,7 +122,7 @@ class Running:
         return found
 
     def await_stable(self, seconds: int) -> None:
-        """Wait until both queries have answered what was sent until now and some seconds more."""
+        """Wait until all queries have answered what was sent until now and some seconds more."""
         until = int(time.time()) + seconds
         for name, results in self.results.items():
 
@@ -175,6 +182,8 @@ def plain(values: list[float]) -> dict[str, Any]:
 def test_four_children_of_one_topic_answer_as_one_does(running: Running) -> None:
     logs = running.child_logs()
     assert dict(logs.logs) == {"lab": tuple(partition // 4 for partition in range(16))}
+    queries = Registry(running.transport).all_queries()
+    assert {name: queries[name].spec.child_query for name in TREES} == TREES
     running.await_stable(3)
 
     assert running.stack.kill("orderer/four.2.a") == ["orderer/four.2.a"]
@@ -204,6 +213,16 @@ def test_four_children_of_one_topic_answer_as_one_does(running: Running) -> None
         assert {name: one[at][name] for name in ("count", "min", "max")} == plain(values)
         for found in (four, one):
             assert math.isclose(found[at]["sum"], math.fsum(values), rel_tol=1e-12, abs_tol=1e-12)
+    longer = {name: running.rows(name) for name in ("four-long", "one-long")}
+    for second, mote in {(second - second % 2, mote) for second, mote in inner}:
+        sent = running.sender.sent
+        values = [*sent.get((second, mote), ()), *sent.get((second + 1, mote), ())]
+        if not seconds[0] < second < seconds[-1] - 1:
+            continue
+        for name, rows in longer.items():
+            found = rows[second, mote]
+            assert {each: found[each] for each in plain(values)} == plain(values), name
+            assert math.isclose(found["sum"], math.fsum(values), rel_tol=1e-12, abs_tol=1e-12)
     assert running.refused() == [], "none is late"
     added = [running.source_readings(partition) for partition in (16, 17)]
     assert min(added) > 0

@@ -20,6 +20,9 @@ from tests.paper.stage import FIELDS, MS, Orderer, Root, Settings, Source, aggre
 from tests.support.deltamap import DeltaMap
 from tests.support.window_starts import starts_covering
 
+from slackwater.deployment.children import planned
+from slackwater.deployment.parse import parse_deployment
+from slackwater.deployment.sharing import share
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.records import (
     DeltaRecord,
@@ -297,6 +300,71 @@ def test_3_4_5_definition_30_events_lost() -> None:
 
     assert accepted
     assert [gap for _, _, gap in cursor.gaps] == [Gap("s1", 100)]
+
+
+# Section 3.2: several trees.
+
+QUERY = "{{from: [s0, s1, s2, s3], window: {window}, aggregate: [avg], bound: 2s, children: {of}}}"
+OF_TREES = {"zones": "{north: [s0, s2], south: [s1, s3]}", "city": "1"}
+WINDOWS = {"": "{size: 3s}", "-slide": "{size: 6s, slide: 2s}"}
+TENTH = 100 * MS
+TREES = "\n".join(
+    [
+        "{apiVersion: slackwater/v1, clock: data, streams: {",
+        *(
+            f"s{at}: {{key: {{value: k}}, time: {{column: at, unit: us}}, fields: [t]}},"
+            for at in range(4)
+        ),
+        "}, queries: {",
+        *(
+            f"{tree}{suffix}: {QUERY.format(window=window, of=of)},"
+            for tree, of in OF_TREES.items()
+            for suffix, window in WINDOWS.items()
+        ),
+        "}}",
+    ]
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 119), st.integers(-9, 9)), max_size=60))
+def test_3_2_definition_25_two_trees_over_the_same_streams_with_two_queries_each(
+    readings: list[tuple[int, int, int]],
+) -> None:
+    """A topology is a union of trees that share a root.
+
+    In the thesis each zone has a tree, and the root merges their shares; here zones are children of
+    one tree, and two trees differ in how they divide the same streams. The queries on a tree read
+    one set of children. Both trees give the same answers.
+    """
+    deployment = share(parse_deployment(TREES, "trees.yaml").deployment)
+    queries = deployment.queries
+    assert {name: query.child_query for name, query in queries.items()} == {
+        tree + suffix: tree for tree in OF_TREES for suffix in WINDOWS
+    }
+    found = {}
+    for name, query in queries.items():
+        window, tree = query.window, queries[query.child_query]
+        assert window is not None
+        logs, table = planned(deployment, tree), KeyTable()
+        grid, contents = Grid(5 * TENTH, window, query.cut_windows), Aggregates(table, FIELDS)
+        stores = [PaneStore(grid, contents, 0) for _ in range(tree.children)]
+        for child, store in enumerate(stores):
+            for start, end in pairwise(grid.cuts(0, 120 * TENTH).tolist()):
+                mine = [
+                    float(value)
+                    for stream, at, value in readings
+                    if logs.child_of(f"s{stream}", 0) == child and start <= at * TENTH < end
+                ]
+                record = ordered({"k": mine} if mine else {}, start, end, child=child)
+                store.add(Position(start), end, contents.of(aggregated(record, seq=start)))
+        for start in range(0, 120 * TENTH - window.size_us + 1, window.slide_us):
+            shares = [store.window(start, start + window.size_us) for store in stores]
+            merged = figures(window_of(shares, contents).slice, table)
+            found[name, start] = merged.count.tolist(), merged.sum.tolist()
+    for (name, start), answer in found.items():
+        at = range(start // TENTH, (start + queries[name].window.size_us) // TENTH)  # type: ignore[union-attr]
+        values = [value for _, when, value in readings if when in at]
+        assert answer == (([[len(values)]], [[sum(values)]]) if values else ([[]], [[]]))
 
 
 # Sections 3.4.6 and 3.4.8: merging.

@@ -37,6 +37,7 @@ def in_children(children: int, partitions: int, *faults: str) -> None:
 
 
 _simulated = "tests.simulator.children_mutants:in_children"
+_states = "tests.unit.primitives.test_states"
 GROWS: Final = ("at=1.5s grow s1 by 2", "at=2.4s kill orderer/q.1.b")
 """A replica starts again after partitions were added."""
 
@@ -99,5 +100,21 @@ CHILDREN_MUTANTS: Final = (
         (Edit("slackwater.primitives.panes:window_of", "share.slice for share in shares",
               "share.slice for share in sorted(shares, key=lambda each: id(each.slice))"),),
         "tests.scenarios.test_r28_bit_for_bit:test_a_copy_that_restarted_gives_the_same",
+    ),
+    Mutant(
+        "a register is merged by sum", "trace-28",
+        (Edit("slackwater.primitives.states:merged",
+              "weights = np.maximum.reduceat(weights, starts)",
+              "weights = np.add.reduceat(weights, starts)"),),
+        f"{_states}:test_the_number_of_different_values_is_estimated", (5_000,),
+    ),
+    Mutant(
+        "the bins of a quantile are shifted by one", "trace-28",
+        (Edit("slackwater.primitives.sketches:quantile",
+              "low = ((bins + (_FIRST - 1)) << _SHIFT).view(np.float64)\n"
+              "    high = ((bins + _FIRST) << _SHIFT).view(np.float64)",
+              "low = ((bins + _FIRST) << _SHIFT).view(np.float64)\n"
+              "    high = ((bins + _FIRST + 1) << _SHIFT).view(np.float64)"),),
+        f"{_states}:test_a_quantile_is_within_one_percent", ("room",),
     ),
 )  # fmt: skip

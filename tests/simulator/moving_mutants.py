@@ -39,8 +39,8 @@ MOVING_MUTANTS: Final = (
         (
             Edit(
                 "slackwater.primitives.deltas:Aggregates.install",
-                "self._table.numbers(piece.keys) for piece",
-                "np.argsort(self._table.numbers(piece.keys)) for piece",
+                "self._table.numbers(piece.keys, needed_to) for piece",
+                "np.argsort(self._table.numbers(piece.keys, needed_to)) for piece",
             ),
         ),
         "tests.unit.primitives.test_moved_panes"

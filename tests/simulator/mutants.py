@@ -31,6 +31,7 @@ from tests.simulator.generation_mutants import GENERATION_MUTANTS
 from tests.simulator.history_mutants import HISTORY_MUTANTS
 from tests.simulator.hosting_mutants import HOSTING_MUTANTS
 from tests.simulator.joining_mutants import JOINING_MUTANTS
+from tests.simulator.key_mutants import KEY_MUTANTS
 from tests.simulator.moving_mutants import MOVING_MUTANTS
 from tests.simulator.mutation import FOUND, NOTICED, Edit, Mutant, applied, found_plans
 from tests.simulator.placement_mutants import PLACEMENT_MUTANTS
@@ -1161,6 +1162,7 @@ MUTANTS = (
     *GENERATION_MUTANTS,
     *COPY_MUTANTS,
     *MOVING_MUTANTS,
+    *KEY_MUTANTS,
     *ALERT_MUTANTS,
     *PLACEMENT_MUTANTS,
     *JOINING_MUTANTS,

@@ -77,7 +77,7 @@ class SimOrderer(Fragment):
                 query.config.fields,
                 None,
                 None,
-                KeyTable(),
+                KeyTable(kept_keys_min=0),
                 join=query.config.join([of.source for of in inputs]),
                 rows=query.config.rows,
                 piece_bytes_max=self.world.config.piece_bytes_max,

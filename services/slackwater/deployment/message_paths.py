@@ -48,5 +48,6 @@ def _paths(shape: StreamShape) -> Iterator[tuple[Place, str]]:
         yield ("fields", name), path
     for name, path in shape.texts.items():
         yield ("texts", name), path
-    if shape.mqtt is not None and shape.mqtt.sequence is not None:
-        yield ("mqtt", "sequence", "field"), shape.mqtt.sequence.field_
+    for part, source in (("mqtt", shape.mqtt), ("topic", shape.topic), ("http", shape.http)):
+        if source is not None and source.sequence is not None:
+            yield (part, "sequence", "field"), source.sequence.field_

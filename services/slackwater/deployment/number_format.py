@@ -35,5 +35,6 @@ def check_number_format(shape: StreamShape, place: Place, findings: Findings) ->
         if getattr(shape.time, name):
             right = "from: record" if of_topic else "from: arrival"
             findings.error((*place, "time", part), _NO_TIME.format(right=right))
-    if shape.mqtt is not None and shape.mqtt.sequence is not None:
-        findings.error((*place, "mqtt", "sequence"), _NO_SEQUENCE)
+    for part, source in (("mqtt", shape.mqtt), ("topic", shape.topic)):
+        if source is not None and source.sequence is not None:
+            findings.error((*place, part, "sequence"), _NO_SEQUENCE)

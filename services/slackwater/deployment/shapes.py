@@ -266,6 +266,12 @@ class RegistryShape(Shape):
     credentials: Text | None = None
 
 
+class SequenceShape(Shape):
+    """The counter in a device's messages."""
+
+    field_: Annotated[Column, Field(alias="field")]
+
+
 class TopicShape(Shape):
     """The existing topic that a stream is read from."""
 
@@ -276,6 +282,7 @@ class TopicShape(Shape):
     from_: Annotated[Literal["beginning", "end"], Field(alias="from")] = "beginning"
     proxies: Annotated[int, Field(ge=1, le=PROXIES_MAX)] = 1
     partitions: Literal["watched", "fixed"] = "watched"
+    sequence: SequenceShape | None = None
 
 
 class MqttTlsShape(Shape):
@@ -284,12 +291,6 @@ class MqttTlsShape(Shape):
     ca_file: Text | None = None
     cert_file: Text | None = None
     key_file: Text | None = None
-
-
-class SequenceShape(Shape):
-    """The counter in a device's messages."""
-
-    field_: Annotated[Column, Field(alias="field")]
 
 
 class MqttShape(Shape):
@@ -313,6 +314,7 @@ class HttpInputShape(Shape):
     """A stream whose readings are posted to the proxy."""
 
     token_file: Text | None = None
+    sequence: SequenceShape | None = None
 
 
 class TlsShape(Shape):

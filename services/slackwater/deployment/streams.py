@@ -14,7 +14,7 @@ from slackwater.deployment.mending import shaped_or_mended
 from slackwater.deployment.message_paths import check_paths
 from slackwater.deployment.mqtt import MqttChecker
 from slackwater.deployment.number_format import check_number_format
-from slackwater.deployment.shapes import AUTO, StreamShape, TopicShape
+from slackwater.deployment.shapes import AUTO, SequenceShape, StreamShape, TopicShape
 from slackwater.deployment.shaping import check_name
 from slackwater.deployment.yaml_lines import Path as Place
 from slackwater.model.deployment import (
@@ -91,7 +91,9 @@ class StreamChecker:
             csv=CsvSpec() if shape.csv is None else CsvSpec(**shape.csv.model_dump()),
             topic=self._topic_spec(shape.topic),
             mqtt=mqtt,
-            http=None if shape.http is None else HttpInputSpec(shape.http.token_file),
+            http=None
+            if shape.http is None
+            else HttpInputSpec(shape.http.token_file, _counter(shape.http.sequence)),
             disorder_us=shape.disorder,
             ahead_us=self._ahead(shape, (*place, "ahead")),
             expect_every_us=LEARNING.first_us if shape.expect_every == AUTO else shape.expect_every,
@@ -170,6 +172,7 @@ class StreamChecker:
             schemas=self._file(topic.schemas),
             proxies=topic.proxies,
             partitions=topic.partitions,
+            sequence=_counter(topic.sequence),
         )
 
     def _file(self, name: str | None) -> str | None:
@@ -203,6 +206,10 @@ class StreamChecker:
         if source is not None and not shape.sporadic and shape.expect_every is None:
             reason = SILENCE_UNDECLARED.format(source=source)
             self._findings.error((*place, "expect_every"), reason)
+
+
+def _counter(shape: SequenceShape | None) -> str | None:
+    return None if shape is None else shape.field_
 
 
 def _live_source(shape: StreamShape) -> str | None:

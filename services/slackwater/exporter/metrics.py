@@ -38,6 +38,8 @@ from slackwater.runtime.service.parts import (
     MADE_AGAIN,
     OFFERED,
     OFFSET_MS,
+    SKIPPED,
+    SKIPPED_BY,
     TRUNCATED,
 )
 
@@ -306,6 +308,16 @@ def heartbeat_metrics(
         "Time of a device's reading less the clock of its proxy: the ten largest of each proxy.",
         labels=["process", "key"],
     )
+    skipped = GaugeMetricFamily(
+        "slackwater_skipped_numbers",
+        "Numbers that devices have skipped since the start of the proxy, by their counters.",
+        labels=["stream"],
+    )
+    skipped_by = GaugeMetricFamily(
+        "slackwater_device_skipped_numbers",
+        "Numbers that a device has skipped since the start of the proxy: the ten largest.",
+        labels=["process", "key"],
+    )
     gauges = {
         name: GaugeMetricFamily(metric, text, labels=["process"])
         for name, (metric, text) in GAUGES.items()
@@ -317,6 +329,7 @@ def heartbeat_metrics(
         ready.add_metric([process], 0.0)
     quarantined: defaultdict[tuple[str, str], int] = defaultdict(int)
     missing: defaultdict[str, int] = defaultdict(int)
+    lost: defaultdict[str, int] = defaultdict(int)
     changes: defaultdict[tuple[str, str], int] = defaultdict(int)
     have: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for process, beat in beats.items():
@@ -334,6 +347,10 @@ def heartbeat_metrics(
                 quarantined[stream_of(process), name] += count
             elif name == NOT_FINITE:
                 missing[stream_of(process)] += count
+            elif name == SKIPPED:
+                lost[stream_of(process)] += count
+            elif name.startswith(SKIPPED_BY) and latest:
+                skipped_by.add_metric([process, name.removeprefix(SKIPPED_BY)], count)
             elif name in TOPIC_CHANGES:
                 stream = stream_of(process)
                 changes[stream, TOPIC_CHANGES[name]] += 1 if name == AWAY_SINCE else count
@@ -349,12 +366,15 @@ def heartbeat_metrics(
         refused.add_metric([stream, reason], count)
     for stream, count in missing.items():
         not_finite.add_metric([stream], count)
+    for stream, count in lost.items():
+        skipped.add_metric([stream], count)
     for (stream, change), count in changes.items():
         changed.add_metric([stream, change], count)
     for (stream, field), (count, offered) in have.items():
         if offered:
             shares.add_metric([stream, field], min(1.0, count / offered))
-    return ready, state, lag, refused, not_finite, changed, shares, offsets, *gauges.values()
+    of_streams = refused, not_finite, skipped, skipped_by, changed, shares, offsets
+    return ready, state, lag, *of_streams, *gauges.values()
 
 
 class HeartbeatCollector(Collector):

@@ -159,6 +159,8 @@ class TopicSpec:
     """Number of proxies among which the partitions are divided; see ``ProxyName``."""
     partitions: TopicPartitions = "watched"
     """Whether a query takes in an added partition by itself, or as a new generation (rule-30)."""
+    sequence: str | None = None
+    """Path of the device's counter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,12 @@ class StreamSpec:
         """The stream's proxies."""
         shares = 1 if self.topic is None else self.topic.proxies
         return tuple(ProxyName(self.name, share) for share in range(shares))
+
+    @property
+    def counter(self) -> str | None:
+        """Path of the counter of the devices that send to its topic, or over HTTP."""
+        of_topic = None if self.topic is None else self.topic.sequence
+        return of_topic if self.http is None else self.http.sequence
 
     @property
     def field_names(self) -> tuple[str, ...]:

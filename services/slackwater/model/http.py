@@ -8,9 +8,13 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class HttpInputSpec:
-    """A stream whose readings are posted; ``token_file`` holds the bearer tokens it accepts."""
+    """A stream whose readings are posted; ``token_file`` holds the bearer tokens it accepts.
+
+    ``sequence``: path of the device's counter.
+    """
 
     token_file: str | None = None
+    sequence: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ from slackwater.primitives.figures import (
     merge_into,
     nothing,
 )
-from slackwater.primitives.key_table import KeyTable
+from slackwater.primitives.key_table import FOREVER, KeyTable
 from slackwater.primitives.states import Cells, State, StateEntries, StateFold, joined
 
 F64 = npt.NDArray[np.float64]
@@ -106,7 +106,7 @@ class Slice:
         for figure in others:
             column = record.others.get(figure.name)
             columns.append(np.full_like(record.sum, figure.nothing) if column is None else column)
-        index = table.indices(record.keys, record.keys_hash)
+        index = table.indices(record.keys, record.keys_hash, record.bucket_end)
         entries = [StateEntries.of(state, record.states.get(state.name), index) for state in states]
         return cls.build(index, columns, entries)
 
@@ -336,12 +336,12 @@ class Aggregates:
 
     def digest(self, value: Slice) -> int:
         """Return the digest of the figures and states, whatever the keys' numbers are."""
-        hashes, fields = self._table.hashes(), len(self._fields)
+        hashes, fields = self._table.hashes, len(self._fields)
         columns = [column for figure in value.figures for column in figure]
-        found = digest_of(hashes[value.index], columns)
+        found = digest_of(hashes(value.index), columns)
         for number, entries in enumerate(value.states, 1):
             of_entries = (entries.cells % fields, entries.ids, entries.weights)
-            digest = digest_of(hashes[entries.cells // fields], of_entries)
+            digest = digest_of(hashes(entries.cells // fields), of_entries)
             found += combined(number, digest)
         return found
 
@@ -353,13 +353,13 @@ class Aggregates:
         """Return what a piece adds to the digest of a slice (``total_digest``)."""
         rows = self._rows(piece)
         index, fields = value.index[rows], len(self._fields)
-        hashes = self._table.hashes()
+        hashes = self._table.hashes
         columns = [column[rows] for figure in value.figures for column in figure]
-        found = [digest_of(hashes[index], columns)]
+        found = [digest_of(hashes(index), columns)]
         for entries in value.states:
             mine = entries.of_keys(index, fields)
             of_entries = (mine.cells % fields, mine.ids, mine.weights)
-            found.append(digest_of(hashes[mine.cells // fields], of_entries))
+            found.append(digest_of(hashes(mine.cells // fields), of_entries))
         return tuple(found)
 
     @staticmethod
@@ -386,15 +386,17 @@ class Aggregates:
         names = tuple(self._table.names(index))
         return PaneColumns(names, value.figures[:, :, rows], states)
 
-    def install(self, pieces: Sequence[PaneColumns]) -> Slice:
+    def install(self, pieces: Sequence[PaneColumns], needed_to: int = FOREVER) -> Slice:
         """Return the slice of these pieces, also if keys have other numbers than where it was.
+
+        Its keys are needed up to the event time ``needed_to``.
 
         Raises ``ValueError`` if the pieces are those of another query.
         """
         shape = (FIGURES + len(self._others), len(self._fields))
         if any(piece.figures.shape[:2] != shape for piece in pieces):
             raise ValueError(f"figures of another shape than {shape}")
-        indices = [self._table.numbers(piece.keys) for piece in pieces]
+        indices = [self._table.numbers(piece.keys, needed_to) for piece in pieces]
         index, figures = indices[0], pieces[0].figures
         if len(pieces) > 1:
             index = self._table.shared(np.concatenate(indices))

@@ -299,7 +299,7 @@ class KeyCompare:
     def masks(self, batch: ColumnBatch) -> Masks:
         """Compare once per key."""
         compare = KEY_COMPARISONS[self.op]
-        return _of_keys([compare(key, self.literal) for key in batch.keys], batch)
+        return _of_keys(lambda key: compare(key, self.literal), batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,12 +311,16 @@ class KeyIn:
 
     def masks(self, batch: ColumnBatch) -> Masks:
         """Compare once per key."""
-        true, false = _of_keys([key in self.literals for key in batch.keys], batch)
+        true, false = _of_keys(self.literals.__contains__, batch)
         return Masks(true, false & np.bool_(not self.or_null))
 
 
-def _of_keys(answers: list[bool], batch: ColumnBatch) -> Masks:
-    true = np.array(answers, dtype=np.bool_)[batch.key_index]
+def _of_keys(answer: Callable[[str], bool], batch: ColumnBatch) -> Masks:
+    keys, index = batch.keys, batch.key_index
+    if len(keys) > len(index):  # a table may have millions
+        distinct, index = np.unique(index, return_inverse=True)
+        keys = [keys[i] for i in distinct.tolist()]
+    true = np.array([answer(key) for key in keys], dtype=np.bool_)[index]
     return Masks(true, ~true)
 
 

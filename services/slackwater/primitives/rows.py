@@ -69,7 +69,6 @@ class RowContents:
         self._part = part
         self._parts = parts
         self._key_hash = key_hash
-        self._mine: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
 
     @property
     def empty(self) -> Rows:
@@ -84,11 +83,11 @@ class RowContents:
             return self.empty
         if record.fields != self._fields:
             raise ValueError(f"fields {record.fields} where the query has {self._fields}")
-        index = self._table.numbers(record.keys)[record.key_index]
-        rows = Rows(record.stimes, index, np.stack(record.values))
+        numbers = self._table.numbers(record.keys, record.bucket_end)
+        rows = Rows(record.stimes, numbers[record.key_index], np.stack(record.values))
         if self._parts == 1:
             return rows
-        mine = self._belongs()[index]
+        mine = self._belongs(record.keys, numbers)[record.key_index]
         return rows if mine.all() else rows.take(mine)
 
     def folding(self) -> RowsFold:
@@ -101,7 +100,7 @@ class RowContents:
 
     def digest(self, value: Rows) -> int:
         """Return the digest of the rows, in any order."""
-        hashes = self._table.hashes()[value.index]
+        hashes = self._table.hashes(value.index)
         return digest_of(hashes, [value.stimes, *value.values])
 
     def merge(self, shares: Iterable[Rows]) -> Rows:
@@ -111,14 +110,14 @@ class RowContents:
             return rows
         return rows.take(np.argsort(rows.stimes, kind="stable"))
 
-    def _belongs(self) -> npt.NDArray[np.bool_]:
-        """Return per key number whether the key belongs to this part; each key is hashed once."""
-        known = len(self._mine)
-        fresh = self._table.known[known:]
-        if len(fresh):
-            mine = parts_of(fresh, self._parts, self._key_hash) == self._part
-            self._mine = np.concatenate([self._mine, mine])
-        return self._mine
+    def _belongs(self, keys: Sequence[str], numbers: I64) -> npt.NDArray[np.bool_]:
+        """Return per key whether it belongs to this part; the table hashes each key once."""
+        if self._key_hash == XXHASH64:
+            parts = self._table.hashes(numbers).view(np.int64) % self._parts
+        else:
+            parts = parts_of(keys, self._parts, self._key_hash)
+        mine: npt.NDArray[np.bool_] = parts == self._part
+        return mine
 
 
 class RowsFold:

@@ -29,6 +29,7 @@ from slackwater.proxy.histories import end_of_history
 from slackwater.proxy.observed import Observed
 from slackwater.proxy.quarantine import NOT_FINITE, Quarantine
 from slackwater.proxy.requests import RequestQueue
+from slackwater.proxy.skipped import Skipped
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.spool import Spool
 from slackwater.proxy.topicmemory import TopicMemory
@@ -114,11 +115,13 @@ class InputContext:
     """All registered queries: what they read, and their grids."""
     expecting: Expecting = field(init=False)
     observed: Observed = field(init=False)
+    skipped: Skipped = field(init=False)
     default_grid: Grid = field(default_factory=lambda: Grid(GRID_WALL_US, None))
 
     def __post_init__(self) -> None:
         self.expecting = Expecting(self.spec.name, self._record)
         self.observed = Observed(self.spec)
+        self.skipped = Skipped(self.spec.name)
 
     def _record(self, step: Step) -> None:
         entry = expectation_record(self.spec.name, step)
@@ -133,16 +136,19 @@ class InputContext:
     def counts(self) -> dict[str, int]:
         """Return counters for the heartbeat: of quarantined readings, values, and devices."""
         counts = {NOT_FINITE: self.not_finite, **self.quarantine.all_counts()}
-        return counts | self.observed.detail()
+        return counts | self.observed.detail() | self.skipped.detail()
 
     def offer(
         self, core: SourceCore, arrived: Arrived, now_us: int, message: Callable[[], bytes | str]
     ) -> tuple[Refused, ...]:
         """Offer readings to the core, and note what they show.
 
-        ``message``: returns one of the messages that they come from, or empty text.
+        ``message``: returns one of the messages that they come from, or empty text. With a counter
+        they are parsed ``with_counter``.
         """
         compared_us = self.compared_us(now_us)
+        if self.spec.counter is not None:
+            arrived = self.skipped.taken(arrived)
         self.observed.note(arrived, compared_us)
         if self.observed.asks:
             self.observed.tell(message())

@@ -86,7 +86,8 @@ class StateMover:
                 return
 
     def _install(self, head: Head, stable_from: int) -> Procedure[Moved | None]:
-        config, keys = self._config, KeyTable()
+        config = self._config
+        keys = KeyTable(kept_keys_min=config.kept_keys_min)
         contents = config.contents(keys, config.fields)
         assert isinstance(contents, Aggregates), "only aggregates are moved"
         panes: dict[tuple[int, int], Any] = {}
@@ -94,7 +95,7 @@ class StateMover:
         for ref in head.panes:
             if ref.start < stable_from:
                 continue
-            value = self._pane(contents, ref)
+            value = self._pane(contents, ref, max(head.frontiers))
             if value is None or len(value) != ref.rows:
                 return None
             pieces, of_pieces = contents.pieces(value), []
@@ -110,12 +111,12 @@ class StateMover:
         self._stored = StoredState()
         return Moved(head, panes, keys, contents)
 
-    def _pane(self, contents: Aggregates, ref: PaneRef) -> Slice | None:
+    def _pane(self, contents: Aggregates, ref: PaneRef, needed_to: int) -> Slice | None:
         """Return a pane; None if it is one of another query."""
         stored = self._stored.pieces or {}
         found = [stored[PaneKey(ref, piece)].columns for piece in range(ref.pieces)]
         try:
-            return contents.install(found)
+            return contents.install(found, needed_to)
         except ValueError:
             return None
 
@@ -132,6 +133,7 @@ class StateMover:
         if self._writer is not None:
             effects += [StorePane(self.log, *each) for each in self._writer.write()]
             self._keep(core, self._writer)
+            core.movable.writes_from = self._writer.writes_from
         return effects
 
     def _look(self, core: RootCore, term: int, now: int, effects: list[Effect]) -> None:

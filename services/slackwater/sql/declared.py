@@ -91,6 +91,7 @@ def stream_content(spec: StreamSpec, prefix: str = "") -> dict[str, Any]:
         content["mqtt"] = _mqtt(spec.mqtt, f"slackwater-{prefix}{spec.name}")
     if spec.http is not None:
         content["http"] = _without({"token_file": (spec.http.token_file, None)})
+        content["http"] |= _sequence(spec.http.sequence)
     if spec.disorder_us:
         content["disorder"] = format_duration_us(spec.disorder_us)
     if spec.ahead_us != max(AHEAD_DEFAULT_US, spec.disorder_us):
@@ -203,14 +204,22 @@ def _topic(spec: TopicSpec) -> dict[str, Any]:
         content["registry"] = {"url": spec.registry.url}
         if spec.registry.credentials is not None:
             content["registry"]["credentials"] = spec.registry.credentials
-    return content | _without(
-        {
-            "schemas": (spec.schemas, None),
-            "from": (spec.from_, "beginning"),
-            "proxies": (spec.proxies, 1),
-            "partitions": (spec.partitions, "watched"),
-        }
+    return (
+        content
+        | _without(
+            {
+                "schemas": (spec.schemas, None),
+                "from": (spec.from_, "beginning"),
+                "proxies": (spec.proxies, 1),
+                "partitions": (spec.partitions, "watched"),
+            }
+        )
+        | _sequence(spec.sequence)
     )
+
+
+def _sequence(path: str | None) -> dict[str, Any]:
+    return {} if path is None else {"sequence": {"field": path}}
 
 
 def _mqtt(spec: MqttSpec, client_id: str) -> dict[str, Any]:
@@ -237,9 +246,7 @@ def _mqtt(spec: MqttSpec, client_id: str) -> dict[str, Any]:
     content |= _without(
         {"username": (spec.username, None), "password_file": (spec.password_file, None)}
     )
-    if spec.sequence is not None:
-        content["sequence"] = {"field": spec.sequence}
-    return content
+    return content | _sequence(spec.sequence)
 
 
 def _listener(spec: HttpListenSpec) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from slackwater.deployment.stored import to_text
 from slackwater.machine.background import Background
 from slackwater.machine.placed_proxies import PlacedProxies
 from slackwater.machine.processes import Processes
-from slackwater.model.deployment import Deployment, HttpInputSpec
+from slackwater.model.deployment import Deployment
 from slackwater.registration.begins import Begins
 from slackwater.registration.registering import Registering
 from slackwater.registration.truncation import Truncation
@@ -118,7 +118,10 @@ def write_file(file: Path, deployment: Deployment, folder: Path) -> None:
     streams = {
         name: stream
         if stream.http is None
-        else replace(stream, http=HttpInputSpec(_absolute(stream.http.token_file, folder)))
+        else replace(
+            stream,
+            http=replace(stream.http, token_file=_absolute(stream.http.token_file, folder)),
+        )
         for name, stream in deployment.streams.items()
     }
     listen = replace(

@@ -13,11 +13,14 @@ from slackwater.runtime.service.parts import (
     OFFSET_MS,
     PARTITION_TO,
     READINGS_MIN,
+    SKIPPED,
+    SKIPPED_BY,
+    SKIPPED_DEVICES,
     THERE,
     UNIT,
 )
 
-_PREFIXES = (HAS, THERE, OFFSET_MS, PARTITION_TO, UNIT)
+_PREFIXES = (HAS, THERE, OFFSET_MS, PARTITION_TO, SKIPPED_BY, UNIT)
 
 
 def counters(detail: Mapping[str, int]) -> dict[str, int]:
@@ -45,8 +48,16 @@ def phrases(detail: Mapping[str, int]) -> Iterator[str]:
     if offsets:
         clocks = ", ".join(f"{key} {_lead(ms)}" for key, ms in offsets)
         yield f" clocks of devices: {clocks}"
+    if detail.get(SKIPPED, 0):
+        devices, n = ", ".join(_counts(detail)), detail.get(SKIPPED_DEVICES, 0)
+        yield f" {detail[SKIPPED]:,} numbers skipped by {n:,} devices: {devices}"
     for units in _with(detail, UNIT):
         yield f" times are far off: {unit_question(*units.split('.'))}"
+
+
+def _counts(detail: Mapping[str, int]) -> Iterator[str]:
+    for key, count in sorted(_with(detail, SKIPPED_BY).items(), key=lambda each: -each[1]):
+        yield f"{key} {count:,}"
 
 
 def _lead(ms: int) -> str:

@@ -205,6 +205,7 @@ def test_heartbeats_tell_states_lag_and_quarantine() -> None:
 
 def test_heartbeats_tell_the_share_of_fields_and_the_clocks_of_devices() -> None:
     detail = {"offered": 200, "has.t": 200, "has.h": 0, "there.humidity": 1, "offset_ms.a": 7_200}
+    detail |= {"skipped": 3, "skipped_devices": 1, "skipped.a": 3}
     first = replace(BEAT, process="proxy/s", states={}, detail=detail)
     second = replace(first, process="proxy/s.1", detail={"offered": 200, "has.t": 100, "has.h": 0})
     silent = replace(first, process="proxy/r", detail={"offered": 0, "has.t": 0, "offset_ms.b": 1})
@@ -214,11 +215,14 @@ def test_heartbeats_tell_the_share_of_fields_and_the_clocks_of_devices() -> None
         for metric in heartbeat_metrics(beats, dict.fromkeys(beats, 100.0) | {"proxy/r": 9e9}, None)
         for sample in metric.samples
         if sample.name in {"slackwater_field_share", "slackwater_device_offset_seconds"}
+        or "skipped" in sample.name
     }
     assert found == {
         ("slackwater_field_share", "s", "t"): 0.75,
         ("slackwater_field_share", "s", "h"): 0.0,
         ("slackwater_device_offset_seconds", "proxy/s", "a"): 7.2,
+        ("slackwater_skipped_numbers", "s"): 3,
+        ("slackwater_device_skipped_numbers", "proxy/s", "a"): 3,
     }
 
 

@@ -32,7 +32,9 @@ from slackwater.codec import (
 from slackwater.codec.avro_types import long_bytes
 from slackwater.model.records import DeltaRecord, Gap, Kind, OrderedRecord, Position
 from slackwater.primitives.aggregates import figures_of
+from slackwater.primitives.deltas import Slice
 from slackwater.primitives.figures import FIGURE_NAMES
+from slackwater.primitives.key_table import KeyTable
 from slackwater.primitives.keyparts import part_of, xxhash64
 from slackwater_spark.transforms import Route, deltas
 
@@ -184,6 +186,67 @@ def test_figures_are_the_naive_ones(
     spark: SparkSession, route: Route, records: list[OrderedRecord]
 ) -> None:
     parts = run(spark, [encode_ordered(r) for r in records], route)
+    for i, ordered in enumerate(records):
+        check_figures(ordered, [part[i] for part in parts])
+
+
+# --- one reading per key -------------------------------------------------------------------------
+
+readings_of_key = st.tuples(*(2 * [st.one_of(st.floats(), st.sampled_from([0.0, -0.0, NAN]))]))
+
+
+def of_single(readings: Sequence[tuple[float, float]], *more: float) -> OrderedRecord:
+    """Return a record of two fields in which each key has one reading, and the last one ``more``.
+
+    With ``more`` it is folded, else copied.
+    """
+    slices = [[first] for first, _ in readings] + ([list(more)] if more else [])
+    made = record(*slices)
+    other = np.array([second for _, second in readings] + list(more))
+    return replace(made, fields=("t", "u"), values=(made.values[0], other))
+
+
+def bits_of(parts: Sequence[DeltaRecord]) -> dict[str, bytes]:
+    """Return the figures of each key as a root holds them."""
+    found = {}
+    for delta in parts:
+        slice_ = Slice.of(delta, KeyTable(), ("t", "u"))
+        figures = np.where(np.isnan(slice_.figures), NAN, slice_.figures)
+        found |= {key: figures[:, :, i].tobytes() for i, key in enumerate(delta.keys)}
+    return found
+
+
+@ROUTES
+@settings(
+    max_examples=3,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    records=st.lists(st.lists(readings_of_key, min_size=1, max_size=8), min_size=20, max_size=40),
+    names=st.sampled_from([("avg",), ("stddev",), ("range", "stddev")]),
+)
+def test_copied_figures_are_the_folded_ones(
+    spark: SparkSession,
+    route: Route,
+    records: list[list[tuple[float, float]]],
+    names: tuple[str, ...],
+) -> None:
+    """Bit for bit; a record with one key of two readings is folded as a whole."""
+    made = [of_single(readings, *more) for readings in records for more in ((), (1.5, 2.5))]
+    needed = replace(route, figures=figures_of(names))
+    rows = deltas(source(spark, [encode_ordered(each) for each in made]), [needed]).collect()
+    found = [decode_delta(bytes(row.value)) for row in rows]
+    by_seq = {i: [each for each in found if each.seq == FIRST_SEQ + i] for i in range(len(made))}
+    for i, readings in enumerate(records):
+        copied, folded = bits_of(by_seq[2 * i]), bits_of(by_seq[2 * i + 1])
+        del folded[f"k{len(readings)}"]
+        assert copied == folded
+
+
+@ROUTES
+def test_as_many_readings_as_keys_are_not_one_each(spark: SparkSession, route: Route) -> None:
+    records = [record([], [1.0, 2.0]), record([4.0, NAN], [], [1.0]), record([1.0], [2.0], [3.0])]
+    parts = run(spark, [encode_ordered(each) for each in records], route)
     for i, ordered in enumerate(records):
         check_figures(ordered, [part[i] for part in parts])
 

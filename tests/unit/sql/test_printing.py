@@ -59,7 +59,7 @@ http: {listen: "[::1]:9000", tls: {certificate: c.pem, key: k.pem}}
 streams:
   a:
     topic: {name: t, format: avro, registry: {url: "https://r:1/", credentials: f}, schemas: dir,
-            from: end, proxies: 3, partitions: fixed}
+            from: end, proxies: 3, partitions: fixed, sequence: {field: s}}
     key: {fields: [a.b, '"c.d"'], join: "'"}
     time: {from: record}
     fields: {v: 'm.p', w: x}
@@ -79,7 +79,7 @@ streams:
     expect_every: 1.5s
     ahead: 0s
   c:
-    http: {token_file: tokens}
+    http: {token_file: tokens, sequence: {field: n.s}}
     key: {columns: [a, b]}
     time: {field: t, unit: ns}
     fields: [v]

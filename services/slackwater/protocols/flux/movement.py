@@ -159,6 +159,7 @@ class HeadWriter(Generic[V]):
         self._work: Iterator[WriteStep] | None = None
         self._in_flight: deque[int] = deque()
         self._is_waiting = False
+        self._writes_from: int | None = None
 
     def may_cut(self, now: int, reread_us: Callable[[Head | None], int]) -> bool:
         """Return whether a head is to be written; ``reread_us`` of the newest one, or of none."""
@@ -172,8 +173,14 @@ class HeadWriter(Generic[V]):
         """Begin to write a head, which has no number and no references, and its panes."""
         assert self._work is None, "one head at a time"
         self._written_at = now
+        self._writes_from = min((start for _, start in panes), default=None)
         self._work = self._write(replace(head, term=self._term, number=self._number), panes)
         self._number += 1
+
+    @property
+    def writes_from(self) -> int | None:
+        """Start of the first pane of the head that is being written."""
+        return None if self._work is None else self._writes_from
 
     @property
     def is_busy(self) -> bool:

@@ -19,6 +19,7 @@ from slackwater.proxy.http import senml
 from slackwater.proxy.http.parts import Texts, check_number
 from slackwater.proxy.http.tables import ARROW, CSV, read_arrow, read_csv
 from slackwater.proxy.requests import BodyContent, BodyReader, UnusableBody
+from slackwater.proxy.skipped import with_counter
 
 JSON: Final = "application/json"
 NDJSON: Final = ("application/x-ndjson", "application/ndjson", "application/jsonl")
@@ -28,7 +29,11 @@ _BLANK: Final = b" \t\r\n"
 
 
 def reader_for(spec: StreamSpec, content_type: str, now_us: int) -> BodyReader | None:
-    """Return the reader for bodies of this media type arriving now; None if it is unsupported."""
+    """Return the reader for bodies of this media type arriving now; None if it is unsupported.
+
+    With a counter readings are parsed ``with_counter``.
+    """
+    spec = with_counter(spec)
     if content_type == senml.MEDIA_TYPE:
         return partial(senml.read_senml, spec, now_us)
     reader = _READERS.get(content_type)

@@ -248,6 +248,13 @@ class MqttInput:
         # A message that arrives again has a later time, so then the counter alone decides.
         stimes = np.full(len(devices), NEVER) if self._by_arrival else parsed.stimes
         fresh = self._sequences.fresh(numbers, devices, readings.sequences, stimes)
+        new = np.flatnonzero(fresh)
+        keys = parsed.key_index
+        names = [f"{messages[numbers[i]].topic} {parsed.keys[keys[i]]}" for i in new.tolist()]
+        counters = readings.sequences[new].astype(np.float64)
+        places = {name: at for at, name in enumerate(dict.fromkeys(names))}
+        index = np.array([places[name] for name in names], np.int64)
+        self._context.skipped.note([*places], index, counters, parsed.stimes[new])
         self._repeated += int(np.count_nonzero(~fresh))
         # The broker marks messages that it repeats. Readings that the device repeats are kept in
         # quarantine: they may be new, from a device whose counter and clock were both set back.

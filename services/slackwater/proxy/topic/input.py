@@ -51,6 +51,7 @@ from slackwater.model.records import NO_EPOCH
 from slackwater.protocols.dpc.source.core import SourceCore
 from slackwater.proxy.rules import follows_clock, live_rules
 from slackwater.proxy.shell import InputContext
+from slackwater.proxy.skipped import with_counter
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.topic.batch import Batch
 from slackwater.proxy.topic.bounded import ALL, LOOK_EVERY_US, Bounded
@@ -116,7 +117,8 @@ class TopicInput:
         self._topic, self._proxies, self._from = topic.name, topic.proxies, topic.from_
         self._book = open_book(topic, context.clock.monotonic_us)
         spec = context.spec
-        self._reader = GuardedReader(without_carried_key(spec), context.dead_letters, self._book)
+        parsed = without_carried_key(with_counter(spec))
+        self._reader = GuardedReader(parsed, context.dead_letters, self._book)
         self._wanted = wanted_of(spec)
         self._readable_at_us = 0
         """Time of the next attempt to read the next message; see ``NotYetReadableError``."""

@@ -51,6 +51,12 @@ OFFSET_MS: Final = "offset_ms."
 UNIT: Final = "unit."
 """In the heartbeat, before the declared unit of times, a dot, and that which they seem to have: how
 many of these devices."""
+SKIPPED: Final = "skipped"
+"""In the heartbeat: numbers that devices have skipped since the start of the proxy."""
+SKIPPED_DEVICES: Final = "skipped_devices"
+"""In the heartbeat: how many devices have skipped numbers."""
+SKIPPED_BY: Final = "skipped."
+"""In the heartbeat, before a key: the numbers that the device has skipped."""
 LAST_READING: Final = "last_reading"
 """Heartbeat detail of a proxy: the largest time of its readings (event time, us); none before it
 has one."""

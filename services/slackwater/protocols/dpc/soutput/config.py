@@ -13,7 +13,7 @@ from slackwater.model.records import LogPosition, LogState, Position, RootState
 from slackwater.primitives.contents import Contents
 from slackwater.primitives.deltas import Aggregates
 from slackwater.primitives.digests import NO_DIGEST
-from slackwater.primitives.key_table import KeyTable
+from slackwater.primitives.key_table import KEPT_KEYS_MIN, KeyTable
 from slackwater.primitives.panes import PaneShare
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.common.inputs import ProbeEnds
@@ -40,8 +40,9 @@ class DeltaLog(NamedTuple):
 class Commit:
     """Write this transaction, with ``state`` as its last record; then call ``committed``.
 
-    ``keys`` has the keys of its rows. Later input may add keys, which changes no number and no
-    order of these, so the transaction may be encoded at any time until ``committed``.
+    ``keys`` has the keys of its rows. Later input may add keys, and forget others, which changes no
+    number and no order of these: their windows are not answered before ``committed``, until when
+    the transaction may be encoded at any time (rule-40).
     """
 
     transaction: Transaction[PaneShare[Any]]
@@ -111,6 +112,8 @@ class RootConfig:
     """The state is stored when a start would read for longer (``protocols.flux.movement``)."""
     head_period_us: int = 5_000_000
     """Shortest time between two heads."""
+    kept_keys_min: int = KEPT_KEYS_MIN
+    """Keys of which none is forgotten (``primitives.key_table``)."""
     is_recorded: bool = False
     """Whether controllers have recorded ``placement``: all starts on one node then have one
     number."""

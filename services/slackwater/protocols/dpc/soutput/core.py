@@ -206,6 +206,7 @@ class RootCore:
         self._in_flight = None
         for child in self._children:
             forget_answered(child, self.answers.state)
+        self.keys.forget_before(self.movable.needed_from)
 
     def follow(self, state: RootState) -> int:
         """Adopt S, T, the epoch and the next seq of a state record that another copy has committed.
@@ -230,6 +231,7 @@ class RootCore:
         for child in self._children:
             child.chosen.to = max(child.chosen.to, answered.answered_to)
             forget_answered(child, answered)
+        self.keys.forget_before(self.movable.needed_from)
         return digest
 
     # What goes out.

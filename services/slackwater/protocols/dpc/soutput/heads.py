@@ -125,7 +125,7 @@ def contents_of(config: RootConfig, moved: Moved | None) -> tuple[KeyTable, Cont
     """Return the keys and contents of a core, with those that were installed."""
     if moved is not None:
         return moved.keys, moved.contents
-    keys = KeyTable()
+    keys = KeyTable(kept_keys_min=config.kept_keys_min)
     return keys, config.contents(keys, config.fields)
 
 
@@ -209,6 +209,19 @@ class MovableState:
         self._answers = answers
         self.kept = kept
         self._read_cost = ReadCost()
+        self.writes_from: int | None = None
+        """Start of the first pane that is being written: the keys of panes from there on are
+        needed."""
+
+    @property
+    def needed_from(self) -> int:
+        """The event time before which no key is needed (rule-40): S, or what is behind it.
+
+        A copy that follows may not have read to S, and panes are written after S has passed them.
+        """
+        panes = min(child.panes.complete_to for child in self._children)
+        found = min(self._answers.state.stable_from, panes)
+        return found if self.writes_from is None else min(found, self.writes_from)
 
     def count(self, record: BucketRecord) -> None:
         """Count a record that has been read."""

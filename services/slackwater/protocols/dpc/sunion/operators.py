@@ -9,7 +9,7 @@ is a pure function of the bucket's readings and of those that a join looks back 
 they came in, so all replicas write the same bytes.
 
 The work is done by column: a record's keys become ints when its key list is first read, and sorting
-by key is numpy's radix sort of the keys' ranks.
+by key is numpy's radix sort of the keys' ranks. A key's number is needed for one bucket only.
 """
 
 from __future__ import annotations
@@ -95,6 +95,7 @@ class Operators:
         self._where = where
         self._select = select
         self._keys = keys
+        self._made_buckets = 0
         self._join = join
         self._shared = shared
         self._piece_bytes_max = piece_bytes_max
@@ -131,6 +132,8 @@ class Operators:
     def _made(
         self, streams: Sequence[Iterable[tuple[SourceColumns, int]]], start: int, end: int
     ) -> list[BucketPiece]:
+        self._keys.forget_before(self._made_buckets)
+        self._made_buckets += 1  # in the place of an event time: lines are at different ones
         if self._join is None:
             rows = _in_order(self._table(streams, self._input_fields, start, end))
         else:
@@ -184,7 +187,8 @@ class Operators:
             return None
         pick = slice(None) if len(inside) == len(stimes) else inside
         # Only those of the bucket: a record may have 10,000 readings, each in another bucket.
-        index = self._keys.numbers(columns.keys)[columns.key_index[pick]]
+        numbers = self._keys.numbers(columns.keys, self._made_buckets)
+        index = numbers[columns.key_index[pick]]
         by_name = dict(zip(columns.fields, columns.values, strict=True))
         stimes = stimes[pick]
         values = tuple(
@@ -208,9 +212,9 @@ class Operators:
     def _by_key(
         self, stimes: type_i64, index: np.ndarray, columns: dict[str, type_f64]
     ) -> list[BucketPiece]:
-        ranks, by_rank = self._keys.ranks()
+        ranks, by_rank = self._keys.ranked(index)
         small = np.uint16 if len(by_rank) <= 1 << 16 else np.int64  # numpy's radix sort
-        rank = ranks.astype(small)[index]
+        rank = ranks.astype(small)
         order = np.argsort(rank, kind="stable")
         counts = np.bincount(rank, minlength=len(by_rank))
         present = np.flatnonzero(counts)
@@ -239,14 +243,14 @@ class Operators:
     def _in_rows(
         self, stimes: type_i64, index: np.ndarray, columns: dict[str, type_f64]
     ) -> list[BucketPiece]:
-        ranks, by_rank = self._keys.ranks()
+        ranks, by_rank = self._keys.ranked(index)
         fields = tuple(columns)
-        of_key = KEY_BYTES + _longer(by_rank[i] for i in np.unique(ranks[index]).tolist()).max()
+        of_key = KEY_BYTES + _longer(by_rank[i] for i in np.unique(ranks).tolist()).max()
         rows_max = max(1, self._piece_bytes_max // (8 * len(fields) + 12 + int(of_key)))
         pieces = []
         for low in range(0, len(index), rows_max):
             cut = slice(low, low + rows_max)
-            present, key_index = np.unique(ranks[index[cut]], return_inverse=True)
+            present, key_index = np.unique(ranks[cut], return_inverse=True)
             complete = len(present) == len(by_rank)
             names = by_rank if complete else [by_rank[i] for i in present.tolist()]
             values = tuple(columns[name][cut] for name in fields)
