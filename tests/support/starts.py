@@ -53,7 +53,7 @@ OWN: Final[Mapping[str, Own]] = {
     "test_nodes.py": Own(1, 0, "controllers and nodes as processes"),
     "test_nodes_copies.py": Own(1, 0, "controllers and nodes as processes"),
     "test_own_hosts.py": Own(2, 0, "its hosts are slow, and it is a rehearsal"),
-    "test_own_topics.py": Own(2, 0, "its own topics are deleted, after which it does not start"),
+    "test_own_topics.py": Own(1, 0, "its own topics are deleted, after which it does not start"),
     "test_readme.py": Own(2, 4, "the pages' commands start them"),
     "test_secured.py": Own(2, 1, "TLS and access control; `up --secure`"),
     "test_spark_cluster.py": Own(0, 2, "a Spark cluster with a secret"),
@@ -82,7 +82,7 @@ IN_DRILLS: Final = frozenset(
 )
 """Files that start deployments in drills only, or on containers."""
 
-DEPLOYMENTS_MAX: Final = 19
+DEPLOYMENTS_MAX: Final = 18
 SESSIONS_MAX: Final = 18
 """Spark sessions of all files but the shared deployment's."""
 
