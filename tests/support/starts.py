@@ -57,7 +57,7 @@ OWN: Final[Mapping[str, Own]] = {
     "test_own_topics.py": Own(1, 0, "its own topics are deleted, after which it does not start"),
     "test_readme.py": Own(2, 4, "the pages' commands start them"),
     "test_secured.py": Own(2, 1, "TLS and access control; `up --secure`"),
-    "test_spark_cluster.py": Own(0, 2, "a Spark cluster with a secret"),
+    "test_spark_cluster.py": Own(0, 1, "a Spark cluster with a secret"),
     "test_topic_changes.py": Own(1, 0, "its topics are deleted under a query of two replicas"),
     "test_web.py": Own(1, 0, "`up --web` as a process: what it prints, and its end"),
 }
@@ -84,7 +84,7 @@ IN_DRILLS: Final = frozenset(
 """Files that start deployments in drills only, or on containers."""
 
 DEPLOYMENTS_MAX: Final = 18
-SESSIONS_MAX: Final = 17
+SESSIONS_MAX: Final = 16
 """Spark sessions of all files but the shared deployment's."""
 
 WITH_SPARK: Final = SHARED | {name for name, own in OWN.items() if own.sessions}
