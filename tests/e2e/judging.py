@@ -72,7 +72,7 @@ class Stranger:
 
 
 class Listener:
-    """Reads the three result topics of ``climate`` in a thread, and keeps every record.
+    """Reads a query's three result topics in a thread, and keeps every record.
 
     It also keeps the time of reading: a result that waits for its commit is not an answer yet.
 
@@ -80,7 +80,8 @@ class Listener:
     consumer of a group may never find its coordinator again (librdkafka issue 2944).
     """
 
-    def __init__(self, way: Way) -> None:
+    def __init__(self, way: Way, query: str = "climate") -> None:
+        self._query = query
         self._consumer = Consumer(
             _settings(way)
             | {
@@ -143,7 +144,7 @@ class Listener:
 
     def _partitions(self) -> list[TopicPartition]:
         """The partitions of the three topics, from their beginnings; none before all exist."""
-        topics = [f"sw.results.climate.{kind}" for kind in KINDS]
+        topics = [f"sw.results.{self._query}.{kind}" for kind in KINDS]
         known = [self._consumer.list_topics(name, timeout=30).topics[name] for name in topics]
         if not all(topic.partitions for topic in known):
             return []

@@ -18,23 +18,21 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from tests.simulator.alerting.oracle import Expected, expected_of, expected_of_stream
+from tests.support.shared_deployment import SharedDeployment
 from tests.support.starting import SENDS_ONCE, make_topics
 from tests.support.waiting import WAIT_S_MAX, eventually
 from tests.unit.notifier.test_notifier import Hook
 
 from slackwater.codec.results import format_time
 from slackwater.delivery.records import AlertRecord, decode_delivery
-from slackwater.deployment.parse import load_deployment
-from slackwater.machine.broker import EmbeddedBroker
+from slackwater.deployment.parse import parse_deployment
 from slackwater.model.names import RESULT_KINDS, UNPREFIXED
 from slackwater.notifier.app import Notifier
 from slackwater.runtime.logs.transport import read_to_end
-from slackwater.stack.stack import StackOptions
-from slackwater.stack.stack_thread import StackThread
 
 pytestmark = [pytest.mark.slow]
 
-CUT, STEADY = "s-cut", "s-steady"
+QUERY, CUT, STEADY = "places", "p-cut", "p-steady"
 CHANGES = ("firing", "ended", "confirmed", "withdrawn")
 STREAM = """\
   {stream}:
@@ -48,15 +46,15 @@ DEPLOYMENT = f"""\
 apiVersion: slackwater/v1
 streams:
 {"".join(STREAM.format(stream=s) for s in (CUT, STEADY))}queries:
-  climate:
+  {QUERY}:
     from: [{CUT}, {STEADY}]
     window: {{size: 1s}}
     aggregate: {{t: [count, avg], h: [max]}}
     bound: 1s
     replicas: 1
 alerts:
-  hot: {{query: climate, when: t_avg > 26, for: 2, tentative: act}}
-  surely-hot: {{query: climate, when: t_avg > 26}}
+  hot: {{query: {QUERY}, when: t_avg > 26, for: 2, tentative: act}}
+  surely-hot: {{query: {QUERY}, when: t_avg > 26}}
   silent: {{stream: {CUT}, missing: 3s}}
 """
 
@@ -98,34 +96,17 @@ def _reading(place: str, at: int, value: float) -> bytes:
     return json.dumps({"place": place, "at": at, "t": value, "h": 10.0}).encode()
 
 
-@pytest.fixture(name="stack")
-def _stack(tmp_path: Path) -> Iterator[StackThread]:
-    with EmbeddedBroker(tmp_path / "broker") as broker:
-        make_topics(broker.bootstrap, [f"{CUT}-readings", f"{STEADY}-readings"])
-        path = tmp_path / "deployment.yaml"
-        path.write_text(DEPLOYMENT)
-        options = StackOptions(
-            path, load_deployment(path), tmp_path / "data", bootstrap=broker.bootstrap
-        )
-        stack = StackThread(options)
-        try:
-            stack.open()
-            yield stack
-        finally:
-            stack.stop()
-
-
-def _alerts(stack: StackThread) -> list[AlertRecord]:
+def _alerts(shared: SharedDeployment) -> list[AlertRecord]:
     """Return all committed records of alerts that begin or end one."""
-    log = (UNPREFIXED.alerts("climate"), 0)
-    written = read_to_end(stack.stack.transport, log, isolation="read_committed")
+    log = (UNPREFIXED.alerts(QUERY), 0)
+    written = read_to_end(shared.transport, log, isolation="read_committed")
     records = [decode_delivery(raw.value) for raw in written]
     return [r for r in records if isinstance(r, AlertRecord) and r.state in CHANGES]
 
 
-def _found(stack: StackThread) -> dict[tuple[str, str], list[object]]:
+def _found(shared: SharedDeployment) -> dict[tuple[str, str], list[object]]:
     found: defaultdict[tuple[str, str], list[object]] = defaultdict(list)
-    for record in _alerts(stack):
+    for record in _alerts(shared):
         began = record.began
         start = format_time(began.window_start)
         found[record.rule, record.key].append(
@@ -138,16 +119,16 @@ def _found(stack: StackThread) -> dict[tuple[str, str], list[object]]:
     return dict(found)
 
 
-def _expected(stack: StackThread) -> dict[tuple[str, str], list[object]]:
+def _expected(shared: SharedDeployment) -> dict[tuple[str, str], list[object]]:
     """Evaluate all results plainly."""
     results: list[bytes] = []
     for kind in RESULT_KINDS:
-        log = (UNPREFIXED.results("climate", kind), 0)
-        written = read_to_end(stack.stack.transport, log, isolation="read_committed")
+        log = (UNPREFIXED.results(QUERY, kind), 0)
+        written = read_to_end(shared.transport, log, isolation="read_committed")
         results += [raw.value for raw in written]
     results.sort(key=lambda value: int(json.loads(value)["seq"]))
     found: dict[tuple[str, str], list[object]] = {}
-    for rule in stack.stack.options.deployment.queries["climate"].alerts:
+    for rule in parse_deployment(DEPLOYMENT, "deployment.yaml").deployment.queries[QUERY].alerts:
         if rule.stream is not None:
             found[rule.name, ""] = [*expected_of_stream(rule, results, frozenset())]
             continue
@@ -156,8 +137,8 @@ def _expected(stack: StackThread) -> dict[tuple[str, str], list[object]]:
     return {at: of for at, of in found.items() if of}
 
 
-def _states(stack: StackThread, rule: str, key: str) -> list[tuple[str, bool]]:
-    alerts = (a for a in _alerts(stack) if (a.rule, a.key) == (rule, key))
+def _states(shared: SharedDeployment, rule: str, key: str) -> list[tuple[str, bool]]:
+    alerts = (a for a in _alerts(shared) if (a.rule, a.key) == (rule, key))
     return [(alert.state, alert.began.tentative) for alert in alerts]
 
 
@@ -165,39 +146,39 @@ def _states(stack: StackThread, rule: str, key: str) -> list[tuple[str, bool]]:
     "kills", [pytest.param(2, id="short"), pytest.param(200, id="full", marks=pytest.mark.drill)]
 )
 def test_alerts_are_there_once_whatever_dies(
-    stack: StackThread, kills: int, tmp_path: Path
+    shared: SharedDeployment, kills: int, tmp_path: Path
 ) -> None:
-    places = Places(stack.stack.bootstrap)
-    stack.start_up()
+    make_topics(shared.bootstrap, [f"{CUT}-readings", f"{STEADY}-readings"])
+    places = Places(shared.bootstrap)
+    shared.apply(DEPLOYMENT)
     places.start()
-    eventually(
-        lambda: stack.ready().get("delivery/climate.alerts", False), "the evaluator has committed"
-    )
-    with _notified(stack, tmp_path) as hook:
+    evaluator = f"delivery/{QUERY}.alerts"
+    eventually(lambda: shared.stack.ready().get(evaluator, False), "the evaluator has committed")
+    with _notified(shared, tmp_path) as hook:
         try:
             for _ in range(kills // 2):
-                _cut_off(stack, places)
+                _cut_off(shared, places)
                 places.oven = 20.0
         finally:
             places.stop()
-        committed = {alert.event_id for alert in _alerts(stack)}
+        committed = {alert.event_id for alert in _alerts(shared)}
         eventually(lambda: committed <= {key for key, _, _ in hook.got}, "all are sent")
-    eventually(lambda: _found(stack) == _expected(stack), "the alerts are those of the results")
-    ids = [alert.event_id for alert in _alerts(stack)]
+    eventually(lambda: _found(shared) == _expected(shared), "the alerts are those of the results")
+    ids = [alert.event_id for alert in _alerts(shared)]
     assert len(ids) == len(set(ids)), "an alert is there twice"
-    states = {*_states(stack, "hot", "oven"), *_states(stack, "hot", "room")}
+    states = {*_states(shared, "hot", "oven"), *_states(shared, "hot", "room")}
     assert states >= {("firing", True), ("withdrawn", True), ("confirmed", True)}
-    assert {state for state, _ in _states(stack, "surely-hot", "room")} <= {"firing", "ended"}
+    assert {state for state, _ in _states(shared, "surely-hot", "room")} <= {"firing", "ended"}
 
 
 @contextlib.contextmanager
-def _notified(stack: StackThread, folder: Path) -> Iterator[Hook]:
+def _notified(shared: SharedDeployment, folder: Path) -> Iterator[Hook]:
     """Send all alerts to a webhook, which refuses some at first."""
     hook, stopping = Hook(), threading.Event()
     hook.refuses = 3
     notifier = Notifier(
-        stack.stack.transport,
-        lambda: [UNPREFIXED.alerts("climate")],
+        shared.transport,
+        lambda: [UNPREFIXED.alerts(QUERY)],
         folder / "notifier.json",
         webhook=hook.receiver,
     )
@@ -219,31 +200,31 @@ def _notified(stack: StackThread, folder: Path) -> Iterator[Hook]:
         hook.server.server_close()
 
 
-def _cut_off(stack: StackThread, places: Places) -> None:
+def _cut_off(shared: SharedDeployment, places: Places) -> None:
     """Cut the source off, kill the evaluator twice, and connect the source again."""
-    before = len(_alerts(stack))
+    before = len(_alerts(shared))
     places.is_cut.set()
     eventually(
-        lambda: ("firing", True) in _states_since(stack, "room", before),
+        lambda: ("firing", True) in _states_since(shared, "room", before),
         "the room seems hot without the source",
     )
     places.oven = 40.0
-    stack.kill("host/0")
+    shared.stack.kill("host/0")
     eventually(
-        lambda: ("firing", True) in _states_since(stack, "oven", before),
+        lambda: ("firing", True) in _states_since(shared, "oven", before),
         "the oven seems hot without the source",
     )
     places.is_cut.clear()
-    stack.kill("host/0")
+    shared.stack.kill("host/0")
     eventually(
         lambda: (
-            ("withdrawn", True) in _states_since(stack, "room", before)
-            and ("confirmed", True) in _states_since(stack, "oven", before)
+            ("withdrawn", True) in _states_since(shared, "room", before)
+            and ("confirmed", True) in _states_since(shared, "oven", before)
         ),
         "both have ended",
     )
 
 
-def _states_since(stack: StackThread, key: str, before: int) -> list[tuple[str, bool]]:
-    alerts = (a for a in _alerts(stack)[before:] if (a.rule, a.key) == ("hot", key))
+def _states_since(shared: SharedDeployment, key: str, before: int) -> list[tuple[str, bool]]:
+    alerts = (a for a in _alerts(shared)[before:] if (a.rule, a.key) == ("hot", key))
     return [(alert.state, alert.began.tentative) for alert in alerts]

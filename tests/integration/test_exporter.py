@@ -5,23 +5,22 @@ from __future__ import annotations
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.test_query_changes import STREAMS, Up
-from tests.support.counted_sender import TOPIC, Sender
+from tests.support.counted_sender import Sender
 from tests.support.ports import free_port
-from tests.support.starting import make_topics
+from tests.support.shared_deployment import STREAM, SharedDeployment
 from tests.support.waiting import eventually
 
-from slackwater.machine.broker import EmbeddedBroker
+from slackwater.control.control_object import DeleteQuery
 
 pytestmark = [pytest.mark.slow]
 
-EACH = "  first: {from: [lab], bound: 2s, replicas: 1}\n"
-HALVED = "  second: {from: [lab], where: x % 2 = 0, bound: 2s, replicas: 1}\n"
-OF_SECOND = ('query="second"', "/second.")
+STREAMS = f"apiVersion: slackwater/v1\nstreams:\n{STREAM.format(name='exported')}queries:\n"
+EACH = "  all-rows: {from: [exported], bound: 2s, replicas: 1}\n"
+HALVED = "  even-rows: {from: [exported], where: x % 2 = 0, bound: 2s, replicas: 1}\n"
+OF_HALVED = ('query="even-rows"', "/even-rows.")
 
 
 class Exporter:
@@ -59,51 +58,46 @@ class Exporter:
         self._process.wait()
 
 
-@pytest.fixture(name="broker")
-def _broker(tmp_path: Path) -> Iterator[str]:
-    with EmbeddedBroker(tmp_path / "broker") as broker:
-        make_topics(broker.bootstrap, [TOPIC])
-        yield broker.bootstrap
-
-
 def stable_windows(query: str) -> str:
     return f'slackwater_windows_total{{label="stable",query="{query}"}}'
 
 
 def test_queries_that_are_applied_changed_and_deleted_are_followed(
-    tmp_path: Path, broker: str
+    shared: SharedDeployment, tmp_path: Path
 ) -> None:
-    sender = Sender(broker)
-    up = Up(tmp_path, broker, STREAMS + EACH)
-    exporter = Exporter(tmp_path, broker, up.path)
+    file = tmp_path / "d.yaml"
+    shared.will_have("all-rows", "even-rows")
+
+    def apply(*queries: str) -> None:
+        file.write_text(STREAMS + "".join(queries))
+        code, shown = shared.slackwater("query", "apply", str(file))
+        assert code == 0, shown
 
     def counts(query: str) -> bool:
         return (exporter.value(stable_windows(query)) or 0.0) > 0
 
+    apply(EACH)
+    sender = Sender(shared.bootstrap, "exported-readings")
+    exporter = Exporter(tmp_path, shared.bootstrap, file)
     try:
-        up.wait_accepts()
-        eventually(lambda: counts("first"), "windows of the file's query are counted")
+        eventually(lambda: counts("all-rows"), "windows of the first query are counted")
 
-        later = tmp_path / "later.yaml"
-        later.write_text(STREAMS + EACH + HALVED)
-        up.command("query", "apply", str(later))
-        eventually(lambda: counts("second"), "windows of the applied query are counted")
-        assert 'slackwater_process_ready{process="root/second.0"}' in exporter.page()
+        apply(EACH, HALVED)
+        eventually(lambda: counts("even-rows"), "windows of the applied query are counted")
+        assert 'slackwater_process_ready{process="root/even-rows.0"}' in exporter.page()
 
-        later.write_text(STREAMS + EACH.replace("bound: 2s", "bound: 3s") + HALVED)
-        up.command("query", "apply", str(later))
-        bound = 'slackwater_bound_seconds{query="first"}'
+        apply(EACH.replace("bound: 2s", "bound: 3s"), HALVED)
+        bound = 'slackwater_bound_seconds{query="all-rows"}'
         eventually(lambda: exporter.value(bound) == 3.0, "the new generation's bound is shown")
 
-        up.command("query", "delete", "second")
+        shared.request(DeleteQuery("even-rows"))
         eventually(
-            lambda: exporter.is_without(*OF_SECOND),
+            lambda: exporter.is_without(*OF_HALVED),
             "nothing of the deleted query is shown",
             60,
         )
         eventually(lambda: not exporter.not_ready(), "no fragment of a replaced one is missed")
-        assert counts("first")
+        assert counts("all-rows")
     finally:
         exporter.stop()
-        up.stop()
         sender.stop()

@@ -26,6 +26,7 @@ from slackwater.model.names import RESULT_KINDS, UNPREFIXED, Names
 from slackwater.runtime.logs.cluster import Where, confluent_client
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.transport import read_to_end
+from slackwater.runtime.service.registry import Registry
 from slackwater.stack.stack import StackOptions
 from slackwater.stack.stack_thread import StackThread
 
@@ -180,6 +181,17 @@ def each_reading_is_counted_once(
     assert answered == sent, f"in quarantine: {refused}"
 
 
+def nothing_is_due_before_all_is_ready(results: Results, where: Where) -> None:
+    """Check that the start is no failure (trace-49), although readings came all the time."""
+    (begin_us,) = Registry(KafkaTransport(where)).begins().values()
+    dated = [line for line in results.complete() if "due_at" in line]
+    before = [line for line in dated if parse_time(line["emitted_at"]) < begin_us]
+    assert {line["kind"] for line in before} <= {"stable", "boundary"}
+    assert {line.get("label", "stable") for line in before} <= {"stable"}
+    due = [parse_time(line["due_at"]) for line in dated if line not in before]
+    assert begin_us <= min(due) < max(due)
+
+
 def quarantined(where: Where) -> Counter[int]:
     """Return refused readings by their second.
 
@@ -240,4 +252,5 @@ def test_a_strangers_topic_is_aggregated_missed_and_corrected(stack: StackThread
     )
     stranger.stop()
 
+    nothing_is_due_before_all_is_ready(results, bootstrap)
     each_reading_is_counted_once(stranger, results, bootstrap, seconds_min=6)

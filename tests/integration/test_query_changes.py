@@ -15,56 +15,30 @@ from pathlib import Path
 
 import pytest
 from tests.support.counted_sender import TOPIC, Sender, check_sums, generations, sums
+from tests.support.shared_deployment import FIRST, LAB, WIDE, SharedDeployment
 from tests.support.starting import make_topics
 from tests.support.waiting import eventually
 
-from slackwater.cli.controls import reach_controllers
-from slackwater.cli.query_changes import apply_queries, request
-from slackwater.control.control_object import (
-    DeleteQuery,
-    Operation,
-    PauseQuery,
-    ResumeQuery,
-)
-from slackwater.deployment.parse import parse_deployment
+from slackwater.control.control_object import DeleteQuery, PauseQuery, ResumeQuery
 from slackwater.machine.broker import EmbeddedBroker
-from slackwater.model.deployment import Deployment
 from slackwater.model.names import Names
 from slackwater.registration.retired import retired_topics
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import delete_topics, partition_counts
 from slackwater.runtime.logs.transport import Log
 from slackwater.runtime.service.registry import Registry
-from slackwater.stack.stack import StackOptions
-from slackwater.stack.stack_thread import StackThread
 
 ATTIC = "attic-readings"
 
 pytestmark = [pytest.mark.slow]
 
-STREAMS = """\
-apiVersion: slackwater/v1
-streams:
-  lab:
-    topic: {name: lab-readings, format: json}
-    key: {field: mote}
-    time: {field: at, unit: ms}
-    fields: [x]
-    expect_every: 1s
-queries:
-"""
-_LAB = STREAMS[STREAMS.index("  lab:") : STREAMS.index("queries:")]
-WITH_ATTIC = STREAMS.replace(_LAB, _LAB + _LAB.replace("lab", "attic"))
-EACH = "  first: {from: [lab], window: {size: 1s}, aggregate: [sum], bound: 2s}\n"
-WIDE = "  wide: {from: [lab], window: {size: 2s}, aggregate: [sum], bound: 2s}\n"
+STREAMS = f"apiVersion: slackwater/v1\nstreams:\n{LAB}queries:\n"
+WITH_ATTIC = STREAMS.replace(LAB, LAB + LAB.replace("lab", "attic"))
 HALVED = "  second: {from: [lab], window: {size: 2s}, aggregate: {x: [sum, max]}, bound: 2s}\n"
 CHAIN = "  chain: {from: [second], window: {size: 4s}, aggregate: [sum], bound: 6s, replicas: 1}\n"
 JOINED = "  joined: {from: [lab], window: {size: 3s}, aggregate: [sum], bound: 2s}\n"
+OWN = ("first", "wide", "second", "chain", "joined", "far")
 FAR = "  far: {from: [attic], window: {size: 1s}, aggregate: [sum], bound: 2s, replicas: 1}\n"
-
-
-def deployment(*queries: str, streams: str = STREAMS) -> Deployment:
-    return parse_deployment(streams + "".join(queries), "d.yaml").deployment
 
 
 @pytest.fixture(name="broker")
@@ -104,39 +78,20 @@ class Up:
         self._process.wait()
 
 
-class Running:
-    """A stack of ``first`` and ``wide``, which share children, or of what its directory has.
+class Changing:
+    """The shared deployment: ``first`` and ``wide``, which share children, and what is applied."""
 
-    It has the broker, the controller and the node of `slackwater up`.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        path = folder / "d.yaml"
-        path.write_text(STREAMS + EACH + WIDE)
-        self.thread = StackThread(StackOptions(path, deployment(EACH, WIDE), folder / "data"))
-        self.bootstrap = self.thread.open()
-        self.transport = KafkaTransport(self.bootstrap)
-        self.thread.start_up()
-        self._reach = reach_controllers(None, None, None, folder / "data")
+    def __init__(self, shared: SharedDeployment) -> None:
+        self.shared, self.transport = shared, shared.transport
 
     def apply(self, name: str, *queries: str, streams: str = STREAMS) -> None:
-        file = deployment(*queries, streams=streams)
-        assert apply_queries(self._reach, file, [name], "now") == [name]
-
-    def request(self, operation: Operation) -> None:
-        request(self._reach, operation)
-
-    def stop(self) -> None:
-        self.thread.stop()
-
-    def fragments(self, query: str) -> list[str]:
-        names = self.thread.call(self.thread.stack.supervisor.names)
-        return [name for name in names if f"/{query}." in name]
+        text = streams + FIRST + WIDE + "".join(queries)
+        assert self.shared.apply(text, name) == [name]
 
     def wait_ended(self, query: str) -> None:
-        eventually(lambda: not self.fragments(query), f"{query} has ended")
+        eventually(lambda: not self.shared.fragments(query), f"{query} has ended")
 
-    def wait_windows(self, query: str, size_s: int, after_s: float, count: int = 3) -> None:
+    def wait_windows(self, query: str, size_s: int, after_s: float, count: int = 2) -> None:
         """Wait for so many windows that begin after a time."""
         eventually(
             lambda: sum(at > after_s for at in sums(self.transport, query, size_s)) >= count,
@@ -144,86 +99,80 @@ class Running:
         )
 
 
-def test_queries_change_while_the_others_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SLACKWATER_TRUNCATE_EVERY_S", "1")
-    running = Running(tmp_path)
-    bootstrap = running.bootstrap
+def test_queries_change_while_the_others_run(shared: SharedDeployment) -> None:
+    changing, transport, bootstrap = Changing(shared), shared.transport, shared.bootstrap
     sender = Sender(bootstrap)
     senders = [sender]
     try:
-        running.wait_windows("first", 1, 0)
+        changing.wait_windows("first", 1, 0)
         # Applied: with two replicas, and a chain on it that has one.
         begun = time.time()
-        running.apply("second", EACH, WIDE, HALVED)
-        running.wait_windows("second", 2, begun)
-        running.apply("chain", EACH, WIDE, HALVED, CHAIN)
-        running.wait_windows("chain", 4, begun, 2)
-        assert min(sums(running.transport, "second", 2)) >= int(begun)
+        changing.apply("second", HALVED)
+        changing.wait_windows("second", 2, begun)
+        changing.apply("chain", HALVED, CHAIN)
+        assert min(sums(transport, "second", 2)) >= int(begun)
         # Applied, and joined to the children of first and wide, whose logs have been truncated.
         deltas = ("sw.deltas.first.0", 0)
 
         def beginning(log: Log) -> int:
-            return running.transport.beginning_offsets([log])[log]
+            return transport.beginning_offsets([log])[log]
 
         eventually(lambda: beginning(deltas) > 0, "its logs have been truncated")
-        running.apply("joined", EACH, WIDE, JOINED)
-        running.wait_windows("joined", 3, begun)
-        assert running.fragments("joined") == ["root/joined.0"]
+        changing.apply("joined", JOINED)
         # Applied with a stream that the deployment file does not have; its topic is created.
-        running.apply("far", EACH, FAR, streams=WITH_ATTIC)
+        changing.apply("far", FAR, streams=WITH_ATTIC)
         eventually(lambda: partition_counts(bootstrap, {ATTIC}) == {ATTIC: 1}, "the topic is there")
         attic = Sender(bootstrap, ATTIC)
         senders.append(attic)
-        running.wait_windows("far", 1, begun)
+        changing.wait_windows("far", 1, begun)
+        changing.wait_windows("joined", 3, begun)
+        assert shared.fragments("joined") == ["root/joined.0"]
+        changing.wait_windows("chain", 4, begun)
         # Paused for some windows, and resumed: these windows are answered afterwards.
-        running.request(PauseQuery("second"))
-        running.wait_ended("second")
-        running.wait_windows("first", 1, time.time())
-        paused = max(sums(running.transport, "second", 2))
-        running.request(ResumeQuery("second"))
-        running.wait_windows("second", 2, time.time())
-        assert sums(running.transport, "second", 2).keys() >= {paused + 2, paused + 4}
+        shared.request(PauseQuery("second"))
+        changing.wait_ended("second")
+        changing.wait_windows("first", 1, time.time())
+        paused = max(sums(transport, "second", 2))
+        shared.request(ResumeQuery("second"))
+        changing.wait_windows("second", 2, time.time())
+        assert sums(transport, "second", 2).keys() >= {paused + 2, paused + 4}
         # Deleted: the reader first; then the query whose children another one reads.
-        running.request(DeleteQuery("chain"))
-        running.wait_ended("chain")
-        running.wait_windows("first", 1, time.time())
-        running.request(DeleteQuery("first"))
+        shared.request(DeleteQuery("chain"))
+        changing.wait_ended("chain")
+        changing.wait_windows("first", 1, time.time())
+        shared.request(DeleteQuery("first"))
         eventually(
-            lambda: "root/first.0" not in running.fragments("first"), "the root of first has ended"
+            lambda: "root/first.0" not in shared.fragments("first"), "the root of first has ended"
         )
-        assert len(running.fragments("first")) == 2, "wide and joined read its children"
-        running.wait_windows("wide", 2, time.time(), 2)
-        running.wait_windows("joined", 3, time.time(), 2)
-        running.stop()
+        assert len(shared.fragments("first")) == 2, "wide and joined read its children"
+        changing.wait_windows("wide", 2, time.time())
+        changing.wait_windows("joined", 3, time.time())
         # A restart with the file of before: what was applied stays, and what was deleted.
-        running = Running(tmp_path)
-        assert running.bootstrap == bootstrap
-        assert running.fragments("second")
-        running.wait_windows("far", 1, time.time())
-        assert not running.fragments("chain")
-        assert "chain" not in Registry(running.transport).queries()
-        running.wait_windows("second", 2, time.time())
-        running.wait_windows("wide", 2, time.time(), 2)
-        running.wait_windows("joined", 3, time.time(), 2)
+        shared.restart()
+        assert shared.fragments("second")
+        changing.wait_windows("far", 1, time.time())
+        assert not shared.fragments("chain")
+        assert not {"chain", "first"} & shared.queries()
+        changing.wait_windows("second", 2, time.time())
+        changing.wait_windows("wide", 2, time.time())
+        changing.wait_windows("joined", 3, time.time())
         for each in senders:
             each.stop()
-        check_sums(running.transport, sender, "first", 1)
-        check_sums(running.transport, sender, "wide", 2)
-        check_sums(running.transport, sender, "second", 2)
-        check_sums(running.transport, sender, "joined", 3)
-        check_sums(running.transport, attic, "far", 1)
-        running.request(DeleteQuery("far"))
-        running.wait_ended("far")
-        names = running.thread.stack.supervisor.names
-        eventually(lambda: "proxy/attic" not in running.thread.call(names), "its proxy has ended")
+        check_sums(transport, sender, "first", 1)
+        check_sums(transport, sender, "wide", 2)
+        check_sums(transport, sender, "second", 2)
+        check_sums(transport, sender, "joined", 3)
+        check_sums(transport, attic, "far", 1)
+        shared.request(DeleteQuery("far"))
+        changing.wait_ended("far")
+        names = shared.stack.stack.supervisor.names
+        eventually(lambda: "proxy/attic" not in shared.stack.call(names), "its proxy has ended")
         # Topics that only deleted queries have used; ``wide`` reads the children of ``first``.
-        registry = Registry(running.transport)
+        registry = Registry(transport)
         # A query's deletion is registered after its fragments have been told to end.
         eventually(lambda: registry.all_queries()["far"].state == "deleted", "far is deleted")
         found = retired_topics(registry.all_queries(), Names())
-        assert found.keys() == {"chain", "far"}
+        assert found.keys() & {*OWN} == {"chain", "far"}
         retired = found["chain"]
         assert retired == {"sw.ordered.chain.0", "sw.deltas.chain.0", "sw.panes.chain"}
         # The stack deletes them itself a minute after its start, which may have been before this.
@@ -233,7 +182,6 @@ def test_queries_change_while_the_others_run(
     finally:
         for each in senders:
             each.stop()
-        running.stop()
 
 
 BOTH = (
@@ -267,8 +215,8 @@ def test_a_query_is_changed_when_one_of_its_sources_is_gone(tmp_path: Path, brok
         assert "query first runs already" in up.command("query", "apply", str(changed))
         # A query that waits for a topic, which nobody but the user creates, harms no other one.
         waiting = tmp_path / "waiting.yaml"
-        loft = _LAB.replace("lab", "loft")
-        waiting.write_text(STREAMS.replace(_LAB, _LAB + loft) + FAR.replace("attic", "loft"))
+        loft = LAB.replace("lab", "loft")
+        waiting.write_text(STREAMS.replace(LAB, LAB + loft) + FAR.replace("attic", "loft"))
         up.command("query", "apply", str(waiting))
         eventually(
             lambda: "topic loft-readings does not exist" in up.command("status", code=None),

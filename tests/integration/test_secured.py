@@ -35,6 +35,7 @@ from tests.integration.test_plain_topic import (
     Results,
     Stranger,
     each_reading_is_counted_once,
+    nothing_is_due_before_all_is_ready,
 )
 from tests.support.certificates import private
 from tests.support.files import files
@@ -170,6 +171,7 @@ def test_the_drill_passes_and_leaves_no_secret(secured: Secured, tmp_path: Path)
         secrets_are_private(secured)
     finally:
         stack.stop()
+    nothing_is_due_before_all_is_ready(results, secured.broker.cluster)
     each_reading_is_counted_once(stranger, results, secured.broker.cluster, seconds_min=4)
     found = [
         path.relative_to(data)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.waiting import eventually
-from tests.support.web_up import Up, running_up
+from tests.support.web_up import WITHOUT_SPARK, Up, running_up
 
 pytestmark = [pytest.mark.slow]
 
@@ -25,7 +25,7 @@ def reached(up: Up) -> bool:
 
 
 def test_up_serves_the_page_and_keeps_the_gateway_running(tmp_path: Path) -> None:
-    with running_up(tmp_path) as (up, _):
+    with running_up(tmp_path, WITHOUT_SPARK) as (up, _):
         assert f"the page is at {up.url}" in up.printed.splitlines()
         assert " s: the gateway, which serves the page" in up.printed
         found, overview = up.get("/api/v1/overview")
@@ -54,7 +54,7 @@ def test_up_serves_the_page_and_keeps_the_gateway_running(tmp_path: Path) -> Non
             assert first["event"] == "change", "it goes on after the last one"
             seqs = [int(each["id"].partition(":")[2]) for each in (last, first)]
             seqs += [int(events.next("change")["id"].partition(":")[2]) for _ in range(3)]
-            # A window has two rows and a boundary.
+            # An answer has a reading of each stream, and a boundary.
             assert all(0 < later - earlier <= 3 for earlier, later in pairwise(seqs)), seqs
         code, shown = up.slackwater("status", "--json")
         rows = {row["process"]: row for row in json.loads(shown[shown.index("{") :])["processes"]}

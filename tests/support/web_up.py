@@ -44,6 +44,10 @@ queries:
     bound: 2s
     replicas: 1
 """
+WITHOUT_SPARK: Final = DEPLOYMENT.replace("    window: {size: 1s}\n", "").replace(
+    "    aggregate: [count, avg]\n", ""
+)
+"""The query has no window: each reading is a result, and no aggregator runs."""
 
 
 class Sender:
@@ -122,10 +126,10 @@ class Up(Reader):
 
 
 @contextlib.contextmanager
-def running_up(folder: Path) -> Iterator[tuple[Up, Sender]]:
+def running_up(folder: Path, deployment: str = DEPLOYMENT) -> Iterator[tuple[Up, Sender]]:
     """Run `up --web` and a sender; all processes are ready on entry."""
     up = Up(folder, free_port())
-    (folder / "rooms.yaml").write_text(DEPLOYMENT)
+    (folder / "rooms.yaml").write_text(deployment)
     command = [sys.executable, "-m", "slackwater.cli", "up", str(folder / "rooms.yaml")]
     command += ["--data-dir", str(up.data), "--web", f"127.0.0.1:{up.port}"]
     with (folder / "up.log").open("wb") as log:
