@@ -52,10 +52,12 @@ from slackwater.protocols.common.line import LineName, Schedule
 from slackwater.protocols.dpc.reconcile.staggering import LEASE_US_DEFAULT
 from slackwater.protocols.dpc.soutput.config import Commit, DeltaLog, RootConfig
 from slackwater.protocols.dpc.sunion.config import OrdererConfig
+from slackwater.protocols.fargo.parent import wait_us
 from slackwater.protocols.flux.pair import PairRole
 from slackwater.sessions.requests import State, fits_any
 
 if TYPE_CHECKING:
+    from tests.simulator.mergers import SimMerger
     from tests.simulator.orderers import SimOrderer
     from tests.simulator.roots import SimRoot
     from tests.simulator.world import World
@@ -96,6 +98,8 @@ class SimQuery:
         self.lateness = config.lateness({})
         self._child_logs = self._divided()
         self._own_orderers: dict[tuple[int, int], SimOrderer] = {}
+        self.mergers: dict[tuple[int, int], SimMerger] = {}
+        """By child and copy."""
         self.roots: dict[tuple[int, int], SimRoot] = {}
         """By part and copy."""
         self._history = history
@@ -396,10 +400,16 @@ class SimQuery:
             is_history=clock is not None,
             reread_us_max=self.config.head_us or NEVER_US,
             head_period_us=HEAD_PERIOD_US,
-            **self._contents(part),
+            merged_wait_us=self._merged_wait_us,
+            **self.contents_of_part(part),
         )
 
-    def _contents(self, part: int) -> dict[str, Any]:
+    @property
+    def _merged_wait_us(self) -> int | None:
+        has_mergers = bool(self.config.merger_names)
+        return wait_us(self.config.answer_within_us(2)) if has_mergers else None
+
+    def contents_of_part(self, part: int) -> dict[str, Any]:
         """Return the configuration of what an answer consists of."""
         if not self.config.rows:
             return contents_of_windows(self.config.query, self.config.fields)
