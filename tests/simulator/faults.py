@@ -274,7 +274,8 @@ def plan_heads(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]:
 def plan_mergers(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]:
     """Draw faults of mergers: of one copy, of all of them, and of what they write and read."""
     draw, faults = _Drawing(rng, config), []
-    queries = [query for query in config.queries if query.merger_names]
+    joins = config.sharing is not None and config.sharing.joins_us
+    queries = [of for of in config.queries if of.merger_names and not (joins and of.name == "r")]
     names = [name for query in queries for name in query.merger_names]
     for _ in range(rng.randint(1, 4)):
         at = rng.randrange(config.bound_us // 4, until_us) // MS * MS

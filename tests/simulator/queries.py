@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from tests.simulator.config import AGGREGATE, WorldConfig
 from tests.simulator.history import (
     Committed,
     Installed,
+    Merged,
     OfQuery,
     ReportedRows,
     StoredRecord,
@@ -32,6 +34,7 @@ from slackwater.host.root import contents_of_windows
 from slackwater.model.child_logs import ChildLogs, dealt
 from slackwater.model.deployment import BOUND_TOLERANCE_US
 from slackwater.model.heads import Head, Key, PaneKey, PaneRecord, Stored, StoredState
+from slackwater.model.merged import MergedRecord
 from slackwater.model.names import (
     ONLY,
     Names,
@@ -531,6 +534,7 @@ class SimQuery:
         self.judge()
         if self._down_since is not None:
             self._history.unavailable.append((self._down_since, self.world.scheduler.now))
+        self._finish_merged()
         logs = self._history.ordered_logs
         if generation_of(self.name):
             logs = {}
@@ -543,6 +547,18 @@ class SimQuery:
                         for offset, value in self.ordered_log(child, replica, line).all_values()
                         if isinstance(value, OrderedRecord)
                     ]
+
+    def _finish_merged(self) -> None:
+        config = self.config
+        for part, child in product(range(config.parts), range(len(config.children))):
+            log = self.world.log_at((Names().merged(self.name, part), child))
+            records = [of for _, of in log.all_values() if isinstance(of, MergedRecord)]
+            deltas = {
+                (child, replica): self.delta_log(part, child, replica, 0).written()
+                for replica in range(config.replicas)
+            }
+            if records:
+                self._history.merged.append(Merged(part, child, records, deltas))
 
     def held(self) -> dict[str, int]:
         """Return the memory of its processes."""
