@@ -67,7 +67,7 @@ def _make_pane(values: list[Any]) -> PaneRecord:
 
 def encode_merged(record: MergedRecord) -> bytes:
     """Encode a piece of a merged pane."""
-    behind = list(map(position_values, record.behind))
+    behind = list(map(position_values, record.positions))
     return codec("merged").encode(record.end, behind, *_pane_values(record.pane))
 
 

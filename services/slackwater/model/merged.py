@@ -18,13 +18,13 @@ class MergedRecord:
     """One piece of a merged pane of one part, in ``sw.merged.<query>.<part>``.
 
     The start of the pane is the record's seq: the record whose ``end`` it is precedes it. ``pane``
-    has no rows if the first pane of [start, end) is empty, too. ``behind`` has, of each replica,
+    has no rows if the first pane of [start, end) is empty, too. ``positions`` has, of each replica,
     the position in its stable deltas from which reading continues at ``end``.
     """
 
     pane: PaneRecord
     end: int
-    behind: tuple[LogPosition, ...]
+    positions: tuple[LogPosition, ...]
 
     @property
     def start(self) -> int:

@@ -143,7 +143,7 @@ class MergedInput:
                 self._skipped.append(Skipped(log, offset, NOT_A_PANE, f"{len(value)} rows"))
                 self._read(core, child)
                 return
-        core.resting.use(child, usable.end, value, usable.behind, core.needed_to)
+        core.resting.use(child, usable.end, value, usable.positions, core.needed_to)
         core.resting.rest(child, core.line.live_next)
 
     def wanted(self, core: RootCore) -> dict[tuple[LineName, Log], int]:

@@ -116,7 +116,7 @@ class _Part:
     moved_at: int = 0
     frontier_then: Position = field(default_factory=lambda: Position(0))
 
-    def behind(self) -> list[LogPosition]:
+    def next_positions(self) -> list[LogPosition]:
         """Where the logs of the replicas are read on."""
         return [position_in(self.stable, replica) for replica in range(len(self.stable.cursors))]
 
@@ -124,7 +124,7 @@ class _Part:
         """Take a record, and note the panes that it completes."""
         low = self.merger.unwritten_from
         take_stable(self.stable, self.merger.panes, self.contents, log, offset, record, low)
-        self.merger.look(self.behind)
+        self.merger.look(self.next_positions)
 
 
 class MergerSession:
@@ -236,14 +236,14 @@ class MergerSession:
             for record in records
             if record.pane.ref.child == config.child
             and record.pane.piece + 1 >= record.pane.ref.pieces
-            and len(record.behind) == config.replicas
+            and len(record.positions) == config.replicas
             and record.end > frontier
             and grid.pane_start(record.end) == record.end
         ]
         if not ends:
             return grid.pane_start(frontier), frontier, positions
         last = max(ends, key=lambda record: record.end)
-        return last.end, last.end, list(last.behind)
+        return last.end, last.end, list(last.positions)
 
     def _edge_from(self, e: int) -> int:
         """Return the first start of a pane at ``e`` or later."""

@@ -52,7 +52,7 @@ class _Complete(Generic[V]):
     start: int
     end: int
     value: V
-    behind: tuple[LogPosition, ...]
+    positions: tuple[LogPosition, ...]
 
 
 class Merger(Generic[V]):
@@ -95,10 +95,10 @@ class Merger(Generic[V]):
             return self._writing_from
         return self._complete[0].start if self._complete else self.panes.frontier.bucket_start
 
-    def look(self, behind: Callable[[], Sequence[LogPosition]]) -> None:
+    def look(self, positions: Callable[[], Sequence[LogPosition]]) -> None:
         """Note the panes that the last record has completed; call it after each.
 
-        ``behind`` returns, of each replica, the position from which reading continues.
+        ``positions`` returns, of each replica, the position from which reading continues.
         """
         start, end = self._merged_to, self.panes.complete_to
         if end == start:
@@ -110,7 +110,7 @@ class Merger(Generic[V]):
             rows = self.panes.panes(start, end)
             assert len(rows) <= 1, "a record ends at most one pane that has rows"
             value = rows[0] if rows else self._contents.empty
-            self._complete.append(_Complete(start, end, value, tuple(behind())))
+            self._complete.append(_Complete(start, end, value, tuple(positions())))
         self.panes.drop_before(end)
 
     def write(self) -> list[MergedRecord]:
@@ -148,5 +148,5 @@ class Merger(Generic[V]):
         for piece in range(max(ref.pieces, 1)):
             record = PaneRecord(ref, piece, contents.extract(value, piece))
             cells = contents.cells(value) // max(ref.pieces, 1)
-            yield WriteStep(cells, MergedRecord(record, panes.end, panes.behind))
+            yield WriteStep(cells, MergedRecord(record, panes.end, panes.positions))
         self.written += 1

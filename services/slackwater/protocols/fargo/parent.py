@@ -54,7 +54,7 @@ class Usable(NamedTuple):
     pieces: tuple[PaneColumns, ...]
     digest: int
     rows: int
-    behind: tuple[LogPosition, ...]
+    positions: tuple[LogPosition, ...]
 
 
 class MergedPanes:
@@ -107,7 +107,7 @@ class MergedPanes:
         """Take a record that is not ahead; return the panes that it completes, to be used now."""
         self._note_time(record, now)
         e = frontier.bucket_start
-        if len(record.behind) != self._replicas or record.end <= e or not self.is_edge(frontier):
+        if len(record.positions) != self._replicas or record.end <= e or not self.is_edge(frontier):
             return None
         if any(self._grid.pane_start(edge) != edge for edge in (record.start, record.end)):
             return None  # of other windows
@@ -130,7 +130,7 @@ class MergedPanes:
         self._came_at, self.rests = now, True
         self.used += 1
         ref = record.pane.ref
-        return Usable(end, pieces, ref.digest, ref.rows if pieces else 0, record.behind)
+        return Usable(end, pieces, ref.digest, ref.rows if pieces else 0, record.positions)
 
     def damaged(self) -> None:
         """Do not use the last panes: their contents are not those that the record names."""
