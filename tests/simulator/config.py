@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 
 from tests.simulator.clock import MS, SECOND
 from tests.simulator.readings import Habits
 
 from slackwater.model.deployment import QuerySpec, WindowSpec
-from slackwater.model.names import OrdererName, ProxyName, copy_names
+from slackwater.model.names import MergerName, OrdererName, ProxyName, copy_names
 from slackwater.model.row_fields import joined_fields
 from slackwater.primitives.lateness import Lateness, Learning, Step
 from slackwater.primitives.windows import Grid
@@ -108,6 +109,8 @@ class WorldConfig:
     """A root stores its state when reading again would take as long; 0: it never does."""
     copies: int = 1
     """Copies of each part, of this query and of the other one."""
+    mergers: int = 0
+    """Copies of the merger of each child, of this query and of the other one."""
     window_us: int = 1 * SECOND
     slide_us: int = 1 * SECOND
     w_us: int = 100 * MS
@@ -391,6 +394,12 @@ class WorldConfig:
         parts = range(self.parts)
         return [of.process for p in parts for of in copy_names(self.name, p, self.copies)]
 
+    @property
+    def merger_names(self) -> list[str]:
+        """Names of all copies of the mergers of all children."""
+        at = product(range(len(self.children)), range(0 if self.rows else self.mergers))
+        return [MergerName(self.name, child, copy).process for child, copy in at]
+
     def proxy_names(self, stream: str) -> list[ProxyName]:
         """Names of the proxies of a stream."""
         return [ProxyName(stream, share) for share in range(self.shares.get(stream, 1))]
@@ -399,11 +408,13 @@ class WorldConfig:
     def names(self) -> list[str]:
         """Names of all processes, as in ``status``; those of the reader last."""
         proxies = [name.process for s in self.all_streams for name in self.proxy_names(s)]
-        own = [*proxies, *self.orderer_names, *self.aggregator_names, *self.root_names]
+        own = [*proxies, *self.orderer_names, *self.aggregator_names]
+        own += [*self.merger_names, *self.root_names]
         reader = self.reader
         if reader is None:
             return own
-        return list(dict.fromkeys([*own, *reader.orderer_names, *reader.root_names]))
+        others = [*reader.orderer_names, *reader.merger_names, *reader.root_names]
+        return list(dict.fromkeys([*own, *others]))
 
     @property
     def placed_names(self) -> list[str]:
@@ -425,6 +436,7 @@ class WorldConfig:
             () if self.rows else AGGREGATE, self.bound_us, self.margin_us, replicas=self.replicas,
             children=len(self.children), parts=self.parts, children_of=self.children_of,
             cut_windows=self.others, having=None if self.rows else self.having,
+            mergers=0 if self.rows else self.mergers,
         )  # fmt: skip
 
 

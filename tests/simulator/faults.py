@@ -271,6 +271,35 @@ def plan_heads(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]:
     return faults
 
 
+def plan_mergers(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]:
+    """Draw faults of mergers: of one copy, of all of them, and of what they write and read."""
+    draw, faults = _Drawing(rng, config), []
+    joins = config.sharing is not None and config.sharing.joins_us
+    queries = [of for of in config.queries if of.merger_names and not (joins and of.name == "r")]
+    names = [name for query in queries for name in query.merger_names]
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(config.bound_us // 4, until_us) // MS * MS
+        name = rng.choice(names)
+        match rng.choice(["kill", "pause", "replace", "slow", "all", "cut", "truncated"]):
+            case "all":
+                faults += [Fault(at, "kill", each) for each in names]
+            case "slow":
+                faults.append(Fault(at, "slow", name, draw.between(0.2, 2), draw.between(0.1, 1)))
+            case "cut":
+                query = rng.choice(queries)
+                child = rng.randrange(len(query.children))
+                part = rng.randrange(query.parts)
+                log = f"sw.merged.{query.name}.{part}:{child}"
+                faults.append(Fault(at, "cut", log, 0, rng.randint(0, 3)))
+            case "truncated":
+                earlier = [Fault(max(at - since * MS, 0), "truncate") for since in (150, 20)]
+                faults += [*earlier, Fault(at, "kill", name)]
+            case what:
+                length = 0 if what == "kill" else draw.between(0.1, 3)
+                faults.append(Fault(at, what, name, length))
+    return faults
+
+
 def plan_overload(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]:
     """Draw an overload of a root or an orderer, slight or severe."""
     draw, at = _Drawing(rng, config), rng.randrange(config.bound_us, until_us) // MS * MS

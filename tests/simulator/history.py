@@ -13,6 +13,7 @@ from tests.simulator.readings import SensorReading
 from tests.simulator.topics import TopicHistory
 
 from slackwater.model.heads import Key, Stored
+from slackwater.model.merged import MergedRecord
 from slackwater.model.records import OrderedRecord, RootState, SourceRecord
 from slackwater.primitives.lateness import Step
 from slackwater.protocols.dpc.soutput.answers import Transaction
@@ -42,6 +43,19 @@ class Term(NamedTuple):
     state: RootState
 
 
+Deltas = dict[tuple[int, int], list[tuple[int, object]]]
+"""By child and replica: all records that have been in a log of stable deltas."""
+
+
+class Merged(NamedTuple):
+    """The merged panes of a child for a part, and the deltas that are in the logs."""
+
+    part: int
+    child: int
+    records: list[MergedRecord]
+    deltas: Deltas
+
+
 class Installed(NamedTuple):
     """The panes that a copy of a part has installed when it started, by child and start."""
 
@@ -51,8 +65,8 @@ class Installed(NamedTuple):
     frontiers: tuple[int, ...]
     """Of each child: the event time up to which it has its panes."""
     panes: dict[tuple[int, int], bytes]
-    deltas: dict[tuple[int, int], list[tuple[int, object]]]
-    """By child and replica: all records that have been in the log of stable deltas till then."""
+    deltas: Deltas
+    """Till then."""
 
 
 class StoredRecord(NamedTuple):
@@ -113,6 +127,8 @@ class OfQuery:
     """When a copy resigned, with its last record."""
     installed: list[Installed] = field(default_factory=list)
     """What copies that started have not read again."""
+    merged: list[Merged] = field(default_factory=list)
+    """What its mergers have written."""
     later_logs: list[OrderedLogs] = field(default_factory=list)
     """Those of each later generation."""
     deleted_at: int = -1

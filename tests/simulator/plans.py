@@ -25,6 +25,7 @@ from tests.simulator.faults import (
     plan_damage,
     plan_devices,
     plan_heads,
+    plan_mergers,
     plan_overload,
     plan_result_damage,
     plan_sharing,
@@ -139,6 +140,7 @@ def draw(seed: int) -> Plan:
         draw_having,
         draw_by_log,
         draw_heads,
+        draw_mergers,
     )
     for more in draws:
         complete = more(complete)
@@ -564,6 +566,20 @@ def draw_heads(plan: Plan) -> Plan:
     if config.machines is None and not config.history_speed:
         faults += plan_heads(rng, config, plan.length_us)
         faults.sort(key=lambda f: f.at)
+    return replace(plan, config=config, faults=tuple(faults))
+
+
+def draw_mergers(plan: Plan) -> Plan:
+    """In half of the runs with windows the children have mergers, some of which die.
+
+    Not in a history, nor on machines. Drawn last, from a separate generator.
+    """
+    rng, config = Random(f"mergers/{plan.seed}"), plan.config
+    if config.rows or config.history_speed or config.machines or rng.randrange(2):
+        return plan
+    config = replace(config, mergers=rng.choice([1, 2, 2, 3]))
+    faults = [*plan.faults, *plan_mergers(rng, config, plan.length_us)]
+    faults.sort(key=lambda f: f.at)
     return replace(plan, config=config, faults=tuple(faults))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tests.simulator.process import Process
 
 from slackwater.model.errors import SlackwaterError
+from slackwater.model.merged import MergedRecord
 from slackwater.model.names import Names, RootName
 from slackwater.model.records import Kind, OrderedRecord
 from slackwater.sessions.requests import (
@@ -25,6 +26,7 @@ from slackwater.sessions.requests import (
     PrepareTransactions,
     Procedure,
     ReadCopies,
+    ReadMerged,
     ReadOrdered,
     ReadOrdererStates,
     ReadPanes,
@@ -130,6 +132,10 @@ def _answer(
             then(world.queries[query].copies(part))
         case ReadPanes(query, part):
             then(world.queries[query].stored(part))
+        case ReadMerged(log, records_max):
+            merged = world.log_at(log)
+            last = merged.read(max(merged.beginning, merged.end - records_max), records_max)
+            then([record for _, record in last if isinstance(record, MergedRecord)])
         case OtherTurns():
             process.later(TURN_US, lambda: then(None))
         case ReadOrdered(log, start, end):

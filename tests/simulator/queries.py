@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from tests.simulator.config import AGGREGATE, WorldConfig
 from tests.simulator.history import (
     Committed,
     Installed,
+    Merged,
     OfQuery,
     ReportedRows,
     StoredRecord,
@@ -32,6 +34,7 @@ from slackwater.host.root import contents_of_windows
 from slackwater.model.child_logs import ChildLogs, dealt
 from slackwater.model.deployment import BOUND_TOLERANCE_US
 from slackwater.model.heads import Head, Key, PaneKey, PaneRecord, Stored, StoredState
+from slackwater.model.merged import MergedRecord
 from slackwater.model.names import (
     ONLY,
     Names,
@@ -52,10 +55,12 @@ from slackwater.protocols.common.line import LineName, Schedule
 from slackwater.protocols.dpc.reconcile.staggering import LEASE_US_DEFAULT
 from slackwater.protocols.dpc.soutput.config import Commit, DeltaLog, RootConfig
 from slackwater.protocols.dpc.sunion.config import OrdererConfig
+from slackwater.protocols.fargo.parent import wait_us
 from slackwater.protocols.flux.pair import PairRole
 from slackwater.sessions.requests import State, fits_any
 
 if TYPE_CHECKING:
+    from tests.simulator.mergers import SimMerger
     from tests.simulator.orderers import SimOrderer
     from tests.simulator.roots import SimRoot
     from tests.simulator.world import World
@@ -96,6 +101,8 @@ class SimQuery:
         self.lateness = config.lateness({})
         self._child_logs = self._divided()
         self._own_orderers: dict[tuple[int, int], SimOrderer] = {}
+        self.mergers: dict[tuple[int, int], SimMerger] = {}
+        """By child and copy."""
         self.roots: dict[tuple[int, int], SimRoot] = {}
         """By part and copy."""
         self._history = history
@@ -397,10 +404,16 @@ class SimQuery:
             is_history=clock is not None,
             reread_us_max=self.config.head_us or NEVER_US,
             head_period_us=HEAD_PERIOD_US,
-            **self._contents(part),
+            merged_wait_us=self._merged_wait_us,
+            **self.contents_of_part(part),
         )
 
-    def _contents(self, part: int) -> dict[str, Any]:
+    @property
+    def _merged_wait_us(self) -> int | None:
+        has_mergers = bool(self.config.merger_names)
+        return wait_us(self.config.answer_within_us(2)) if has_mergers else None
+
+    def contents_of_part(self, part: int) -> dict[str, Any]:
         """Return the configuration of what an answer consists of."""
         if not self.config.rows:
             return contents_of_windows(self.config.query, self.config.fields)
@@ -540,6 +553,7 @@ class SimQuery:
         self.judge()
         if self._down_since is not None:
             self._history.unavailable.append((self._down_since, self.world.scheduler.now))
+        self._finish_merged()
         logs = self._history.ordered_logs
         if generation_of(self.name):
             logs = {}
@@ -552,6 +566,18 @@ class SimQuery:
                         for offset, value in self.ordered_log(child, replica, line).all_values()
                         if isinstance(value, OrderedRecord)
                     ]
+
+    def _finish_merged(self) -> None:
+        config = self.config
+        for part, child in product(range(config.parts), range(len(config.children))):
+            log = self.world.log_at((Names().merged(self.name, part), child))
+            records = [of for _, of in log.all_values() if isinstance(of, MergedRecord)]
+            deltas = {
+                (child, replica): self.delta_log(part, child, replica, 0).written()
+                for replica in range(config.replicas)
+            }
+            if records:
+                self._history.merged.append(Merged(part, child, records, deltas))
 
     def held(self) -> dict[str, int]:
         """Return the memory of its processes."""

@@ -171,6 +171,7 @@ class Outputs:
     def _encoded(self, effect: Effect) -> object:
         match effect:
             case Append(log, record):
+                assert isinstance(record, OrderedRecord), "mergers are not recorded"
                 return log, encode_ordered(record)
             case WriteState(query, state, part):
                 return query, part, encode_state(state)

@@ -14,6 +14,7 @@ from tests.simulator.procedures import perform
 from tests.simulator.process import Fragment, observe
 
 from slackwater.host.host import RESIGN_S_MAX
+from slackwater.model.merged import MergedRecord
 from slackwater.model.names import ONLY, Names, RootName, base_of
 from slackwater.model.records import (
     DeltaRecord,
@@ -43,6 +44,7 @@ from slackwater.sessions.events import (
     EndsFetched,
     HeartbeatReceived,
     HeartbeatReturned,
+    PassedBy,
     PositionGone,
     Received,
     Record,
@@ -111,7 +113,7 @@ class SimRoot(Fragment):
         forms = self.session.inputs
         self.logs = {at: self.world.log_at(at) for at, of in forms.items() if of != "states"}
         self._states = next((at for at, of in forms.items() if of == "states"), None)
-        self._of = dict(zip(self.logs, self.session.config.logs, strict=True))
+        self._of = dict(zip(self.logs, self.session.config.logs, strict=False))
         self.life = Life(self.placement, self.world.scheduler.now)
         self._beats = query.beats(part)
         self._beats_at = self._beats.end
@@ -319,7 +321,8 @@ class SimRoot(Fragment):
         )
 
     def _receives(self, at: At) -> bool:
-        of = self._of[at]
+        if (of := self._of.get(at)) is None:
+            return True
         return (of.child, of.replica) not in self.deaf_to
 
     def _read_live(self) -> int:
@@ -332,7 +335,10 @@ class SimRoot(Fragment):
             begin = max(self._positions[at], log.beginning)
             for offset, value in log.read(begin, LIVE_RECORDS_MAX):
                 self._positions[at] = offset + 1
-                record = _read_as(value)
+                if not self.session.needs(at, offset):
+                    self.session.take(PassedBy(at, offset))
+                    continue
+                record = read_as(value)
                 observe(self._history_clock, record, self.now)
                 self.session.take(Received(at, offset, record))
                 count += 1
@@ -350,7 +356,7 @@ class SimRoot(Fragment):
                 self.session.take(PositionGone(line, at, log.beginning))
                 continue
             for offset, value in records:
-                record = _read_as(value)
+                record = read_as(value)
                 observe(self._history_clock, record, self.now)
                 self.session.take(Replayed(line, at, offset, record))
                 count += 1
@@ -416,7 +422,7 @@ class SimRoot(Fragment):
         self.turn_in(0)
 
 
-def _read_as(value: object) -> Record:
+def read_as(value: object) -> Record:
     """Return a record as a host passes it on: None if it does not decode."""
-    assert value is None or isinstance(value, DeltaRecord | OrderedRecord)
+    assert value is None or isinstance(value, DeltaRecord | MergedRecord | OrderedRecord)
     return value

@@ -19,6 +19,7 @@ from tests.simulator.config import START_TIME_US, Chain, WorldConfig, spread
 from tests.simulator.heartbeats import Heartbeats
 from tests.simulator.history import History, Learned, Note, OfQuery, Outage, Sample
 from tests.simulator.kafka import Broker, Log
+from tests.simulator.mergers import SimMerger
 from tests.simulator.orderers import SimOrderer
 from tests.simulator.process import Process
 from tests.simulator.queries import SimQuery
@@ -48,7 +49,9 @@ if TYPE_CHECKING:
 
 __all__ = ["START_TIME_US", "Chain", "History", "World", "WorldConfig", "spread"]
 
-_OF_Q: Final = re.compile(r"(orderer/q|root/q|sw\.ordered\.q|sw\.deltas\.q)\.(?!g\d)")
+_OF_Q: Final = re.compile(
+    r"(orderer/q|merger/q|root/q|sw\.ordered\.q|sw\.deltas\.q|sw\.merged\.q)\.(?!g\d)"
+)
 _LATE = "sends of "
 _OVERLOAD = "machine of "
 FOLLOW_US = 200_000
@@ -114,7 +117,8 @@ class World:
         """Start all processes."""
         sharing, later = self.config.sharing, set[str]()
         if sharing is not None and sharing.joins_us:
-            later = {*self.queries["r"].config.root_names}
+            joining = self.queries["r"].config
+            later = {*joining.merger_names, *joining.root_names}
             self.queries["r"].is_registered = False
             self.scheduler.after(sharing.joins_us, self._join)
         for name in self.config.names:
@@ -127,7 +131,7 @@ class World:
         r = self.queries["r"]
         r.is_registered = True
         self.note("r", "joins q's children")
-        for name in r.config.root_names:
+        for name in [*r.config.merger_names, *r.config.root_names]:
             self._start(name)
 
     def _start(self, name: str) -> None:
@@ -135,7 +139,7 @@ class World:
         before = self._present(name)
         if before is not None and before.speaks:
             self._outlive(before)
-        process: SimProxy | SimTopicProxy | SimOrderer | SimAggregator | SimRoot
+        process: SimProxy | SimTopicProxy | SimOrderer | SimAggregator | SimMerger | SimRoot
         if kind == "proxy":
             of = ProxyName.parse(rest)
             is_of_topic = of.stream in self.topics
@@ -148,6 +152,9 @@ class World:
             process = query.orderers[at] = SimOrderer(query, *at)
         elif kind == "aggregator":
             process = self.aggregators[name] = self._aggregator(int(rest))
+        elif kind == "merger":
+            query, at = self._fragment(rest)
+            process = query.mergers[at] = SimMerger(query, *at)
         else:
             query, root = self._part(rest)
             process = SimRoot(query, root.part, copy=root.copy)
@@ -192,6 +199,9 @@ class World:
         if kind == "orderer":
             query, at = self._fragment(rest)
             return query.orderers.get(at)
+        if kind == "merger":
+            query, at = self._fragment(rest)
+            return query.mergers.get(at)
         query, of = self._part(rest)
         return query.roots.get((of.part, of.copy))
 
@@ -288,7 +298,9 @@ class World:
         self.scheduler.after(self.scheduler.between(*self.config.zombie_us), sees)
 
     def begin_outage(self, whom: str, what: str) -> None:
-        """Begin an outage, unless one has begun already."""
+        """Begin an outage, unless one has begun already; what befalls a merger is none."""
+        if whom.removeprefix(_LATE).removeprefix(_OVERLOAD).startswith("merger/"):
+            return
         self._outages_now.setdefault(whom, Outage(self.scheduler.now, -1, f"{whom} {what}"))
 
     def over(self, whom: str) -> None:
@@ -466,7 +478,8 @@ class World:
         log_name = self._first_log(log_name)
         log = self.broker.log(log_name)
         if log.end - keep > log.beginning:
-            self._jolt(f"{log_name} cut")
+            if not log_name.startswith("sw.merged."):
+                self._jolt(f"{log_name} cut")
             log.cut(log.end - keep)
             self.note("broker", f"{log_name} now begins at {log.beginning}")
             self._note_loss(log_name, log.beginning)
@@ -627,7 +640,11 @@ class World:
     def _names(self) -> list[str]:
         """The names of all processes that have been started."""
         others = [q.config for q in self.queries.values() if generation_of(q.name)]
-        later = [n for config in others for n in (*config.orderer_names, *config.root_names)]
+        later = [
+            name
+            for config in others
+            for name in (*config.orderer_names, *config.merger_names, *config.root_names)
+        ]
         return [*self.config.names, *(n for n in later if self._present(n) is not None)]
 
     def change(self) -> None:
@@ -651,7 +668,7 @@ class World:
                 aggregator = self.aggregators.get(f"aggregator/{replica}")
                 if aggregator is not None and aggregator.alive and not later.config.rows:
                     aggregator.add((later, child, replica))
-        for name in later.config.root_names:
+        for name in [*later.config.merger_names, *later.config.root_names]:
             self._start(name)
         self._look_whether_ready(earlier, later, self.scheduler.now)
 
@@ -675,7 +692,8 @@ class World:
         # The registry has this some time after the record.
         self.scheduler.after(self.scheduler.between(0, period_us), partial(self._end, earlier))
         until = now + round(HAND_OVER_S_MAX * period_us)
-        for name in [*earlier.config.orderer_names, *earlier.config.root_names]:
+        of = earlier.config
+        for name in [*of.orderer_names, *of.merger_names, *of.root_names]:
             self._retire_after(name, earlier, later, until)
 
     def _end(self, earlier: SimQuery) -> None:

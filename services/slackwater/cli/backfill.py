@@ -212,7 +212,8 @@ def _chosen(options: BackfillOptions, prefix: str = "") -> tuple[str, Deployment
     for name in queries:
         content["queries"][name] |= {"replicas": 1, "bound": BOUND}
         content["queries"][name].pop("policy", None)
-        content["queries"][name].pop("copies", None)
+        for key in ("copies", "mergers"):
+            content["queries"][name].pop(key, None)
     written = io.StringIO()
     yaml.dump(content, written)
     return written.getvalue(), given

@@ -1,4 +1,4 @@
-"""Codec of panes and heads, the records of ``sw.panes.<query>`` (``model.heads``).
+"""Codec of panes and heads, the records of ``sw.panes.<query>``, and of merged panes.
 
 A piece of a pane is a few columns, one for each figure and field. A head has a column for each part
 of its references, since a window of a day has thousands of panes.
@@ -23,6 +23,7 @@ from slackwater.codec.record_fields import (
 )
 from slackwater.codec.schemas import codec
 from slackwater.model.heads import Head, LogHead, Noted, PaneColumns, PaneRecord, PaneRef
+from slackwater.model.merged import MergedRecord
 from slackwater.model.records import Gap
 
 EXACT_MAX: Final = 2**53
@@ -33,8 +34,12 @@ _HALF: Final = 1 << _HALF_BITS
 
 def encode_pane(record: PaneRecord) -> bytes:
     """Encode a piece of a pane."""
+    return codec("pane").encode(*_pane_values(record))
+
+
+def _pane_values(record: PaneRecord) -> tuple[Any, ...]:
     columns = record.columns
-    return codec("pane").encode(
+    return (
         *record.ref,
         record.piece,
         columns.keys,
@@ -58,6 +63,27 @@ def _make_pane(values: list[Any]) -> PaneRecord:
     figures = np.array(columns).reshape(len(columns) // fields, fields, len(keys))
     found = PaneColumns(keys, figures, record_states(states, fields, len(keys)))
     return PaneRecord(PaneRef(*ref), piece, found)
+
+
+def encode_merged(record: MergedRecord) -> bytes:
+    """Encode a piece of a merged pane."""
+    behind = list(map(position_values, record.positions))
+    return codec("merged").encode(record.end, behind, *_pane_values(record.pane))
+
+
+def decode_merged(buf: Bytes, where: object = "") -> MergedRecord:
+    """Decode a piece of a merged pane; raises ``MalformedRecordError``."""
+    return decode("merged", buf, where, _make_merged)
+
+
+def _make_merged(values: list[Any]) -> MergedRecord:
+    end, behind, *of_pane = values
+    pane = _make_pane(of_pane)
+    if end <= pane.ref.start:
+        raise DamageError(f"panes from {pane.ref.start} to {end}")
+    if not 0 <= pane.piece < max(pane.ref.pieces, 1):
+        raise DamageError(f"piece {pane.piece} of {pane.ref.pieces}")
+    return MergedRecord(pane, end, tuple(map(log_position, behind)))
 
 
 def encode_head(head: Head) -> bytes:

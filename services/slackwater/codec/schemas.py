@@ -21,6 +21,7 @@ SCHEMAS: Final = (
     "registry",
     "pane",
     "head",
+    "merged",
 )
 _KEY_FIELDS: Final = {
     "source": ("keys", "fields"),
@@ -29,6 +30,7 @@ _KEY_FIELDS: Final = {
     "delta": ("keys",),
     "wide_delta": ("keys",),
     "pane": ("keys",),
+    "merged": ("keys",),
 }
 
 

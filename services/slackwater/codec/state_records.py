@@ -95,6 +95,7 @@ def encode_root_state(state: RootState) -> bytes:
         state.digest,
         state.kept_from,
         state.moved_to,
+        state.merged_from,
     )
 
 

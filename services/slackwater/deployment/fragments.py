@@ -118,10 +118,10 @@ def stages(query: QuerySpec, seen: dict[str, str] | None = None) -> tuple[tuple[
 
     While one copy of each stage runs, answers must meet the bound. Proxies are not included: the
     bound holds also while sources are missing, or a query that this one reads (trace-20).
-    What reads the answers is not included either.
+    What reads the answers is not included either, nor what only spares others work.
     ``seen``: the processes of fragments if they are not those of a single machine.
     """
-    before = (kind for kind in KINDS.values() if not kind.reads_answers)
+    before = (kind for kind in KINDS.values() if not (kind.reads_answers or kind.spares_work))
     groups = [group for kind in before for group in kind.groups(query)]
     of = seen_in(name for group in groups for name in group) | (seen or {})
     return tuple(dict.fromkeys([(BROKER,), *(tuple(of[name] for name in g) for g in groups)]))

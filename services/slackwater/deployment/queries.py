@@ -92,6 +92,7 @@ class QueryChecker:
         if shape.copies > 1 and self._clock == "data":
             reason = "needs clock: wall: with clock: data each process has a clock of its own"
             self._findings.error((*place, "copies"), f"{shape.copies} {reason}")
+        self._mergers(shape, place)
         self._policy(shape, place)
         margin = self._margin(name, shape, place)
         join = self._join(shape, place)
@@ -119,9 +120,21 @@ class QueryChecker:
             child_groups=groups,
             parts=shape.parts,
             copies=shape.copies,
+            mergers=shape.mergers,
             results_format=shape.results.format,
             join=join,
         )
+
+    def _mergers(self, shape: QueryShape, place: Place) -> None:
+        """Check that a query with mergers has panes, and a clock by which one is missing."""
+        if not shape.mergers:
+            return
+        if shape.window is None:
+            reason = "need a window: without one there are no panes to merge"
+            self._findings.error((*place, "mergers"), f"{shape.mergers} {reason}")
+        elif self._clock == "data":
+            reason = "need clock: wall: with clock: data no pane is missing at a time"
+            self._findings.error((*place, "mergers"), f"{shape.mergers} {reason}")
 
     def _sources(self, shape: QueryShape, place: Place) -> bool:
         """Check ``from``; return whether all its entries are valid streams or queries."""

@@ -42,7 +42,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from slackwater.host import delivery, orderer, root
+from slackwater.host import delivery, merger, orderer, root
 from slackwater.host.faust_worker import LiveConsumer, run_consumer
 from slackwater.host.fragment import Fragment
 from slackwater.host.host import IN_FLIGHT_BYTES_MAX, Host, HostShared
@@ -51,7 +51,7 @@ from slackwater.host.wake_signal import WakeSignal
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import UsageError
 from slackwater.model.kinds import is_hosted, parsed, query_of
-from slackwater.model.names import DELIVERY, ORDERER, ROOT, kind_of, own_name
+from slackwater.model.names import DELIVERY, MERGER, ORDERER, ROOT, kind_of, own_name
 from slackwater.runtime.logs.described import TopicObserver
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.service.entry import ProcessContext
@@ -84,6 +84,7 @@ Make = Mapping[str, Callable[[str, RegistryView, KafkaTransport], Fragment]]
 """Factories of fragments, by kind."""
 MAKE: Final[Make] = {
     ORDERER: orderer.make,
+    MERGER: merger.make,
     ROOT: root.make,
     DELIVERY: delivery.make,
 }
@@ -120,7 +121,7 @@ def _names(given: str) -> tuple[str, ...]:
 def _check(full: str) -> None:
     if not is_hosted(full):
         raise UsageError(
-            f"{full}: not a fragment of a host; use orderer/NAME, root/NAME, delivery/NAME"
+            f"{full}: not a fragment of a host; use orderer/NAME, merger/NAME, root/NAME, delivery/NAME"
         )
     parsed(full)
 

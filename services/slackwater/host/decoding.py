@@ -15,10 +15,12 @@ from typing import Final, TypeAlias
 
 from slackwater.codec.delta_records import decode_delta
 from slackwater.codec.ordered_records import decode_ordered
+from slackwater.codec.pane_records import decode_merged
 from slackwater.codec.results import parse_result, parse_time
 from slackwater.codec.source_records import decode_source
 from slackwater.codec.state_records import decode_state
 from slackwater.model.errors import MalformedRecordError
+from slackwater.model.merged import MergedRecord
 from slackwater.model.records import Kind, OrderedRecord, OrdererState, RootState, SourceRecord
 from slackwater.runtime.logs.skipped import SKIPPED
 from slackwater.runtime.logs.transport import Log, RawRecord
@@ -29,6 +31,7 @@ _DECODE: Final[Mapping[Form, tuple[Callable[[bytes, str, int], Record], str]]] =
     "source": (decode_source, "no record of the source log"),
     "ordered": (lambda value, where, _: decode_ordered(value, where), "not an orderer's record"),
     "deltas": (lambda value, where, _: decode_delta(value, where), "not a delta"),
+    "merged": (lambda value, where, _: decode_merged(value, where), "not a merged pane"),
     "results": (lambda value, _where, _offset: value, ""),
     "states": (lambda value, where, _: decode_state(value, where), "not a state record"),
 }
@@ -110,7 +113,7 @@ def watermark_of(record: Record) -> int | None:
         return _answered_to(record)
     if isinstance(record, SourceRecord):
         return None if record.kind is Kind.VOID else record.boundary
-    if isinstance(record, OrdererState | RootState):
+    if isinstance(record, MergedRecord | OrdererState | RootState):
         return None
     return None if record.kind is Kind.START else record.bucket_end
 

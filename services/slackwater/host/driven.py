@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeVar, Unpack
 
 from slackwater.codec.ordered_records import encode_ordered
+from slackwater.codec.pane_records import encode_merged
 from slackwater.host.decoding import Decode, decode, watermark_of
 from slackwater.host.parked import CATCH_UP_PREFETCH_KIB, ParkedReaders
 from slackwater.host.procedures import Committer, perform
@@ -24,6 +25,7 @@ from slackwater.host.sharedends import SharedEnds
 from slackwater.host.wake_signal import IDLE_S_MAX, PARKED_S_MAX, UNSETTLED_S_MAX
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.heads import text_of
+from slackwater.model.merged import MergedRecord
 from slackwater.protocols.common.states import LineState
 from slackwater.protocols.dpc.soutput.config import Commit
 from slackwater.protocols.flux.pair import FOLLOWS
@@ -94,7 +96,10 @@ class HeartbeatPublisher(Protocol):
 def _encoded(effect: Append | StorePane) -> tuple[bytes | None, bytes | None]:
     """Return the value and the key of a record."""
     if isinstance(effect, Append):
-        return encode_ordered(effect.record), None
+        record = effect.record
+        if isinstance(record, MergedRecord):
+            return encode_merged(record), None
+        return encode_ordered(record), None
     return encode_stored(effect.record), text_of(effect.key).encode()
 
 

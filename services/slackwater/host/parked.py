@@ -18,6 +18,7 @@ CATCH_UP_RECORDS_MAX: Final[Mapping[Form, int]] = {
     "source": 20,
     "ordered": 50,
     "deltas": 50,
+    "merged": 10,
     "results": 2_000,
 }
 """Records read in one turn: a few milliseconds of work. A record of a result topic is one row."""

@@ -12,8 +12,9 @@ from typing import Any, Final, Protocol, TypeVar
 
 from slackwater.codec.ordered_records import encode_ordered
 from slackwater.codec.state_records import encode_state
-from slackwater.host.decoding import decode_ordered_record
+from slackwater.host.decoding import decode, decode_ordered_record
 from slackwater.model.errors import SlackwaterError
+from slackwater.model.merged import MergedRecord
 from slackwater.model.records import Kind, RootState
 from slackwater.protocols.dpc.soutput.config import Commit
 from slackwater.runtime.logs.incarnation import append_and_wait, has_begun, start_incarnation
@@ -46,6 +47,7 @@ from slackwater.sessions.requests import (
     Procedure,
     ReadCopies,
     ReadLatest,
+    ReadMerged,
     ReadOrdered,
     ReadOrdererStates,
     ReadPanes,
@@ -169,6 +171,8 @@ def _answer(request: Request, transport: Transport, writer: Callable[[], Writer]
             return read_copies(transport, query, part, timeout_s=timeout_s)
         case ReadPanes(query, part, keys_only):
             return read_panes(transport, query, part, keys_only=keys_only, timeout_s=timeout_s)
+        case ReadMerged(log, records_max):
+            return _read_merged(log, records_max, transport, timeout_s)
         case ReadLatest(log):
             written = read_to_end(transport, log, isolation="read_committed", timeout_s=timeout_s)
             return {raw.key: raw.value for raw in written if raw.key is not None}
@@ -194,6 +198,17 @@ def _read_ordered(request: ReadOrdered, transport: Transport, timeout_s: float) 
     for raw in read_range(transport, log, start, end, idle_s_max=timeout_s):
         _take(found, raw)
     return found
+
+
+def _read_merged(
+    log: Log, records_max: int, transport: Transport, timeout_s: float
+) -> list[MergedRecord]:
+    begin = transport.beginning_offsets([log], timeout_s=timeout_s)[log]
+    end = transport.end_offsets([log], timeout_s=timeout_s)[log]
+    start = max(begin, end - records_max)
+    read = read_range(transport, log, start, end, idle_s_max=timeout_s)
+    found = (decode("merged", raw.log, raw.offset, raw.value) for raw in read)
+    return [record for record in found if isinstance(record, MergedRecord)]
 
 
 def _begin_incarnation(

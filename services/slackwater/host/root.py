@@ -22,6 +22,7 @@ from slackwater.primitives.rows import RowContents
 from slackwater.protocols.common.line import Policy, Schedule
 from slackwater.protocols.dpc.soutput.config import RootConfig
 from slackwater.protocols.dpc.soutput.upstream import ONLY_STALE_US_MAX, STALE_US_MAX
+from slackwater.protocols.fargo.parent import wait_us
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.service.normaltime import NormalTime
 from slackwater.runtime.service.registry import QueryDefinition
@@ -83,6 +84,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         reread_us_max=round(settings().reread_s_max * 1e6),
         is_recorded=known.has_recorded_placements,
         has_earlier=has_earlier,
+        merged_wait_us=wait_us(deployment.deadline_us(spec, ROOT)) if spec.mergers else None,
         **(
             contents_of_windows(spec, deployment.output_fields(spec))
             if spec.window is not None

@@ -243,6 +243,8 @@ class QuerySpec:
     parts: int = 1
     copies: int = 1
     """Roots of each part: with two, one answers and the other one follows (rule-27)."""
+    mergers: int = 0
+    """Copies of the merger of each child; without one the roots merge the deltas (rule-45)."""
     results_format: ResultsFormat = "json"
     join: JoinSpec | None = None
     children_of: str = ""

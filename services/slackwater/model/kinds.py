@@ -1,7 +1,7 @@
 """The kinds of fragments, one row each, in the order of their stages.
 
-A proxy serves streams, orderers sort readings by time, aggregators compute deltas in Spark, roots
-answer, deliveries evaluate alerts. What places, starts, sizes, prints, watches or rehearses
+A proxy serves streams, orderers sort readings by time, aggregators compute deltas in Spark, mergers
+merge them into panes, roots answer, deliveries evaluate alerts. What places, starts, sizes, prints, watches or rehearses
 fragments of any kind reads this table, and so do deadlines and Kafka's access rules: a new kind is
 a new row.
 ``slackwater.host.app`` has the factories of those that hosts run.
@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from slackwater.model.names import (
     AGGREGATOR,
     DELIVERY,
+    MERGER,
     ONLY,
     ORDERER,
     PROXY,
     ROOT,
     DeliveryName,
     FragmentName,
+    MergerName,
     OrdererName,
     ProxyName,
     RootName,
@@ -38,7 +40,7 @@ BROKER: Final = "broker"
 GATEWAY: Final = "gateway"
 """Name of the process that serves the page (`up --web`); it has no heartbeat."""
 HOST: Final = "host"
-"""Kind of the processes that run orderers, roots and deliveries."""
+"""Kind of the processes that run orderers, mergers, roots and deliveries."""
 
 StreamResource = Literal["source", "added", "input", "quarantine", "learned"]
 """Source logs; those of partitions that are added to a stream's topic (rule-30); the topics that
@@ -47,6 +49,7 @@ numbers of logs."""
 QueryResource = Literal[
     "ordered",
     "deltas",
+    "merged",
     "state",
     "child state",
     "panes",
@@ -55,9 +58,9 @@ QueryResource = Literal[
     "alerts",
     "fence",
 ]
-"""Logs; state records of roots, and of orderers, which may be another query's; panes; results, and
-those of the queries that a query reads; alerts; transactional ids, of parts (rule-27) and of
-alerts."""
+"""Logs; merged panes; state records of roots, and of orderers, which may be another query's; panes;
+results, and those of the queries that a query reads; alerts; transactional ids, of parts (rule-27)
+and of alerts."""
 Resource: TypeAlias = StreamResource | QueryResource | Literal["registry", "group", "own"]
 """What there is in Kafka to have access to, by what it is for: also the registry, the group ids
 that Spark makes, and all topics of the deployment."""
@@ -118,6 +121,13 @@ def _aggregated(query: QuerySpec) -> Groups:
     )
 
 
+def _mergers(query: QuerySpec) -> Groups:
+    return tuple(
+        tuple(MergerName(query.name, child, copy).process for copy in range(query.mergers))
+        for child in range(query.children if query.mergers else 0)
+    )
+
+
 def _roots(query: QuerySpec) -> Groups:
     return tuple(
         tuple(of.process for of in copy_names(query.name, part, query.copies))
@@ -157,6 +167,8 @@ class FragmentKind:
     """It waits for its input until a deadline (rule-15)."""
     reads_answers: bool = False
     """Its input are the answers, which do not wait for it."""
+    spares_work: bool = False
+    """Answers do without it, and cost more then: nobody waits for it."""
 
 
 _KINDS: Final = (
@@ -191,10 +203,17 @@ _KINDS: Final = (
         is_shared=True,
     ),
     FragmentKind(
+        *(MERGER, "mergers", HOST, "mergers, which merge deltas into panes", MergerName.parse),
+        cost=Cost(1.0, 0.008),
+        access={"Read": ("deltas", "merged", "state"), "Write": ("merged",)},
+        groups=_mergers,
+        spares_work=True,
+    ),
+    FragmentKind(
         *(ROOT, "roots", HOST, "roots, which answer the queries", RootName.parse),
         cost=Cost(1.0, 0.008),
         access={
-            "Read": ("ordered", "deltas", "state", "panes"),
+            "Read": ("ordered", "deltas", "merged", "state", "panes"),
             # A root takes its placement number from the registry (rule-27).
             "Write": ("state", "panes", "registry", "fence", "results"),
         },
@@ -244,7 +263,7 @@ def query_of(process: str) -> str:
 def replica_of(process: str) -> int | None:
     """Return the number of a fragment among its copies; None if it has only one."""
     name = parsed(process)
-    if isinstance(name, RootName) and name.copy != ONLY:
+    if isinstance(name, MergerName | RootName) and name.copy != ONLY:
         return name.copy
     return name.replica if isinstance(name, OrdererName) else None
 

@@ -37,6 +37,7 @@ PREFIX_CHARS_MAX: Final = 100
 PROXY: Final = "proxy"
 ORDERER: Final = "orderer"
 AGGREGATOR: Final = "aggregator"
+MERGER: Final = "merger"
 ROOT: Final = "root"
 DELIVERY: Final = "delivery"
 """Kinds of fragments, and first parts of their names: the rows of ``model/kinds.py``."""
@@ -50,6 +51,7 @@ _GENERATION: Final = re.compile(r"([a-z][a-z0-9-]*)\.g([1-9]\d{0,8})", re.ASCII)
 _ORDERER: Final = re.compile(rf"({_QUERY})\.(\d+)\.([a-z])", re.ASCII)
 _PROXY: Final = re.compile(r"([^./]+)(?:\.([1-9]\d*))?", re.ASCII)
 _ROOT: Final = re.compile(rf"({_QUERY})\.(\d+)(?:\.([a-z]))?", re.ASCII)
+_MERGER: Final = _ORDERER
 _DELIVERY: Final = re.compile(rf"({_QUERY})\.alerts", re.ASCII)
 
 ONLY: Final = -1
@@ -135,6 +137,32 @@ class OrdererName:
 
 
 @dataclass(frozen=True, slots=True, order=True)
+class MergerName:
+    """One copy of the merger of one child of a query: ``climate.0.a``."""
+
+    query: str
+    child: int
+    copy: int
+
+    @classmethod
+    def parse(cls, text: str) -> MergerName:
+        """The inverse of ``str``; ``UsageError`` if it is none."""
+        match = _MERGER.fullmatch(text)
+        if match is None:
+            raise UsageError(f"{text}: a merger is named QUERY.CHILD.COPY, as in climate.0.a")
+        query, child, letter = match.groups()
+        return cls(query, int(child), ord(letter) - ord("a"))
+
+    def __str__(self) -> str:
+        return f"{self.query}.{self.child}.{replica_letter(self.copy)}"
+
+    @property
+    def process(self) -> str:
+        """As ``slackwater status`` prints it: ``merger/climate.0.a``."""
+        return f"{MERGER}/{self}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
 class RootName:
     """A part of a query's results, ``climate.0``, or one of its two copies: ``climate.0.a``.
 
@@ -217,7 +245,7 @@ class DeliveryName:
         return f"{DELIVERY}/{self}"
 
 
-FragmentName: TypeAlias = ProxyName | OrdererName | RootName | DeliveryName
+FragmentName: TypeAlias = ProxyName | OrdererName | MergerName | RootName | DeliveryName
 
 
 def kind_of(process: str) -> str:
@@ -304,6 +332,14 @@ class Names:
     def deltas_of_generations(self, query: str) -> str:
         """The prefix of the deltas of all later generations of a query."""
         return f"{self.prefix}sw.deltas.{base_of(query)}.g"
+
+    def merged(self, query: str, part: int) -> str:
+        """The logs of a part's merged panes, of all children."""
+        return f"{self.prefix}sw.merged.{query}.{part}"
+
+    def merged_of_generations(self, query: str) -> str:
+        """The prefix of the merged panes of all later generations of a query."""
+        return f"{self.prefix}sw.merged.{base_of(query)}.g"
 
     def state(self, query: str) -> str:
         """The state records of a query's fragments, of all its generations."""

@@ -379,6 +379,8 @@ class RootState:
     heads (``model.heads``) that are stored; empty: the smaller of its two positions."""
     moved_to: tuple[int, ...] = ()
     """Of each child, the frontier in the older of these heads."""
+    merged_from: tuple[int, ...] = ()
+    """Of each child, the offset in the log of its merged panes from which a root reads at S."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,11 @@ class Grid:
         assert self._slide, "no window, no pane"
         return self._edges.at_or_before(e)
 
+    def pane_end(self, e: int) -> int:
+        """Return the smallest window start or end > e."""
+        assert self._slide, "no window, no pane"
+        return self._edges.after(e)
+
     def edges(self, start: int, end: int) -> I64:
         """Return all window starts and ends in [start, end], ascending."""
         assert self._slide, "no window, no pane"

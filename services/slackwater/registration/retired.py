@@ -49,6 +49,8 @@ def retired_topics(
         if query.state != "deleted" or (of.has_children and name in needed):
             continue
         unused = set() if of.window is None else {names.panes(name)}
+        if of.mergers:
+            unused |= {names.merged(name, part) for part in range(of.parts)}
         if of.has_children:
             unused |= {names.ordered(name, child) for child in range(of.children)}
             unused |= {names.deltas(name, part) for part in range(of.parts)}

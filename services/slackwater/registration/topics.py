@@ -26,6 +26,7 @@ def topic_specs(
             query.window is not None,
             query.has_children,
             bool(query.alerts),
+            query.mergers > 0,
         )
         for query in deployment.queries.values()
     ]

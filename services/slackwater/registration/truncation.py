@@ -6,9 +6,11 @@ lines on, or where the root has stored two heads from ``kept_from`` in its state
 they need, and what it has not read itself. An ordered log is needed from the smaller of two offsets
 on: the smallest ``contiguous_seq`` of the roots, where a starting aggregator begins (rule-26), and
 the offset from which its own writer reads it at a start (rule-25). Without a window there is no
-aggregator: the root reads the ordered log, and its positions count as for deltas. Nothing of a log
-is deleted while one of the roots that read it has no state record, also the root of a query that
-has joined (trace-50). Source logs are not truncated here: the audit recomputes from them, and their
+aggregator: the root reads the ordered log, and its positions count as for deltas. Merged panes are
+needed from ``merged_from`` of the roots on. A merger is no reader of deltas here: nobody needs what
+it has not merged, and a dead one would keep them (rule-45). Nothing of a log is deleted while one
+of the roots that read it has no state record, also the root of a query that has joined (trace-50).
+ Source logs are not truncated here: the audit recomputes from them, and their
 retention is set by the user. If retention deletes records that are still needed,
 ``runtime/logs/catchup.py`` detects it, and the results report the loss (rule-28).
 
@@ -50,7 +52,25 @@ def not_needed(
     ``readers`` are the queries that read the same children.
     """
     deltas = {} if readers[0].window is None else _deltas(readers, states, names)
-    return deltas | _ordered(readers, states, names)
+    merged = (_merged(query, states, names) for query in readers if query.mergers)
+    found = deltas | _ordered(readers, states, names)
+    for of_query in merged:
+        found |= of_query
+    return found
+
+
+def _merged(
+    query: QuerySpec, states: Mapping[str, OrdererState | RootState], names: Names
+) -> dict[Log, int]:
+    """Of a query's merged panes: what no copy of a root reads again (rule-45)."""
+    needed: dict[Log, int] = {}
+    for part in range(query.parts):
+        copies = _copies(query, part, states)
+        if not copies or any(len(copy.merged_from) != query.children for copy in copies):
+            continue
+        for child, offsets in enumerate(zip(*(copy.merged_from for copy in copies), strict=True)):
+            needed[names.merged(query.name, part), child] = min(offsets)
+    return needed
 
 
 def _deltas(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from slackwater.model.heads import Key, Stored
+from slackwater.model.merged import MergedRecord
 from slackwater.model.records import OrderedRecord, OrdererState, RootState
 from slackwater.protocols.dpc.soutput.config import Commit
 from slackwater.sessions.requests import Isolation, Log, Procedure
@@ -20,7 +21,7 @@ class Append:
     """Append a record to a log of the session, after all earlier ones: ``RecordDelivered``."""
 
     log: Log
-    record: OrderedRecord
+    record: OrderedRecord | MergedRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from slackwater.model.merged import MergedRecord
 from slackwater.model.records import (
     BucketRecord,
     Heartbeat,
@@ -20,7 +21,9 @@ from slackwater.model.records import (
 from slackwater.protocols.common.line import LineName
 from slackwater.sessions.requests import Log
 
-Record: TypeAlias = SourceRecord | BucketRecord | OrdererState | RootState | bytes | None
+Record: TypeAlias = (
+    SourceRecord | BucketRecord | MergedRecord | OrdererState | RootState | bytes | None
+)
 """A record in the form of its log (``Session.inputs``); None if it cannot be decoded."""
 
 

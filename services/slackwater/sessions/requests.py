@@ -217,6 +217,18 @@ class ReadPanes:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadMerged:
+    """Read the last records of a log of merged panes, at most ``records_max``.
+
+    Answer: ``list[MergedRecord]``; records that do not decode are skipped.
+    """
+
+    log: Log
+    records_max: int
+    timeout_us: int = TIMEOUT_US
+
+
+@dataclass(frozen=True, slots=True)
 class OtherTurns:
     """Let the other sessions of the host take turns. Answer: ``None``."""
 
@@ -243,6 +255,7 @@ Request: TypeAlias = (
     | ReadPart
     | ReadCopies
     | ReadPanes
+    | ReadMerged
     | OtherTurns
     | ReadLatest
     | ReadOrdered

@@ -32,9 +32,11 @@ from slackwater.protocols.dpc.soutput import config as dpc
 from slackwater.protocols.dpc.soutput.answers import Answered, GapNote
 from slackwater.protocols.dpc.soutput.config import Commit, DeltaLog, RootConfig
 from slackwater.protocols.dpc.soutput.core import RootCore
+from slackwater.protocols.dpc.soutput.decision import earliest
 from slackwater.protocols.dpc.soutput.upstream import Switched
 from slackwater.protocols.flux.pair import FOLLOWS, SUSPECT_US, Pair, PairRole
 from slackwater.sessions.boundwatch import BoundWatch
+from slackwater.sessions.claims import Claims
 from slackwater.sessions.copy import OWN_RECORD_US, CopyOfPart, FencedError, stamped
 from slackwater.sessions.effects import (
     Effect,
@@ -66,6 +68,7 @@ from slackwater.sessions.events import (
     ResignRequested,
     SessionEvent,
 )
+from slackwater.sessions.merged_input import MergedInput
 from slackwater.sessions.progress import read_progress
 from slackwater.sessions.requests import (
     Beginnings,
@@ -102,12 +105,16 @@ class RootSession:
         self._core: RootCore | None = None
         self._copy = CopyOfPart(config, suspect_us)
         self.mover = StateMover(config, windowed=windowed)
+        self._merged = MergedInput(config)
         self._in_flight: Commit | None = None
         self._queued: list[Effect] = []
         """Effects caused by input since the last step."""
-        self._is_ending = self._looks_at_claim = False
+        self._claims = Claims(config.process, config.placement, self._copy)
+        self._is_ending = False
         self._now = self._watched_at = 0
         self._switches = self._gaps = 0
+        self._look_at: int | None = None
+        """When it is to be seen whether merged panes are missing."""
 
     @property
     def core(self) -> RootCore:
@@ -137,7 +144,8 @@ class RootSession:
         A copy that follows another one, or an earlier generation, also reads the state records.
         """
         states: dict[Log, Form] = {self._copy.states: "states"} if self._copy.reads_states else {}
-        return dict.fromkeys(self._logs.at, self._logs.form) | states
+        merged: dict[Log, Form] = dict.fromkeys(self._merged.at, "merged")
+        return dict.fromkeys(self._logs.at, self._logs.form) | merged | states
 
     @property
     def listens_to(self) -> Sequence[str]:
@@ -148,7 +156,8 @@ class RootSession:
 
     def start(self) -> Procedure[Sequence[Effect]]:
         """Read the progress of the part's answers, of which a copy that runs may give more."""
-        config, logs, copy = self.config, tuple(self._logs.at), self._copy
+        config, copy = self.config, self._copy
+        logs = (*self._logs.at, *self._merged.at)
         yield from copy.check_number()
         if copy.reads_states:
             self._states_from = (yield Ends((copy.states,), "read_committed"))[copy.states]
@@ -159,10 +168,11 @@ class RootSession:
         state = found.state(config)
         moved = yield from self.mover.install(state)
         ends = yield Ends(logs)
-        unread = {self._logs.at[at]: end for at, end in ends.items()}
+        unread = {log: ends[at] for at, log in self._logs.at.items()}
         core = self._core = RootCore(config, state, suppress_until=unread, moved=moved)
         beginnings = yield Beginnings(logs)
-        core.begin_at({self._logs.at[at]: offset for at, offset in beginnings.items()})
+        core.begin_at({log: beginnings[at] for at, log in self._logs.at.items()})
+        self._merged.continue_at(state, beginnings, ends)
         yield from copy.store_number(state)
         return []
 
@@ -198,6 +208,7 @@ class RootSession:
     def live_offsets(self) -> Mapping[Log, int]:
         """Offsets at which the live consumer starts."""
         offsets = {self._logs.places[log]: offset for log, offset in self.core.live_offsets.items()}
+        offsets |= self._merged.live_offsets
         if self._copy.reads_states:
             offsets[self._copy.states] = self._states_from
         return offsets
@@ -209,6 +220,8 @@ class RootSession:
         match event:
             case Received():
                 return self._receive(event)
+            case Replayed(_, log, offset, record) if log in self._merged.at:
+                self._merged.replayed(self.core, log, offset, record, self._now)
             case Replayed(line, log, offset, record):
                 taken = self._checked(log, offset, record)
                 self.core.catch_up(line, self._logs.at[log], offset, taken)
@@ -227,14 +240,16 @@ class RootSession:
             case PositionGone(line, log, beginning):
                 self._position_gone(line, log, beginning)
             case IncarnationClaimed(inc):
-                self._claimed(inc)
+                self._queued += self._claims.noted(inc)
             case ResignRequested(now):
                 return 0 if not self._is_ending and self._copy.resign(now) else None
             case RecordDelivered():
                 self.mover.delivered()
             case EarlierEnded():
                 self._copy.earlier.ended()
-            case PassedBy() | ReplayedTo() | PositionsFetched() | HoleReported():
+            case PassedBy(log, offset):
+                self.core.resting.pass_by(self._logs.at[log], offset)
+            case ReplayedTo() | PositionsFetched() | HoleReported():
                 pass  # a hole is that of another fragment
             case _:
                 assert_never(event)
@@ -242,14 +257,16 @@ class RootSession:
 
     def _live_at(self, log: Log, offset: int) -> None:
         """Set the live consumer's position; cursors elsewhere are parked (rule-12)."""
-        if log in self._logs.at:
+        if log in self._merged.at:
+            self._merged.live_at(log, offset)
+        elif log in self._logs.at:
             self.core.live_at(self._logs.at[log], offset)
         elif offset > self._states_from:
             self._queued.append(Perform(self._read_progress()))
 
-    def needs(self, _log: Log, _offset: int) -> bool:
-        """Return True: each record has a seq, and none may be skipped (rule-10)."""
-        return True
+    def needs(self, log: Log, _offset: int) -> bool:
+        """Return whether a record counts: each has a seq (rule-10), unless its child rests."""
+        return log not in self._logs.at or self.core.resting.needs(self._logs.at[log])
 
     def _receive(self, event: Received) -> int | None:
         """Take a record of the live consumer.
@@ -257,6 +274,9 @@ class RootSession:
         No turn is needed while a transaction is in flight. A replica that restarts writes several
         seconds of buckets at once; a turn for each would delay live buckets of other replicas.
         """
+        if event.log in self._merged.at:
+            self._merged.receive(self.core, event.log, event.offset, event.record, self._now)
+            return None if self.core.awaits_commit else 0
         if (log := self._logs.at.get(event.log)) is None:
             self._end_with(self._copy.take_state(self.core, event.record, self._now))
             return 0
@@ -276,13 +296,17 @@ class RootSession:
     def wanted(self) -> Mapping[tuple[LineName, Log], int]:
         """Return the start offsets of the catch-up readers."""
         wanted = self.core.wanted()
-        return {(line, self._logs.places[log]): offset for (line, log), offset in wanted.items()}
+        found = {(line, self._logs.places[log]): offset for (line, log), offset in wanted.items()}
+        return found | self._merged.wanted(self.core)
 
     def _position_gone(self, line: LineName, log: Log, beginning: int) -> None:
         """Move a parked cursor to ``beginning``: retention deleted its next record (rule-28).
 
         A follower starts again from the state record: what it lacks has been answered.
         """
+        if log in self._merged.at:
+            self._merged.position_gone(log, beginning)
+            return
         if not self._copy.answers and self._copy.reads_states:
             self._end_with(Rebuild(f"{log[0]}:{log[1]} now begins at {beginning}"))
             return
@@ -293,21 +317,6 @@ class RootSession:
         self._copy.on_heartbeat(beat, received_at)
         if (reported := self._logs.state_in(beat)) is not None:
             self.core.update_replica(*reported, received_at)
-
-    def _claimed(self, inc: int) -> None:
-        """Check whether a copy with a greater placement has committed (decision 51)."""
-        if inc > self.inc and not self._looks_at_claim:
-            self._looks_at_claim = True
-            self._queued.append(Perform(self._look_at_claim(inc)))
-
-    def _look_at_claim(self, inc: int) -> Procedure[None]:
-        found = yield from self._copy.recorded_number()
-        if found is None:
-            self._looks_at_claim = False  # no answer: the check is repeated at the next claim
-        elif found > self.inc:
-            self._fail(f"{self.fragment} runs elsewhere with placement {found}; ending this copy")
-        else:
-            self._queued.append(Refute(inc))
 
     def _committed(self, now: int) -> None:
         """Record that the transaction in flight is committed."""
@@ -330,11 +339,15 @@ class RootSession:
     def step(self, now: int) -> Sequence[Effect]:
         """Step the core, once transactions are open."""
         self._now = now
+        if isinstance(answer := self._claims.answer(), Refute):
+            self._queued.append(answer)
+        else:
+            self._end_with(answer)
         effects, self._queued = [*self._queued, *self._copy.alarms(), *self.mover.lines()], []
-        if any(isinstance(effect, Refute) for effect in effects):
-            self._looks_at_claim = False  # a claim is repeated by heartbeats until refuted
         if self._is_ending:
             return effects
+        self._look_at = self._merged.step(self.core, now)
+        effects += self._merged.skipped()
         if self._copy.is_due(now):
             effects.append(self._copy.recorded(self.core.state, now))
         if self._copy.is_leaving:
@@ -391,9 +404,9 @@ class RootSession:
         if self._copy.is_leaving:
             return self._now + FOLLOW_PERIOD_US
         if self._copy.answers:
-            return self.core.wake_at
+            return earliest(self.core.wake_at, self._look_at)
         if self._copy.earlier.is_followed:
-            return self._now + OWN_RECORD_US
+            return earliest(self._now + OWN_RECORD_US, self._look_at)
         return max(self.pair.silent_at(is_ready=self.is_ready), self._now + FOLLOW_PERIOD_US)
 
     @property
@@ -428,6 +441,7 @@ class RootSession:
                 "gaps": self._gaps,
                 **self._copy.detail(),
                 **self.mover.detail(core),
+                **self._merged.detail(core),
                 **self._watch.detail(self._now),
                 **{read_position_key(*of): to for of, to in core.read_to.items()},
             },

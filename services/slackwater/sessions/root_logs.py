@@ -56,27 +56,8 @@ class RootLogs:
     def checked(
         self, log: Log, offset: int, record: Record
     ) -> tuple[BucketRecord, tuple[Skipped, ...]]:
-        """Return the record with its seq; VOID for one that its orderer cannot have written.
-
-        The seq of an orderer's record is its offset; that of a delta is the offset of the record
-        from which it was made. An incarnation is the offset of an earlier START in the stable log
-        (rule-6). A record with a greater incarnation must be rejected: it would make the reader
-        drop all records that follow.
-        """
-        of = self.at[log]
-        if record is None:
-            if self.form == "deltas":
-                return damaged_delta(of.child, of.replica), ()
-            return OrderedRecord(Kind.VOID, of.child, of.replica, 0, 0, 0, seq=offset), ()
-        assert isinstance(record, DeltaRecord | OrderedRecord)
-        if isinstance(record, OrderedRecord):
-            record = replace(record, seq=offset)
-        has_begun = of.line is LineName.LIVE or record.inc <= record.seq
-        if (record.child, record.replica) == (of.child, of.replica) and has_begun:
-            return record, ()
-        found = f"child {record.child}, replica {record.replica}, incarnation {record.inc}"
-        why = "record that its orderer cannot have written"
-        return replace(record, kind=Kind.VOID), (Skipped(log, offset, why, found),)
+        """Return the record with its seq; see ``checked_record``."""
+        return checked_record(self.form, self.at[log], log, offset, record)
 
     def spans(self, logs: Sequence[DeltaLog]) -> Procedure[dict[DeltaLog, tuple[int, int]]]:
         """Fetch the first and the end offsets of ordered logs; empty if there is no answer."""
@@ -87,3 +68,28 @@ class RootLogs:
         except SlackwaterError:
             return {}  # the core repeats the request
         return {log: (begin[at], end[at]) for log, at in zip(logs, places, strict=True)}
+
+
+def checked_record(
+    form: Form, of: DeltaLog, log: Log, offset: int, record: Record
+) -> tuple[BucketRecord, tuple[Skipped, ...]]:
+    """Return a record with its seq; VOID for one that its orderer cannot have written.
+
+    The seq of an orderer's record is its offset; that of a delta is the offset of the record from
+    which it was made. An incarnation is the offset of an earlier START in the stable log (rule-6).
+    A record with a greater incarnation must be rejected: it would make the reader drop all records
+    that follow.
+    """
+    if record is None:
+        if form == "deltas":
+            return damaged_delta(of.child, of.replica), ()
+        return OrderedRecord(Kind.VOID, of.child, of.replica, 0, 0, 0, seq=offset), ()
+    assert isinstance(record, DeltaRecord | OrderedRecord)
+    if isinstance(record, OrderedRecord):
+        record = replace(record, seq=offset)
+    has_begun = of.line is LineName.LIVE or record.inc <= record.seq
+    if (record.child, record.replica) == (of.child, of.replica) and has_begun:
+        return record, ()
+    found = f"child {record.child}, replica {record.replica}, incarnation {record.inc}"
+    why = "record that its orderer cannot have written"
+    return replace(record, kind=Kind.VOID), (Skipped(log, offset, why, found),)

@@ -43,7 +43,7 @@ from slackwater.sessions.effects import Effect
 from slackwater.sessions.events import SessionEvent
 from slackwater.sessions.requests import Log, Procedure
 
-Form = Literal["source", "results", "ordered", "deltas", "states"]
+Form = Literal["source", "results", "ordered", "deltas", "merged", "states"]
 """Type of the records of a log. Records of ``results`` are passed as bytes, the others decoded."""
 
 COMMITTED: Final[frozenset[Form]] = frozenset({"results", "states"})

@@ -20,17 +20,11 @@ from slackwater.model.records import RootState
 from slackwater.primitives.deltas import Aggregates, Slice
 from slackwater.primitives.digests import recorded
 from slackwater.primitives.key_table import KeyTable
+from slackwater.protocols.common.pane_writing import STEP_CELLS, TURN_CELLS_MAX
 from slackwater.protocols.dpc.soutput.config import RootConfig
 from slackwater.protocols.dpc.soutput.core import RootCore
 from slackwater.protocols.dpc.soutput.heads import HeadCut, Kept, Moved, fits_head
-from slackwater.protocols.flux.movement import (
-    PLACES,
-    STEP_CELLS,
-    TURN_CELLS_MAX,
-    HeadPace,
-    HeadWriter,
-    complete_heads,
-)
+from slackwater.protocols.flux.movement import PLACES, HeadPace, HeadWriter, complete_heads
 from slackwater.sessions.effects import Effect, LogLine, Perform, StorePane
 from slackwater.sessions.requests import Log, OtherTurns, Procedure, ReadPanes
 

@@ -28,7 +28,9 @@ from slackwater.sql.cursor import TokenCursor
 from slackwater.sql.identifiers import identifier
 from slackwater.sql.tokens import SqlError, Tok
 
-OPTIONS: Final = ("margin", "policy", "replicas", "children", "parts", "copies", "results", "from")
+OPTIONS: Final = (
+    *("margin", "policy", "replicas", "children", "parts", "copies", "mergers", "results", "from"),
+)
 """Fields of a query that are in WITH. ``from`` is for a join that reads its right side first."""
 TUMBLE_FORM: Final = "FROM TUMBLE(TABLE lab, INTERVAL '1' MINUTE)"
 HOP_FORM: Final = (

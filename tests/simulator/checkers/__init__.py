@@ -15,6 +15,7 @@ from tests.simulator.checkers import (
     honest,
     logs,
     memory,
+    merged,
     moved,
     order,
     placed,
@@ -39,6 +40,7 @@ CHECKERS = (
     placed,
     tenures,
     moved,
+    merged,
 )
 
 

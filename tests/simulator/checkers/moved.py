@@ -11,7 +11,7 @@ from itertools import groupby
 
 from tests.simulator.checkers.answers import Violation
 from tests.simulator.checkers.facts import Facts
-from tests.simulator.history import Installed
+from tests.simulator.history import Deltas, Installed
 
 from slackwater.model.records import DeltaRecord, Kind
 from slackwater.primitives.deltas import Fold, Slice
@@ -29,15 +29,15 @@ def _check_child(facts: Facts, installed: Installed, child: int, frontier: int) 
     grid = facts.config.grid
     since = max(installed.stable_from, grid.bucket_start(facts.config.start_time_us))
     found = {start: pane for (of, start), pane in installed.panes.items() if of == child}
-    read = _read(installed, child)
+    read = read_deltas(installed.deltas, child)
     wanted = {start: records for start, records in read.items() if since <= start < frontier}
     unclear = {grid.pane_start(start) for start, records in wanted.items() if records is None}
     buckets = sorted(start for start, records in wanted.items() if records)
     expected: dict[int, bytes] = {}
     for pane, starts in groupby(buckets, grid.pane_start):
         of_pane = [record for start in starts for record in wanted[start] or ()]
-        if folded := _folded(of_pane, facts.config.fields):
-            expected[pane] = folded
+        if pane_bytes := folded(of_pane, facts.config.fields):
+            expected[pane] = pane_bytes
     for start in sorted(({*found} | {*expected}) - unclear):
         if found.get(start) != expected.get(start):
             at = (start - facts.config.start_time_us) / 1e6
@@ -46,10 +46,10 @@ def _check_child(facts: Facts, installed: Installed, child: int, frontier: int) 
             raise Violation("moved", installed.at, text)
 
 
-def _read(installed: Installed, child: int) -> dict[int, list[DeltaRecord] | None]:
+def read_deltas(deltas: Deltas, child: int) -> dict[int, list[DeltaRecord] | None]:
     """Return the deltas of each bucket; None of one with several versions, or with a loss."""
     versions: dict[int, dict[int, dict[int, DeltaRecord]]] = {}
-    for (of, _), log in installed.deltas.items():
+    for (of, _), log in deltas.items():
         for _, record in log if of == child else ():
             if isinstance(record, DeltaRecord) and record.kind is Kind.INSERTION:
                 bucket = versions.setdefault(record.bucket_start, {})
@@ -65,7 +65,7 @@ def _one_version(bucket: dict[int, dict[int, DeltaRecord]]) -> list[DeltaRecord]
     return None if any(record.gap for record in records) else records
 
 
-def _folded(records: list[DeltaRecord], fields: tuple[str, ...]) -> bytes:
+def folded(records: list[DeltaRecord], fields: tuple[str, ...]) -> bytes:
     """Return the fold of a pane as bytes; empty if it has no rows."""
     table = KeyTable()
     fold = Fold(table, len(fields))

@@ -63,6 +63,7 @@ queries:
     children: 2
     parts: 4
     copies: 2
+    mergers: 3
     results: {format: json}
   plain:
     from: [road]
@@ -126,6 +127,7 @@ def test_everything_that_can_be_said() -> None:
     assert climate.aggregate == ("count", "avg", "stddev")
     assert (climate.bound_us, climate.margin_us) == (2_000_000, 60_000)
     assert (climate.replicas, climate.children, climate.parts, climate.copies) == (3, 2, 4, 2)
+    assert climate.mergers == 3
     assert planned(d, climate).streams_of(1) == ("room-1",)
 
 
@@ -141,6 +143,7 @@ def test_defaults() -> None:
         "json",
     )
     assert (q.replicas, q.children, q.parts, q.copies) == (2, 1, 1, 1)
+    assert q.mergers == 0
     assert parse(SMALL, micro_batch=True).deployment.queries["q"].margin_us == 150_000
 
 
@@ -275,6 +278,10 @@ def test_defaults() -> None:
         ("bound: 2s", "bound: 2s\n    parts: 1.5", "14: queries.q.parts: '1.5' is not a whole"),
         ("bound: 2s", "bound: 2s\n    copies: 3", "14: queries.q.copies: 3 is out of range"),
         ("bound: 2s", "bound: 2s\n    copies: 2\nclock: data", "14: queries.q.copies: 2 needs"),
+        ("bound: 2s", "bound: 2s\n    mergers: -1", "14: queries.q.mergers: -1 is out of range"),
+        ("bound: 2s", "bound: 2s\n    mergers: 27", "14: queries.q.mergers: 27 is out of range"),
+        ("bound: 2s", "bound: 2s\n    mergers: two", "14: queries.q.mergers:"),
+        ("bound: 2s", "bound: 2s\n    mergers: 2\nclock: data", "14: queries.q.mergers: 2 need"),
         (
             "bound: 2s",
             "bound: 2s\n    children: 2",

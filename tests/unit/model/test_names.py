@@ -44,6 +44,7 @@ def all_names(names: Names, stream: str, query: str) -> set[str]:
         names.ordered(query, 0),
         names.deltas(query, 0),
         names.state(query),
+        names.merged(query, 0),
         names.panes(query),
         *(names.results(query, kind) for kind in RESULT_KINDS),
         names.heartbeats,
@@ -54,6 +55,7 @@ def all_names(names: Names, stream: str, query: str) -> set[str]:
 def test_generations_of_a_query_share_results_states_and_fence_and_nothing_else() -> None:
     both = all_names(Names(), "room-1", "climate"), all_names(Names(), "room-1", "climate.g2")
     own = {"sw.ordered.climate.g2.0", "sw.deltas.climate.g2.0", "sw.panes.climate.g2"}
+    own.add("sw.merged.climate.g2.0")
     assert both[1] - both[0] == own
     assert Names().transactional_id("climate.g2", 1) == "sw.climate.1"
     assert OrdererName.parse("climate.g2.0.b") == OrdererName("climate.g2", 0, 1)

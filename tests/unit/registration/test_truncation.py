@@ -123,6 +123,16 @@ def test_a_copy_that_is_dead_keeps_nothing() -> None:
     assert needed["sw.deltas.climate.0", 0] == 40
 
 
+def test_merged_panes_are_needed_from_where_the_slowest_copy_reads_them_again() -> None:
+    of = replace(CLIMATE, parts=1, copies=2, mergers=2)
+    answered = replace(root(0, A_STABLE), merged_from=(7,))
+    follower = replace(answered, fragment="root/climate.0.b", merged_from=(4,))
+    assert not_needed([of], states(answered, follower))["sw.merged.climate.0", 0] == 4
+    dead = replace(follower, stable_from=-200_000_000)
+    assert not_needed([of], states(answered, dead))["sw.merged.climate.0", 0] == 7
+    assert ("sw.merged.climate.0", 0) not in not_needed([of], states(root(0, A_STABLE)))
+
+
 def test_a_reader_without_a_state_record_needs_everything() -> None:
     ordered = ("sw.ordered.climate.0", 0)
     writer = orderer("a", 100, 100)

@@ -224,7 +224,7 @@ def queries(draw: st.DrawFn, fields: list[str]) -> dict[str, Any]:
         )
     if draw(st.booleans()):
         content["policy"] = {"failure": "delay", "stabilization": "suspend"}
-    for name, most in (("replicas", 26), ("parts", 1024), ("copies", 2)):
+    for name, most in (("replicas", 26), ("parts", 1024), ("copies", 2), ("mergers", 26)):
         if draw(st.booleans()):
             content[name] = str(draw(st.integers(1, most)))
     return content

@@ -281,13 +281,13 @@ PAIRS = {
     "all options": (
         (
             "{from: [room-1], window: {size: 1m}, aggregate: [avg], bound: 2s, margin: 60ms,"
-            " policy: {failure: delay, stabilization: suspend}, replicas: 3, parts: 2, copies: 2,"
+            " policy: {failure: delay, stabilization: suspend}, replicas: 3, parts: 2, copies: 2, mergers: 2,"
             " results: {format: json}}"
         ),
         (
             f'SELECT avg(COLUMNS(*)) FROM TUMBLE(TABLE "room-1", {MINUTE}) {BY} {WITHIN}'
             " WITH (margin = '60ms', policy = (failure = 'delay', stabilization = 'suspend'),"
-            " replicas = 3, parts = 2, copies = 2, results = (format = 'json'))"
+            " replicas = 3, parts = 2, copies = 2, mergers = 2, results = (format = 'json'))"
         ),
     ),
     "comments and line breaks": (

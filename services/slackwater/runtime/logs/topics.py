@@ -43,6 +43,8 @@ class QueryTopics:
     """False if the query reads another query's children, with their ordered logs and deltas."""
     alerting: bool = False
     """Whether it has alerts."""
+    merging: bool = False
+    """Whether it has mergers."""
 
     def __post_init__(self) -> None:
         assert min(self.children, self.replicas, self.parts) >= 1
@@ -93,6 +95,8 @@ def topics_for(
                 if template.get("of_children", False) and not query.has_children:
                     continue
                 if template.get("alerting", False) and not query.alerting:
+                    continue
+                if template.get("merging", False) and not query.merging:
                     continue
                 of = _values(
                     placeholders, query, of_generations=template.get("of_generations", False)

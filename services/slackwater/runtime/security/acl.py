@@ -130,6 +130,7 @@ def _names(of: Deployment, queries: Sequence[QuerySpec]) -> dict[Resource, list[
         "quarantine": [names.quarantine(stream.name) for stream in streams],
         "ordered": [names.ordered(q.child_query, c) for q in queries for c in range(q.children)],
         "deltas": [names.deltas(q.child_query, part) for q, part in parts if q.window is not None],
+        "merged": [names.merged(q.name, part) for q, part in parts if q.mergers],
         "panes": [names.panes(q.name) for q in queries if q.window is not None],
         "state": [names.state(query.name) for query in queries],
         "child state": [names.state(query.child_query) for query in queries],
@@ -159,6 +160,7 @@ def _prefixes(of: Deployment, queries: Sequence[QuerySpec]) -> dict[Resource, li
         "added": added,
         "ordered": [names.ordered_of_generations(query.name) for query in queries],
         "deltas": [names.deltas_of_generations(query.name) for query in windowed],
+        "merged": [names.merged_of_generations(query.name) for query in windowed],
         "panes": [names.panes_of_generations(query.name) for query in windowed],
     }
 

@@ -90,6 +90,7 @@ _REMEDIES: Final = {
     "quarantine": _STREAM + _EMPTIED,
     "ordered": _QUERY,
     "deltas": _QUERY,
+    "merged": _QUERY,
     "panes": _QUERY,
     "state": _QUERY,
     "alerts": _QUERY,

@@ -29,6 +29,8 @@ EVENT_US_MAX: Final = 2**61
 PARTITIONS_MAX: Final = 200_000
 """The largest number of partitions of a topic."""
 COUNT_MAX: Final = 65_536
+MERGERS_MAX: Final = 26
+"""Copies have letters in names."""
 """The largest number of children, replicas or parts that a definition may have."""
 TOPIC_ID_CHARS_MAX: Final = 22
 """The length of a topic's id: sixteen bytes in base 64."""
@@ -112,6 +114,8 @@ def check_ranges(query: QueryDefinition) -> None:
     counts = (spec.children, spec.replicas, spec.parts)
     if not all(0 < n <= COUNT_MAX for n in counts) or spec.copies not in (1, 2):
         raise ValueError("children, replicas, parts or copies are out of range")
+    if not 0 <= spec.mergers <= (0 if window is None else MERGERS_MAX):
+        raise ValueError("mergers are out of range")
     if not all(0 < n <= PARTITIONS_MAX for n in query.partitions.values()):
         raise ValueError("a number of partitions is out of range")
     if query.child_logs is not None:

@@ -22,13 +22,8 @@ from slackwater.model.heads import (
     parse_key,
     text_of,
 )
-from slackwater.protocols.flux.movement import (
-    IN_FLIGHT_CELLS_MAX,
-    TURN_CELLS_MAX,
-    HeadPace,
-    HeadWriter,
-    complete_heads,
-)
+from slackwater.protocols.common.pane_writing import IN_FLIGHT_CELLS_MAX, TURN_CELLS_MAX
+from slackwater.protocols.flux.movement import HeadPace, HeadWriter, complete_heads
 
 PACE = HeadPace(1_000, 10)
 HEAD = Head(0, 0, 0, 0, 0, 0, (0,), ((),), (), ())

@@ -54,10 +54,11 @@ def test_a_query_has_the_logs_of_the_design() -> None:
 
 
 def test_the_naming_functions_name_the_topics_of_the_file() -> None:
-    names = by_name(topics_for(["s"], [QueryTopics("q", children=2, parts=2)])).keys()
+    names = by_name(topics_for(["s"], [QueryTopics("q", 2, parts=2, merging=True)])).keys()
     named = {Names().source("s"), Names().quarantine("s"), Names().state("q")}
     named |= {Names().ordered("q", child) for child in range(2)}
     named |= {Names().deltas("q", part) for part in range(2)}
+    named |= {Names().merged("q", part) for part in range(2)}
     named.add(Names().panes("q"))
     named |= {Names().results("q", kind) for kind in RESULT_KINDS}
     assert named | {Names().heartbeats, Names().registry} == names

@@ -84,7 +84,10 @@ def kinds(topics: set[str]) -> set[str]:
     ("role", "written"),
     [
         (Role.PROXY, {"source", "quarantine", "heartbeats", "registry"}),
-        (Role.HOST, {"ordered", "state", "panes", "results", "registry", "heartbeats"}),
+        (
+            Role.HOST,
+            {"ordered", "merged", "state", "panes", "results", "registry", "heartbeats"},
+        ),
         (Role.AGGREGATOR, {"deltas", "heartbeats"}),
         (Role.CLIENT, set()),
         (Role.EXPORTER, {"heartbeats"}),
@@ -112,7 +115,7 @@ def test_only_the_admin_makes_changes_and_truncates(deployment: Deployment) -> N
     assert may(Role.PROXY, "Create", deployment) == {f"{lab}.0", f"{lab}.1"}, (
         "the logs of partitions that are added to the stream's topic"
     )
-    assert kinds(may(Role.ADMIN, "Delete", deployment)) == {"ordered", "deltas", "panes"}
+    assert kinds(may(Role.ADMIN, "Delete", deployment)) == {"ordered", "deltas", "merged", "panes"}
 
 
 def test_the_users_topic_is_read_by_its_proxy_alone(deployment: Deployment) -> None:
@@ -201,7 +204,7 @@ def test_registered_queries_have_the_children_that_they_share(
     assert both.queries["hourly"].child_query == "climate"
     left = replace(both, queries={"hourly": both.queries["hourly"]})
     topics = {"ordered.climate.0", "ordered.hourly.g", "state.climate", "state.hourly"}
-    topics |= {"panes.hourly", "panes.hourly.g"}
+    topics |= {"merged.hourly.g", "panes.hourly", "panes.hourly.g"}
     written = may_write(rules(Role.HOST, left)) - {"registry", "heartbeats"}
     assert {name for name in written if not name.startswith("results")} == topics
     deltas = {"deltas.climate.0", "deltas.hourly.g"}

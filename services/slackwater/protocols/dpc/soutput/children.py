@@ -199,7 +199,8 @@ def log_states(
 
 
 def take_stable(
-    child: Child,
+    stable: StableInput,
+    panes: PaneStore[Any],
     contents: Contents[Any],
     log: DeltaLog,
     offset: int,
@@ -210,17 +211,17 @@ def take_stable(
 
     ``needed_to`` is the end of the stable line's next window.
     """
-    before = child.stable.frontier
-    is_taken = child.stable.take(log.replica, offset, record, needed_to)
-    if child.stable.frontier < before:
-        child.panes.begin_again()
+    before = stable.frontier
+    is_taken = stable.take(log.replica, offset, record, needed_to)
+    if stable.frontier < before:
+        panes.begin_again()
     if not is_taken:
         return
     notes = Notes.of((), record.gap)
     if record.kind is Kind.BOUNDARY:
-        child.panes.advance(record.bucket_end, notes)
+        panes.advance(record.bucket_end, notes)
     else:
-        child.panes.add(
+        panes.add(
             Position(record.bucket_start, record.piece),
             record.bucket_end,
             contents.of(record),

@@ -114,6 +114,8 @@ class RootConfig:
     """Shortest time between two heads."""
     kept_keys_min: int = KEPT_KEYS_MIN
     """Keys of which none is forgotten (``primitives.key_table``)."""
+    merged_wait_us: int | None = None
+    """How long a merged pane is waited for (``protocols.fargo.parent``); None without mergers."""
     is_recorded: bool = False
     """Whether controllers have recorded ``placement``: all starts on one node then have one
     number."""
@@ -158,6 +160,14 @@ def initial_state(config: RootConfig) -> RootState:
             LogState(log.child, log.replica, log.line, position, position, 0) for log in config.logs
         ),
     )
+
+
+def merged_from(config: RootConfig, state: RootState) -> tuple[int, ...]:
+    """Return the offsets in the logs of merged panes from which a root continues."""
+    if config.merged_wait_us is None:
+        return ()
+    children = len(config.children)
+    return state.merged_from if len(state.merged_from) == children else (0,) * children
 
 
 def start_of_generation(answered_us: int, earlier_start_us: int, looks_back_us: int = 0) -> int:

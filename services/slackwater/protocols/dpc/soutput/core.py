@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slackwater.model.names import ONLY
-from slackwater.model.records import BucketRecord, Hole, RootState
+from slackwater.model.records import BucketRecord, Hole, Position, RootState
 from slackwater.primitives.digests import NO_DIGEST
 from slackwater.primitives.panes import PaneShare
 from slackwater.protocols.common.inputs import Inputs, ProbeEnds
@@ -51,6 +51,7 @@ from slackwater.protocols.dpc.soutput.config import (
     DeltaLog,
     Effect,
     RootConfig,
+    merged_from,
     state_after,
 )
 from slackwater.protocols.dpc.soutput.decision import (
@@ -70,6 +71,7 @@ from slackwater.protocols.dpc.soutput.heads import (
 )
 from slackwater.protocols.dpc.soutput.lost_seqs import LostSeqs
 from slackwater.protocols.dpc.soutput.overload import Overload
+from slackwater.protocols.dpc.soutput.resting import Resting
 
 
 class RootCore:
@@ -136,6 +138,13 @@ class RootCore:
         self.movable = MovableState(
             self._children, self._inputs, self._contiguous_seq, self.answers, Kept.of_state(state)
         )
+        self.resting = Resting(
+            config.grid,
+            self._children,
+            self._inputs,
+            self._contiguous_seq,
+            merged_from(config, state),
+        )
         self._lost_seqs = LostSeqs(self._children, self._inputs, self._contiguous_seq)
         self._in_flight: Transaction[PaneShare[Any]] | None = None
         self._live_alone = 0
@@ -148,16 +157,21 @@ class RootCore:
     def receive(self, log: DeltaLog, offset: int, record: BucketRecord) -> None:
         """Process a record from the live consumer."""
         readers = self._inputs.receive(log, offset, offset + 1)
-        self._count(log, offset, record)
-        for line, _ in readers:
-            self._offer(line, log, offset, record)
+        self.movable.count(record)
+        self._lost_seqs.count(log, offset, record)
+        for line, cursor in readers:
+            if self.resting.is_read(line, log):
+                self._offer(line, log, offset, record)
+            else:
+                cursor.attached = False
 
     def catch_up(self, line: LineName, log: DeltaLog, offset: int, record: BucketRecord) -> None:
         """Process a record from the catch-up reader of one line."""
         cursor = self._inputs.replaying(line, log, offset, offset + 1)
-        if cursor is None:
+        if cursor is None or not self.resting.is_read(line, log):
             return
-        self._count(log, offset, record)
+        self.movable.count(record)
+        self._lost_seqs.count(log, offset, record)
         self._offer(line, log, offset, record)
         if cursor.offset > offset:  # else the cursor could not take the record, and stays parked
             self._inputs.attach(line, log)
@@ -165,7 +179,9 @@ class RootCore:
     def _offer(self, line: LineName, log: DeltaLog, offset: int, record: BucketRecord) -> None:
         child = self._children[log.child]
         if line is LineName.STABLE:
-            take_stable(child, self.contents, log, offset, record, self._needed_to)
+            take_stable(
+                child.stable, child.panes, self.contents, log, offset, record, self.needed_to
+            )
         else:
             child.live.take(log.replica, log.line, offset, record)
 
@@ -302,9 +318,18 @@ class RootCore:
     # Stable line.
 
     @property
-    def _needed_to(self) -> int:
+    def needed_to(self) -> int:
         """End of the stable line's next window; input beyond it is ahead of the line."""
         return self._grid.window_end(self.line.stable_next)
+
+    def frontier(self, child: int) -> Position:
+        """The frontier of a child's stable line."""
+        return self._children[child].stable.frontier
+
+    def has_room(self, child: int) -> bool:
+        """Whether the stable line may take what is at a child's frontier (rule-12)."""
+        stable = self._children[child].stable
+        return stable.has_room(stable.frontier.bucket_start, self.needed_to)
 
     # Positions.
 
@@ -312,11 +337,13 @@ class RootCore:
         """Offsets for the catch-up readers: parked cursors that need input (rule-12)."""
         wanted: dict[tuple[LineName, DeltaLog], int] = {}
         for log, cursor in self._inputs.parked(LineName.LIVE):
-            if self._children[log.child].live.needs_input(log.replica, cursor):
+            is_read = self.resting.is_read(LineName.LIVE, log)
+            if is_read and self._children[log.child].live.needs_input(log.replica, cursor):
                 wanted[LineName.LIVE, log] = cursor.offset
         for log, cursor in self._inputs.parked(LineName.STABLE):
             stable = self._children[log.child].stable
-            if stable.wants(log.replica) and stable.has_room(cursor.boundary, self._needed_to):
+            is_read = self.resting.is_read(LineName.STABLE, log) and stable.wants(log.replica)
+            if is_read and stable.has_room(cursor.boundary, self.needed_to):
                 wanted[LineName.STABLE, log] = cursor.offset
         return wanted
 
@@ -324,24 +351,13 @@ class RootCore:
         """The state record of a transaction: all that a restart needs (rule-23, rule-27)."""
         logs = log_states(self._logs, self._inputs, self._contiguous_seq, after)
         state = state_after(self._config, after, logs, self._digest_to(after.stable_from))
-        return self.movable.added_to(state)
+        return self.resting.added_to(self.movable.added_to(state))
 
     def _digest_to(self, stable_from: int) -> int:
         """The digest of the panes from S to ``stable_from``; of a part with one copy: none."""
         if self._config.copy == ONLY:
             return NO_DIGEST
         return digest_of_panes(self._children, self.answers.state.stable_from, stable_from)
-
-    def _count(self, log: DeltaLog, offset: int, record: BucketRecord) -> None:
-        self.movable.count(record)
-        contiguous_seq = self._contiguous_seq[log]
-        if record.seq == contiguous_seq or (
-            record.seq > contiguous_seq
-            and any(
-                c.reaches(offset, contiguous_seq, record.seq) for _, c in self._inputs.readers(log)
-            )
-        ):
-            self._contiguous_seq[log] = record.seq + 1
 
     def _ask(self, children: tuple[int, ...], effects: list[Effect]) -> None:
         """Request the ends of all logs of these children, unless a request is pending."""
@@ -388,12 +404,12 @@ class RootCore:
         """By (child, replica), the event time to which the live line has read the stable log.
 
         It is reported to the replica, whose lines do not join while corrections are unread
-        (``reconcile/downstream.py``).
+        (``reconcile/downstream.py``). Logs that are not read are omitted.
         """
         return {
             (log.child, log.replica): self._inputs.live(log).boundary
             for log in self._logs
-            if log.line is LineName.STABLE
+            if log.line is LineName.STABLE and self.resting.needs(log)
         }
 
     @property

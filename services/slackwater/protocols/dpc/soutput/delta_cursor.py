@@ -185,6 +185,13 @@ class DeltaCursor:
             position.frontier,
         )
 
+    def move_to(self, position: LogPosition) -> None:
+        """Continue at a later position of the log; what lies before it is not needed."""
+        if position.offset > self.offset:
+            self.return_to(position)
+            self.pending_gap = None
+            self.replay_positions.mark(position)
+
     def _clear_undecoded(self) -> None:
         self.undecoded, self._undecoded_from = 0, None
 

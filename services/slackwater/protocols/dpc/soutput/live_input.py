@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
-from slackwater.model.records import BucketRecord, Gap, Kind
+from slackwater.model.records import BucketRecord, Gap, Kind, LogPosition
 from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor, next_position
 
 
@@ -224,6 +224,12 @@ class LiveInput:
             # The record is too late for an answer, but it shows the replica's progress. Without
             # it, if a window is one bucket, a child that failed once would lag and so stay failed.
             self._views[replica].come_to(record.bucket_end, stable=line == 0)
+
+    def move_to(self, behind: Sequence[LogPosition]) -> None:
+        """Continue in the stable logs at these positions; what lies before has been read."""
+        for view, (cursor, _), position in zip(self._views, self.cursors, behind, strict=True):
+            cursor.move_to(position)
+            view.come_to(position.frontier.bucket_start, stable=True)
 
     def needs_input(self, replica: int, cursor: DeltaCursor) -> bool:
         """True if a parked cursor should be read on."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from slackwater.model.limits import NEVER
+from slackwater.model.records import BucketRecord
 from slackwater.protocols.common.inputs import Inputs
 from slackwater.protocols.common.line import LineName
 from slackwater.protocols.dpc.soutput.config import DeltaLog, Effect, FetchOrdered
@@ -27,8 +28,7 @@ class LostSeqs:
     Args:
         children: the children whose stable cursors are checked.
         inputs: the stage's inputs: how far the logs have been read.
-        contiguous_seq: by log, the seq below which all are read or lost. This class raises it where
-            seqs are lost.
+        contiguous_seq: by log, the seq below which all are read or lost. This class raises it.
     """
 
     def __init__(
@@ -43,6 +43,17 @@ class LostSeqs:
         self._asked_at = NEVER
         self._is_awaited = False
         self._unsent: dict[DeltaLog, int] = {}
+
+    def count(self, log: DeltaLog, offset: int, record: BucketRecord) -> None:
+        """Count a record that has been read, if it is the next one or follows damaged ones."""
+        contiguous_seq = self._contiguous_seq[log]
+        if record.seq == contiguous_seq or (
+            record.seq > contiguous_seq
+            and any(
+                c.reaches(offset, contiguous_seq, record.seq) for _, c in self._inputs.readers(log)
+            )
+        ):
+            self._contiguous_seq[log] = record.seq + 1
 
     def ordered(self, spans: Mapping[DeltaLog, tuple[int, int]]) -> None:
         """Process the beginnings and ends of some ordered logs.

@@ -13,6 +13,7 @@ rule-12; trace-8, trace-15).
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from slackwater.model.records import BucketRecord, Gap, LogPosition, Position
@@ -102,6 +103,20 @@ class StableInput:
         self._move(cursor, end)
         self.frontier, self._version = end, _version(record)
         return True
+
+    def move_to(self, end: int, behind: Sequence[LogPosition], low: int) -> None:
+        """Move the frontier to ``end``: what lies before it has been read elsewhere.
+
+        ``behind`` has the position of each replica's log there; ``low`` as in ``take``.
+        """
+        assert not self.frontier.piece, "the bucket at the frontier is incomplete"
+        if self.frontier.bucket_start > low:
+            self._ahead.append(self.frontier.bucket_start)
+        self.frontier = Position(end)
+        for of_replicas in (self.holes, self.deferred, self.exhausted, self.begun):
+            of_replicas.clear()
+        for cursor, position in zip(self.cursors, behind, strict=True):
+            cursor.move_to(position)
 
     def has_room(self, start: int, low: int) -> bool:
         """True if the bucket at ``start`` is not too far ahead of ``low`` (rule-12).

@@ -1,0 +1,48 @@
+"""A root's answer to heartbeats that name a greater placement number than its own (decision 51)."""
+
+from __future__ import annotations
+
+from slackwater.sessions.copy import CopyOfPart
+from slackwater.sessions.effects import Effect, Fail, Perform, Refute
+from slackwater.sessions.requests import Procedure
+
+
+class Claims:
+    """Looks in the log whether a copy with a greater number has committed; a heartbeat may lie.
+
+    Args:
+        fragment: the name of this copy.
+        inc: its placement number.
+        copy: reads the recorded numbers.
+    """
+
+    def __init__(self, fragment: str, inc: int, copy: CopyOfPart) -> None:
+        self._fragment = fragment
+        self._inc = inc
+        self._copy = copy
+        self._is_looking = False
+        self._answer: Fail | Refute | None = None
+
+    def noted(self, inc: int) -> list[Effect]:
+        """Return what to do about a heartbeat with this number; they are repeated."""
+        if inc <= self._inc or self._is_looking:
+            return []
+        self._is_looking = True
+        return [Perform(self._look(inc))]
+
+    def answer(self) -> Fail | Refute | None:
+        """Return what the log has shown, once."""
+        found, self._answer = self._answer, None
+        if found is not None:
+            self._is_looking = False
+        return found
+
+    def _look(self, inc: int) -> Procedure[None]:
+        found = yield from self._copy.recorded_number()
+        if found is None:
+            self._is_looking = False  # no answer: the check is repeated at the next claim
+        elif found > self._inc:
+            why = f"runs elsewhere with placement {found}; ending this copy"
+            self._answer = Fail(f"{self._fragment} {why}")
+        else:
+            self._answer = Refute(inc)
