@@ -1,4 +1,4 @@
-"""How the roots of a later generation are told of the end of the earlier ones (rule-29)."""
+"""How the roots of a later generation learn of the end of the earlier ones (rule-29)."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ async def test_the_end_is_passed_on_in_the_event_loop() -> None:
         found(q="paused", q_g1="running"),
         found(q="deleted", q_g1="running"),
     )
-    earlier, told = of(changes, "q.g1"), asyncio.Event()
-    earlier.when_ended(told.set)
+    earlier, passed = of(changes, "q.g1"), asyncio.Event()
+    earlier.when_ended(passed.set)
     await asyncio.sleep(0)
-    assert not told.is_set()
+    assert not passed.is_set()
     changes.released.set()
-    await asyncio.wait_for(told.wait(), 60)
+    await asyncio.wait_for(passed.wait(), 60)
     again = asyncio.Event()
     earlier.when_ended(again.set)
     await asyncio.wait_for(again.wait(), 60)
@@ -76,10 +76,10 @@ async def test_a_loop_that_has_ended_is_told_nothing() -> None:
         earlier.when_ended(lambda: None)
 
     await asyncio.to_thread(asyncio.run, waits())
-    told = asyncio.Event()
-    earlier.when_ended(told.set)
+    passed = asyncio.Event()
+    earlier.when_ended(passed.set)
     changes.released.set()
-    await asyncio.wait_for(told.wait(), 60)
+    await asyncio.wait_for(passed.wait(), 60)
 
 
 async def test_it_is_followed_until_it_is_closed() -> None:
