@@ -94,6 +94,8 @@ class InputContext:
     dead_letters: DeadLetters | None = None
     requests: RequestQueue | None = None
     """The request queue of a stream with ``http``."""
+    http_at: str = ""
+    """The address at which other machines post to it; empty: unknown."""
     topics: Topics | None = None
     """Describes the topic of a stream with ``topic``."""
     topic_memory: TopicMemory = field(default_factory=TopicMemory)
