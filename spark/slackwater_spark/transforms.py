@@ -136,26 +136,34 @@ def deltas(records: DataFrame, routes: Collection[Route]) -> DataFrame:
     others = tuple(dict.fromkeys(figure for route in routes for figure in route.others))
     states = any(route.states for route in routes)
     decoded = _decode(records, routes, states=states)
-    guarded = decoded.select("*", _ok(states=states).alias("ok"), _ints("r.offsets").alias("o"))
+    guarded = decoded.select(
+        "*",
+        _ok(states=states).alias("ok"),
+        _is_single(others).alias("has_ones"),
+        _ints("r.offsets").alias("o"),
+    )
     no_states = f"cast(array() as {_STATES})"
     own = f"if(ok, r.states, {no_states})" if states else no_states
-    singled = guarded.select("*", _is_single(others).alias("single"))
-    figured = singled.select(
+    figured = guarded.select(
         "partition",
         "seq",
         "to",
-        "single",
+        sf.expr(_SINGLE).alias("single"),
         *(_passed(name).alias(name) for name in _PASSED),
         sf.expr("if(ok, r.keys, cast(array() as array<string>))").alias("keys"),
         _figures(others).alias("figures"),
-        sf.expr(f"if(single, r.columns, cast(array() as {_COLUMNS}))").alias("columns"),
+        sf.expr(f"if({_SINGLE}, r.columns, cast(array() as {_COLUMNS}))").alias("columns"),
         sf.expr(own).alias("states"),
     )
     value = _encoded("delta", _delta())
     if any(route.is_wide for route in routes):
         wide = _encoded("wide_delta", _delta(_columns_of(others), sf.col("states")))
         value = sf.when(sf.expr("to.is_wide"), wide).otherwise(value)
-    return _parted(figured).select("topic", "partition", value.alias("value"))
+    if all(len(route.delta_topics) == 1 for route in routes):
+        topic = sf.expr("to.topics[0]")
+    else:
+        topic, figured = sf.col("topic"), _parted(figured)
+    return figured.select(topic.alias("topic"), "partition", value.alias("value"))
 
 
 def _encoded(schema: str, record: Column) -> Column:
@@ -213,6 +221,15 @@ def _decode(records: DataFrame, routes: Collection[Route], *, states: bool) -> D
     )
 
 
+_HAS_ONES = "r.offsets = cast(sequence(0, size(r.keys)) as array<double>)"
+_SINGLE = "ok and has_ones"
+_OFFSETS_RISE = (
+    "r.offsets[0] = 0D and sort_array(r.offsets) = r.offsets"
+    # Integers below 2^31 survive a cast to int and back; NaN does not.
+    " and cast(cast(r.offsets as array<int>) as array<double>) = r.offsets"
+)
+
+
 def _ok(*, states: bool) -> Column:
     """Whether a record is consistent, which is checked once and before it is used.
 
@@ -225,10 +242,7 @@ def _ok(*, states: bool) -> Column:
         "r.piece >= 0 and r.piece < greatest(r.pieces, 1)",
         "size(r.offsets) = size(r.keys) + 1",
         "size(r.columns) = size(r.fields)",
-        "r.offsets[0] = 0D",
-        "sort_array(r.offsets) = r.offsets",
-        # Integers below 2^31 survive a cast to int and back; NaN does not.
-        "cast(cast(r.offsets as array<int>) as array<double>) = r.offsets",
+        f"({_HAS_ONES}) or ({_OFFSETS_RISE})",
         "forall(r.columns, c -> size(c) = r.offsets[size(r.keys)])",
         # Invalid UTF-8 decodes here, but a reader of the delta would refuse it. The separator
         # prevents that two partial characters form a valid one.
@@ -272,15 +286,17 @@ def _figures(others: Collection[Figure]) -> Column:
     without_nan = f"transform(array(filter(x, v -> not isnan(v))), y -> {without_nan})[0]"
     of_values = _of_values("x", "t", others)
     figures = _summed("x", "t", f"if(isnan(t), {without_nan}, {of_values})")
-    columns = f"if(ok and not single, r.columns, cast(array() as {_COLUMNS}))"
+    columns = f"if(ok and not has_ones, r.columns, cast(array() as {_COLUMNS}))"
     return sf.expr(f"transform({columns}, c -> transform({of_keys}, x -> {figures}))")
 
 
 def _is_single(others: Collection[Figure]) -> Column:
-    """Whether each key has one reading; a record with figures of a query's own is always folded."""
-    ones = "r.offsets = cast(sequence(0, size(r.keys)) as array<double>)"
+    """Whether each key of an undamaged record has one reading.
+
+    A record with figures of a query's own is always folded.
+    """
     basic = " and size(to.others) = 0" if others else ""
-    return sf.expr(f"ok and {ones}{basic}")
+    return sf.expr(f"coalesce({_HAS_ONES}{basic}, false)")
 
 
 def _summed(values: str, total: str, then: str) -> str:

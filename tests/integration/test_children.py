@@ -220,9 +220,9 @@ def test_four_children_of_one_topic_answer_as_one_does(running: Running) -> None
         if not seconds[0] < second < seconds[-1] - 1:
             continue
         for name, rows in longer.items():
-            found = rows[second, mote]
-            assert {each: found[each] for each in plain(values)} == plain(values), name
-            assert math.isclose(found["sum"], math.fsum(values), rel_tol=1e-12, abs_tol=1e-12)
+            row = rows[second, mote]
+            assert {each: row[each] for each in plain(values)} == plain(values), name
+            assert math.isclose(row["sum"], math.fsum(values), rel_tol=1e-12, abs_tol=1e-12)
     assert running.refused() == [], "none is late"
     added = [running.source_readings(partition) for partition in (16, 17)]
     assert min(added) > 0

@@ -35,6 +35,6 @@ def check_number_format(shape: StreamShape, place: Place, findings: Findings) ->
         if getattr(shape.time, name):
             right = "from: record" if of_topic else "from: arrival"
             findings.error((*place, "time", part), _NO_TIME.format(right=right))
-    for part, source in (("mqtt", shape.mqtt), ("topic", shape.topic)):
+    for at, source in (("mqtt", shape.mqtt), ("topic", shape.topic)):
         if source is not None and source.sequence is not None:
-            findings.error((*place, part, "sequence"), _NO_SEQUENCE)
+            findings.error((*place, at, "sequence"), _NO_SEQUENCE)

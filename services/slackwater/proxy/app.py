@@ -46,6 +46,7 @@ from slackwater.proxy.serving import (
     ProxyShared,
     Serving,
 )
+from slackwater.runtime.logs.cluster import cluster_of
 from slackwater.runtime.logs.described import TopicObserver
 from slackwater.runtime.logs.topics import ensure_topics
 from slackwater.runtime.service import entry
@@ -56,8 +57,9 @@ from slackwater.runtime.service.heartbeats import (
     HeartbeatListener,
     HeartbeatSender,
 )
+from slackwater.runtime.service.own_address import reachable_at
 from slackwater.runtime.service.owntopics import OwnTopics
-from slackwater.runtime.service.parts import PartBeat, of_parts, start_following
+from slackwater.runtime.service.parts import HTTP_AT, PartBeat, of_parts, start_following
 from slackwater.runtime.service.registry import Registry
 
 GC_OBJECTS: Final = 50_000
@@ -93,7 +95,7 @@ def run(started: entry.ProcessContext) -> None:
         Serving(shared, spec, name, options[spec.name], look)
         for spec, name in zip(specs, names, strict=True)
     ]
-    server = _http_server(started, options, servings, shared.clock)
+    server = _http_server(started, options, servings, shared)
     gc.freeze()
     gc.set_threshold(GC_OBJECTS, 10, 10)
     shared.listener.start()
@@ -125,7 +127,7 @@ def _http_server(
     started: entry.ProcessContext,
     options: Mapping[str, StreamOptions],
     servings: Sequence[Serving],
-    clock: SystemClock,
+    shared: ProxyShared,
 ) -> HttpServer | None:
     """Return the server of the streams with ``http`` that replay no file; None if there are none.
 
@@ -142,8 +144,29 @@ def _http_server(
     # Imported only if needed: the server takes time and memory to load.
     from slackwater.proxy.http.server import serve
 
-    folder = started.deployment_path.parent
-    return serve(started.deployment.http, posted, folder, clock.now_us, started.stopping.set)
+    others = {
+        name: spec.http
+        for name, spec in streams.items()
+        if spec.http is not None and name not in options
+    }
+
+    def address(stream: str) -> str | None:
+        process = ProxyName(stream).process
+        beat = shared.listener.latest(process)
+        if beat is None or not shared.listener.ready(process):
+            return None
+        found = (at.removeprefix(HTTP_AT) for at in beat.detail if at.startswith(HTTP_AT))
+        return next(found, None)
+
+    return serve(
+        started.deployment.http,
+        posted,
+        started.deployment_path.parent,
+        shared.clock.now_us,
+        started.stopping.set,
+        others,
+        address,
+    )
 
 
 def _names(started: entry.ProcessContext) -> list[ProxyName]:
@@ -185,6 +208,7 @@ def _shared(
         made = True
     except EnvironmentProblem:
         made = False  # the stream that lacks the topic reports the error
+    is_posted = any(spec.http is not None for spec in specs)
     each = min(STREAM_IN_FLIGHT_BYTES_MAX, IN_FLIGHT_BYTES_MAX // len(specs))
     return ProxyShared(
         deployment=deployment,
@@ -203,4 +227,7 @@ def _shared(
         own_topics=OwnTopics(registry, names, partial(TopicObserver, started.cluster), lost),
         make_topics=make_topics,
         topics_made=made,
+        http_at=reachable_at(deployment.http, cluster_of(started.cluster).bootstrap)
+        if is_posted
+        else "",
     )

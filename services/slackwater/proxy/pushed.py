@@ -45,6 +45,7 @@ from slackwater.proxy.shell import InputContext
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.spool import PushBackError
 from slackwater.proxy.spooled import SpooledLog
+from slackwater.runtime.service.parts import HTTP_AT
 
 RETRY_US: Final = 20_000
 WAKE_US_MAX: Final = 500_000
@@ -232,6 +233,7 @@ class PushedInput:
             "readings": self._core.next_id,
             "requests": self._taken,
             "spool_bytes": self._context.spool.bytes_held,
+            **({HTTP_AT + self._context.http_at: 1} if self._context.http_at else {}),
             **self._context.counts(),
         }
 

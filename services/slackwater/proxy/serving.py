@@ -157,6 +157,8 @@ class ProxyShared:
     make_topics: Callable[[Sequence[StreamSpec]], None]
     """Creates the topics that the streams need at the start, if missing."""
     topics_made: bool = True
+    http_at: str = ""
+    """The address at which other machines post to streams with ``http``; empty: unknown."""
 
 
 class Serving:
@@ -378,6 +380,7 @@ class Serving:
             silences=self._options.silences,
             failures=failures,
             requests=self.requests,
+            http_at=shared.http_at,
             topics=shared.topics,
             topic_memory=self._topic_memory,
             use_topics=self._use_topics,

@@ -29,7 +29,7 @@ from slackwater.proxy.histories import end_of_history
 from slackwater.proxy.observed import Observed
 from slackwater.proxy.quarantine import NOT_FINITE, Quarantine
 from slackwater.proxy.requests import RequestQueue
-from slackwater.proxy.skipped import Skipped
+from slackwater.proxy.skipped import SkippedNumbers
 from slackwater.proxy.sourcelog import SourceLog
 from slackwater.proxy.spool import Spool
 from slackwater.proxy.topicmemory import TopicMemory
@@ -94,6 +94,8 @@ class InputContext:
     dead_letters: DeadLetters | None = None
     requests: RequestQueue | None = None
     """The request queue of a stream with ``http``."""
+    http_at: str = ""
+    """The address at which other machines post to it; empty: unknown."""
     topics: Topics | None = None
     """Describes the topic of a stream with ``topic``."""
     topic_memory: TopicMemory = field(default_factory=TopicMemory)
@@ -115,13 +117,13 @@ class InputContext:
     """All registered queries: what they read, and their grids."""
     expecting: Expecting = field(init=False)
     observed: Observed = field(init=False)
-    skipped: Skipped = field(init=False)
+    skipped: SkippedNumbers = field(init=False)
     default_grid: Grid = field(default_factory=lambda: Grid(GRID_WALL_US, None))
 
     def __post_init__(self) -> None:
         self.expecting = Expecting(self.spec.name, self._record)
         self.observed = Observed(self.spec)
-        self.skipped = Skipped(self.spec.name)
+        self.skipped = SkippedNumbers(self.spec.name)
 
     def _record(self, step: Step) -> None:
         entry = expectation_record(self.spec.name, step)

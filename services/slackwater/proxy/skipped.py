@@ -69,7 +69,7 @@ class _Device:
         return False
 
 
-class Skipped:
+class SkippedNumbers:
     """The skipped numbers of one stream since the start of its proxy."""
 
     def __init__(self, stream: str, devices_max: int = DEVICES_MAX) -> None:
@@ -91,8 +91,8 @@ class Skipped:
     ) -> None:
         """Compare numbers, (n,), of ``devices[index]``; those that are not whole are left out."""
         with np.errstate(invalid="ignore"):
-            whole = (numbers == np.trunc(numbers)) & (np.abs(numbers) <= NUMBER_MAX)
-        order = np.flatnonzero(whole)
+            is_integer = (numbers == np.trunc(numbers)) & (np.abs(numbers) <= NUMBER_MAX)
+        order = np.flatnonzero(is_integer)
         if not len(order):
             return
         order = order[np.lexsort((numbers[order], index[order]))]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from slackwater.primitives.time_units import unit_question
 from slackwater.runtime.service.parts import (
     HAS,
+    HTTP_AT,
     INGEST_LINE,
     INGEST_LINES,
     OFFERED,
@@ -20,7 +21,7 @@ from slackwater.runtime.service.parts import (
     UNIT,
 )
 
-_PREFIXES = (HAS, THERE, OFFSET_MS, PARTITION_TO, SKIPPED_BY, UNIT)
+_PREFIXES = (HAS, HTTP_AT, THERE, OFFSET_MS, PARTITION_TO, SKIPPED_BY, UNIT)
 
 
 def counters(detail: Mapping[str, int]) -> dict[str, int]:

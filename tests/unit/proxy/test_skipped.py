@@ -21,11 +21,11 @@ from slackwater.model.deployment import HttpInputSpec
 from slackwater.model.errors import DeploymentError
 from slackwater.proxy.http.bodies import JSON, NDJSON, reader_for
 from slackwater.proxy.http.tables import CSV
-from slackwater.proxy.skipped import GAPS_PER_DEVICE_MAX, Skipped, with_counter
+from slackwater.proxy.skipped import GAPS_PER_DEVICE_MAX, SkippedNumbers, with_counter
 from slackwater.status.observed import counters, phrases
 
 
-def note(seen: Skipped, numbers: list[float], devices: str = "", at: int = 0) -> None:
+def note(seen: SkippedNumbers, numbers: list[float], devices: str = "", at: int = 0) -> None:
     """Note a batch of readings, each a second after the one before; of one device, or of these."""
     names = devices or "a" * len(numbers)
     order = "".join(dict.fromkeys(names))
@@ -50,13 +50,13 @@ def test_what_has_not_come_is_counted_in_any_order_and_any_batches(
     late = [(at + rng.randrange(6), number, device) for at, (_, number, device) in enumerate(came)]
     first = [(-1, 0, "a"), (-1, 0, "b")]
     rest = sorted(each for each in late if each[1])
-    seen = Skipped("s")
-    together = [*first, *rest]
-    for at in range(0, len(together), batch):
-        of_batch = together[at : at + batch]
+    seen = SkippedNumbers("s")
+    in_order = [*first, *rest]
+    for at in range(0, len(in_order), batch):
+        of_batch = in_order[at : at + batch]
         numbers, devices = [float(n) for _, n, _ in of_batch], "".join(d for *_, d in of_batch)
         note(seen, numbers, devices)
-    largest = {d: max(n for _, n, device in together if device == d) for d in "ab"}
+    largest = {d: max(n for _, n, device in in_order if device == d) for d in "ab"}
     expected = {d: len([n for n in missing if n < largest[d]]) for d in "ab"}
     assert seen.detail()["skipped"] == sum(expected.values())
     shown = {f"skipped.{device}": n for device, n in expected.items() if n}
@@ -64,7 +64,7 @@ def test_what_has_not_come_is_counted_in_any_order_and_any_batches(
 
 
 def test_a_counter_that_begins_again_skips_nothing() -> None:
-    seen = Skipped("s")
+    seen = SkippedNumbers("s")
     note(seen, [7.0, 8.0], at=0)
     note(seen, [0.0, 1.0], at=10)
     note(seen, [2.0, 4.0], at=20)
@@ -72,14 +72,14 @@ def test_a_counter_that_begins_again_skips_nothing() -> None:
 
 
 def test_repetitions_and_readings_without_a_number_count_nothing() -> None:
-    seen = Skipped("s")
+    seen = SkippedNumbers("s")
     note(seen, [5.0, 6.0, 9.0], at=10)
     note(seen, [5.0, 6.0, np.nan, 1.5, 2.0**60], at=0)
     assert seen.detail() == {"skipped": 2, "skipped_devices": 1, "skipped.a": 2}
 
 
 def test_the_number_of_devices_is_bounded() -> None:
-    seen = Skipped("s", devices_max=2)
+    seen = SkippedNumbers("s", devices_max=2)
     for at, device in enumerate("abc"):
         note(seen, [1.0, 3.0], 2 * device, at=10 * at)
     assert seen.detail() == {"skipped": 3, "skipped_devices": 2, "skipped.b": 1, "skipped.c": 1}
@@ -88,7 +88,7 @@ def test_the_number_of_devices_is_bounded() -> None:
 
 
 def test_the_first_the_second_and_the_fourth_are_reported(caplog: pytest.LogCaptureFixture) -> None:
-    seen = Skipped("room")
+    seen = SkippedNumbers("room")
     with caplog.at_level(logging.WARNING):
         for number in (0.0, 2.0, 4.0, 6.0, 8.0):
             note(seen, [number], at=int(number))

@@ -208,7 +208,7 @@ def of_single(readings: Sequence[tuple[float, float]], *more: float) -> OrderedR
 
 def bits_of(parts: Sequence[DeltaRecord]) -> dict[str, bytes]:
     """Return the figures of each key as a root holds them."""
-    found = {}
+    found: dict[str, bytes] = {}
     for delta in parts:
         slice_ = Slice.of(delta, KeyTable(), ("t", "u"))
         figures = np.where(np.isnan(slice_.figures), NAN, slice_.figures)

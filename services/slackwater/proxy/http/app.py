@@ -4,6 +4,9 @@ The checks are made in the order of their cost: path, token, headers, size. A bo
 it fits the memory limit for all bodies of the process, and within a time limit, so that slow
 senders block neither memory nor a stream. All responses are JSON.
 
+A stream that another node serves is answered with 307 and the address there, which the heartbeats
+of its proxy have: a sender needs to know one node only (Fargo, section 3.4.1).
+
 A stream without tokens accepts only requests to this machine's own address (the ``Host`` header).
 Otherwise a web page opened on this machine could post readings through a name that resolves to the
 loopback address.
@@ -17,7 +20,7 @@ import logging
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -70,6 +73,17 @@ class Refusal(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Streams with ``http`` that other nodes serve.
+
+    ``tokens``: those of each stream, None without; ``address``: where a stream is served now.
+    """
+
+    tokens: Mapping[str, Tokens | None] = field(default_factory=dict)
+    address: Callable[[str], str | None] = lambda _: None
+
+
+@dataclass(frozen=True, slots=True)
 class Posted:
     """A stream that accepts requests; without tokens, from this machine only."""
 
@@ -99,8 +113,14 @@ class Room:
 class Receiver:
     """Answers the requests of all streams of a process."""
 
-    def __init__(self, streams: Mapping[str, Posted], now_us: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        streams: Mapping[str, Posted],
+        now_us: Callable[[], int],
+        elsewhere: Elsewhere | None = None,
+    ) -> None:
         self._streams, self._now_us = streams, now_us
+        self._elsewhere = elsewhere or Elsewhere()
         self._room = Room()
 
     def app(self) -> Starlette:
@@ -145,16 +165,32 @@ class Receiver:
         if size > HEADER_BYTES_MAX:
             raise Refusal(431, f"the headers are larger than {HEADER_BYTES_MAX} bytes")
         posted = self._streams.get(name)
+        if posted is None and name in self._elsewhere.tokens:
+            _permit(self._elsewhere.tokens[name], request)
+            raise self._redirected(name)
         if posted is None:
             if all(each.tokens is not None for each in self._streams.values()):
                 raise _unauthorized()
             raise Refusal(404, f"this proxy serves no stream {name!r} with http in its declaration")
-        if posted.tokens is None:
-            if not is_loopback(_host_of(request)):
-                raise Refusal(421, "without tokens the host must be localhost or 127.0.0.1")
-        elif not posted.tokens.accept(request.headers.get("authorization")):
-            raise _unauthorized()
+        _permit(posted.tokens, request)
         return posted
+
+    def _redirected(self, name: str) -> Refusal:
+        address = self._elsewhere.address(name)
+        if address is None:
+            reason = f"no node serves stream {name!r} now"
+            return Refusal(503, reason, {"Retry-After": str(BUSY_RETRY_S)})
+        place = f"{address}/streams/{name}"
+        return Refusal(307, f"stream {name!r} is served at {place}", {"Location": place})
+
+
+def _permit(tokens: Tokens | None, request: Request) -> None:
+    """Refuse a request without a valid token, or from another machine if there are no tokens."""
+    if tokens is None:
+        if not is_loopback(_host_of(request)):
+            raise Refusal(421, "without tokens the host must be localhost or 127.0.0.1")
+    elif not tokens.accept(request.headers.get("authorization")):
+        raise _unauthorized()
 
 
 class _Body:

@@ -23,8 +23,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from slackwater.deployment.listening import is_loopback
 from slackwater.model.deployment import HttpListenSpec, StreamSpec
 from slackwater.model.errors import EnvironmentProblem
-from slackwater.proxy.http.app import HEADER_BYTES_MAX, Posted, Receiver
-from slackwater.proxy.http.tokens import read_tokens
+from slackwater.model.http import HttpInputSpec
+from slackwater.proxy.http.app import HEADER_BYTES_MAX, Elsewhere, Posted, Receiver
+from slackwater.proxy.http.tokens import Tokens, read_tokens
 from slackwater.proxy.requests import RequestQueue
 
 _log = logging.getLogger(__name__)
@@ -103,6 +104,7 @@ class HttpServer:
         folder: Path,
         now_us: Callable[[], int],
         on_end: Callable[[], None],
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         """Bind the port. File names are relative to ``folder``.
 
@@ -116,7 +118,7 @@ class HttpServer:
                 "token_file: any process on them could post readings"
             )
         config = server_config(
-            *(Receiver(streams, now_us).app(), BoundedProtocol, _tls(listen, folder)),
+            *(Receiver(streams, now_us, elsewhere).app(), BoundedProtocol, _tls(listen, folder)),
             header_bytes_max=HEADER_BYTES_MAX,
             stop_s_max=STOP_S_MAX,
             fault="http.tls",
@@ -153,13 +155,25 @@ def serve(
     folder: Path,
     now_us: Callable[[], int],
     on_end: Callable[[], None],
+    others: Mapping[str, HttpInputSpec],
+    address: Callable[[str], str | None],
 ) -> HttpServer:
-    """Return the server of these streams, with the tokens of their files."""
+    """Return the server of these streams, with the tokens of their files.
+
+    ``others`` are the streams that other nodes serve, each at its ``address``. One whose token file
+    is not here is not redirected: the token of a request could not be checked.
+    """
     streams: dict[str, Posted] = {}
     for name, (spec, queue) in posted.items():
         file = None if spec.http is None else spec.http.token_file
         streams[name] = Posted(spec, queue, None if file is None else read_tokens(folder / file))
-    return HttpServer(listen, streams, folder, now_us, on_end)
+    tokens: dict[str, Tokens | None] = {}
+    for name, http in others.items():
+        if http.token_file is None:
+            tokens[name] = None
+        elif (folder / http.token_file).exists():
+            tokens[name] = read_tokens(folder / http.token_file)
+    return HttpServer(listen, streams, folder, now_us, on_end, Elsewhere(tokens, address))
 
 
 def server_config(

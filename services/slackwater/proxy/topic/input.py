@@ -39,7 +39,7 @@ from typing import Final
 
 import numpy as np
 
-from slackwater.formats.avro.books import open_book
+from slackwater.formats.avro.books import OpenBook, open_book
 from slackwater.formats.carried import without_carried_key
 from slackwater.formats.elements import without_first
 from slackwater.formats.guarded import GuardedReader
@@ -117,8 +117,7 @@ class TopicInput:
         self._topic, self._proxies, self._from = topic.name, topic.proxies, topic.from_
         self._book = open_book(topic, context.clock.monotonic_us)
         spec = context.spec
-        parsed = without_carried_key(with_counter(spec))
-        self._reader = GuardedReader(parsed, context.dead_letters, self._book)
+        self._reader = _reader_of(context, self._book)
         self._wanted = wanted_of(spec)
         self._readable_at_us = 0
         """Time of the next attempt to read the next message; see ``NotYetReadableError``."""
@@ -460,6 +459,11 @@ class TopicInput:
         self._client.close()
         if self._book is not None:
             self._book.close()
+
+
+def _reader_of(context: InputContext, book: OpenBook | None) -> GuardedReader:
+    spec = without_carried_key(with_counter(context.spec))
+    return GuardedReader(spec, context.dead_letters, book)
 
 
 def _ask(

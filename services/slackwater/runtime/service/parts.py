@@ -51,6 +51,8 @@ OFFSET_MS: Final = "offset_ms."
 UNIT: Final = "unit."
 """In the heartbeat, before the declared unit of times, a dot, and that which they seem to have: how
 many of these devices."""
+HTTP_AT: Final = "http_at."
+"""In the heartbeat of a stream with ``http``, before the address at which its proxy accepts it."""
 SKIPPED: Final = "skipped"
 """In the heartbeat: numbers that devices have skipped since the start of the proxy."""
 SKIPPED_DEVICES: Final = "skipped_devices"
