@@ -112,8 +112,7 @@ class RootSession:
         self._is_ending = False
         self._now = self._watched_at = 0
         self._switches = self._gaps = 0
-        self._look_at: int | None = None
-        """When it is to be seen whether merged panes are missing."""
+        self._look_at: int | None = None  # when a merged pane may be missing
 
     @property
     def core(self) -> RootCore:
@@ -332,15 +331,15 @@ class RootSession:
         """Step the core, once transactions are open."""
         self._now = now
         self._end_with(self._claims.refused())
-        queued = [*self._queued, *self._logs.skipped(), *self._claims.refuted()]
-        effects, self._queued = [*queued, *self._copy.alarms(), *self.mover.lines()], []
+        found = [*self._logs.skipped(), *self._merged.skipped(), *self._claims.refuted()]
+        effects = [*self._queued, *found, *self._copy.alarms(), *self.mover.lines()]
+        self._queued = []
         if self._is_ending:
             return effects
         if self._found is not None:
             self.pair.begin(tenure_of(self._found), now)
             self._found = None
         self._look_at = self._merged.step(self.core, now)
-        effects += self._merged.skipped()
         if self._copy.is_due(now):
             effects.append(self._copy.recorded(self.core.state, now))
         if self._copy.is_leaving:
