@@ -26,12 +26,12 @@ from slackwater.primitives.digests import recorded
 from slackwater.primitives.key_table import KeyTable
 from slackwater.primitives.panes import PaneStore
 from slackwater.primitives.windows import Grid
+from slackwater.protocols.common.line import LineName
 from slackwater.protocols.dpc.soutput.children import take_stable
 from slackwater.protocols.dpc.soutput.config import DeltaLog
 from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor
 from slackwater.protocols.dpc.soutput.heads import position_in
 from slackwater.protocols.dpc.soutput.stable_input import StableInput
-from slackwater.protocols.common.line import LineName
 from slackwater.protocols.fargo.merger import Merger
 
 W_US = 250_000

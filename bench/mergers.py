@@ -73,8 +73,8 @@ def measured(folder: Path, of: argparse.Namespace, mergers: int) -> str:
         registry = Registry(transport)
         registry.publish_clock(WallClock())
         size_us = of.size * 1_000_000
-        e0_us = (int(time.time() * 1e6) // size_us + 1) * size_us
-        registry.publish_queries(QueryDefinition("bench", 0, e0_us, BUCKET_US, spec))
+        start_us = (int(time.time() * 1e6) // size_us + 1) * size_us
+        registry.publish_queries(QueryDefinition("bench", 0, start_us, BUCKET_US, spec))
         hosts = {"root": ["root/bench.0"]} | {
             replica_letter(copy): [
                 f"merger/bench.{child}.{replica_letter(copy)}" for child in range(of.children)
@@ -87,7 +87,7 @@ def measured(folder: Path, of: argparse.Namespace, mergers: int) -> str:
             command += [",".join(fragments), "--deployment", str(path)]
             command += ["--bootstrap", broker.bootstrap, "--data-dir", str(folder)]
             started.append(spawn(command, stdout=log))
-        return _run(transport, of, mergers, e0_us, [psutil.Process(p.pid) for p in started])
+        return _run(transport, of, mergers, start_us, [psutil.Process(p.pid) for p in started])
     finally:
         for process in started:
             process.kill()
@@ -98,16 +98,16 @@ def _run(
     transport: KafkaTransport,
     of: argparse.Namespace,
     mergers: int,
-    e0_us: int,
+    start_us: int,
     hosts: list[psutil.Process],
 ) -> str:
-    writer = transport.writer(lambda why: sys.exit(why))
+    writer = transport.writer(sys.exit)
     topic = Names().deltas("bench", 0)
     logs = [(c, r) for c in range(of.children) for r in range(REPLICAS)]
     rng = np.random.default_rng(7)
     names = tuple(f"sensor-{key:05d}" for key in range(of.keys))
     figures = [rng.normal(20.0, 5.0, (1, of.keys)) for _ in range(5)]
-    start = DeltaRecord(Kind.START, 0, 0, -1, 0, 0, 0, frontier=Position(e0_us))
+    start = DeltaRecord(Kind.START, 0, 0, -1, 0, 0, 0, frontier=Position(start_us))
     delta = DeltaRecord(
         *(Kind.INSERTION, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, None, (), (), names, 7, ("v",)), *figures
     )
@@ -116,8 +116,8 @@ def _run(
         for live in (False, True):
             at = deltas_partition(child, replica, REPLICAS, live=live)
             writer.append(topic, at, encode_delta(first), None)
-    bucket, seq, cpu = e0_us, 1, [0.0] * len(hosts)
-    began_us = e0_us + WARM_S * 1_000_000
+    bucket, seq, cpu = start_us, 1, [0.0] * len(hosts)
+    began_us = start_us + WARM_S * 1_000_000
     ends_us = began_us + of.seconds * 1_000_000
     is_measured = False
     while bucket < ends_us:

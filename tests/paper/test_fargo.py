@@ -28,6 +28,7 @@ from slackwater.model.records import (
     DeltaRecord,
     Gap,
     Kind,
+    LogPosition,
     OrderedRecord,
     Position,
     SourcePosition,
@@ -42,6 +43,8 @@ from slackwater.protocols.common.line import LineName
 from slackwater.protocols.dpc.soutput.answers import StableWindow
 from slackwater.protocols.dpc.soutput.config import Commit
 from slackwater.protocols.dpc.sunion.cursor import SourceCursor
+from slackwater.protocols.fargo.merger import Merger
+from slackwater.protocols.fargo.parent import MergedPanes
 
 Readings = dict[str, list[float]]
 
@@ -410,6 +413,35 @@ def test_3_4_8_a_group_of_n_survives_n_minus_1_failures() -> None:
     answers = [one.effect for one in root.emitted if isinstance(one.effect, StableWindow)]
     assert [a.window_start // MS for a in answers] == list(range(0, 2_000, 100))
     assert {label(one.effect) for one in root.emitted} == {"stable"}
+
+
+def test_3_4_8_of_n_intermediate_nodes_n_minus_1_may_fail_at_any_pane() -> None:
+    """Three mergers write to one log, with no leader and no election; two of them end.
+
+    In the thesis the group replicates each state and elects who goes on (3.4.3). Here each of them
+    sends what the others send, and the parent uses the first record of each pane (rule-45).
+    """
+    grid, table = Grid(10, WindowSpec(20, 20)), KeyTable()
+    contents = Aggregates(table, ("t",))
+    mergers = [Merger(0, grid, contents, 0) for _ in range(3)]
+    parent, store = MergedPanes(grid, lambda e: e, 5, replicas=1), PaneStore(grid, contents, 0)
+    parent.begin(Position(0), 0, has_unread=False)
+    for bucket in range(8):
+        at = LogPosition(bucket + 1, bucket + 1, 0, Position(10 * (bucket + 1)))
+        working = mergers if bucket < 3 else mergers[1:] if bucket < 5 else mergers[2:]
+        for merger in working:
+            value = slice_of({"k": [0.1 * (bucket + 1)]}, table)
+            merger.panes.add(Position(10 * bucket), 10 * (bucket + 1), value)
+            merger.look(lambda at=at: [at])  # type: ignore[misc]
+            for record in merger.write():
+                merger.acknowledged()
+                usable = parent.take(record, store.frontier, record.end)
+                if usable is not None:
+                    store.add_panes(usable.end, contents.install(usable.pieces))
+    assert store.frontier == Position(80)
+    sums = [float(store.window(start, start + 20).slice.sum[0, 0]) for start in range(0, 80, 20)]
+    assert sums == [0.1 + 0.2, 0.1 * 3 + 0.4, 0.5 + 0.1 * 6, 0.1 * 7 + 0.8]
+    assert parent.used == 4
 
 
 # Section 3.5: what the listings get wrong.

@@ -7,6 +7,7 @@ from typing import Final
 from tests.simulator.mutation import Edit, Mutant
 
 _writer = "slackwater.protocols.flux.movement:HeadWriter"
+_turns = "slackwater.protocols.common.pane_writing:TurnWriter"
 _heads = "slackwater.protocols.dpc.soutput.heads"
 _mover = "slackwater.sessions.state_mover:StateMover"
 _moved = "tests.scenarios.test_r61_state_is_moved"
@@ -17,7 +18,7 @@ MOVING_MUTANTS: Final = (
     Mutant(
         "a head before its panes are acknowledged",
         "trace-61",
-        (Edit(f"{_writer}._acknowledgements", "while self._in_flight:", "while False:"),),
+        (Edit(f"{_turns}.acknowledgements", "while self._in_flight:", "while False:"),),
         f"{_unit}:test_a_head_follows_the_acknowledgement_of_its_panes",
     ),
     Mutant(

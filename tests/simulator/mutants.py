@@ -32,6 +32,7 @@ from tests.simulator.history_mutants import HISTORY_MUTANTS
 from tests.simulator.hosting_mutants import HOSTING_MUTANTS
 from tests.simulator.joining_mutants import JOINING_MUTANTS
 from tests.simulator.key_mutants import KEY_MUTANTS
+from tests.simulator.merging_mutants import MERGING_MUTANTS
 from tests.simulator.moving_mutants import MOVING_MUTANTS
 from tests.simulator.mutation import FOUND, NOTICED, Edit, Mutant, applied, found_plans
 from tests.simulator.placement_mutants import PLACEMENT_MUTANTS
@@ -281,13 +282,13 @@ MUTANTS = (
     ),
     Mutant(
         "a root accepts the claim of a placement that has not answered", "trace-2",
-        (Edit(f"{_sessions}.root:RootSession._look_at_claim",
-              "found > self.inc", "True"),),
+        (Edit(f"{_sessions}.claims:Claims._look",
+              "found > self._inc", "True"),),
         f"{_root_session}:test_a_claim_is_looked_up", (4, False),
     ),
     Mutant(
         "a root accepts an incarnation that has not begun", "trace-9",
-        (Edit(f"{_sessions}.root_logs:RootLogs.checked",
+        (Edit(f"{_sessions}.root_logs:checked_record",
               "(of.child, of.replica) and has_begun", "(of.child, of.replica)"),),
         f"{_root_session}:test_what_its_orderer_cannot_have_written_is_void", ({"inc": 2**62},),
     ),
@@ -856,7 +857,7 @@ MUTANTS = (
     ),
     Mutant(
         "records after a hole count as read", "trace-26",
-        (Edit(f"{_soutput}.core:RootCore._count", "contiguous_seq = self._contiguous_seq[log]",
+        (Edit(f"{_soutput}.lost_seqs:LostSeqs.count", "contiguous_seq = self._contiguous_seq[log]",
               "contiguous_seq = max(record.seq, self._contiguous_seq[log])\n"
               "    self._contiguous_seq[log] = contiguous_seq"),),
         f"{_scenarios}.test_r01_world:test_an_aggregator_sends_again_what_the_root_has_read_beyond",
@@ -1161,6 +1162,7 @@ MUTANTS = (
     ),
     *GENERATION_MUTANTS,
     *COPY_MUTANTS,
+    *MERGING_MUTANTS,
     *MOVING_MUTANTS,
     *KEY_MUTANTS,
     *ALERT_MUTANTS,

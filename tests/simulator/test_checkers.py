@@ -561,3 +561,37 @@ def test_panes_that_are_not_those_of_the_logs_are_noticed(doctor: Doctor) -> Non
     doctor(outcome.history)
     with pytest.raises(Violation, match="moved"):
         check(outcome.history)
+
+
+def _another_merged_pane(history: History) -> None:
+    records = history.merged[0].records
+    at = next(n for n, of in enumerate(records) if of.pane.ref.rows)
+    pane = records[at].pane
+    other = replace(pane.columns, figures=pane.columns.figures + 1.0)
+    records[at:] = [replace(records[at], pane=replace(pane, columns=other))]
+
+
+def _a_merged_pane_without_rows(history: History) -> None:
+    records = history.merged[0].records
+    at = next(n for n, of in enumerate(records) if of.pane.ref.rows)
+    pane = records[at].pane
+    empty = replace(pane, ref=pane.ref._replace(rows=0, pieces=0))
+    records[at:] = [replace(records[at], pane=empty)]
+
+
+def _a_merged_pane_of_other_windows(history: History) -> None:
+    records = history.merged[0].records
+    records[-1] = replace(records[-1], end=records[-1].end + 1)
+
+
+@pytest.mark.parametrize(
+    "doctor", [_another_merged_pane, _a_merged_pane_without_rows, _a_merged_pane_of_other_windows]
+)
+def test_merged_panes_that_are_not_those_of_the_deltas_are_noticed(doctor: Doctor) -> None:
+    config = WorldConfig(window_us=SECOND, slide_us=200 * MS, mergers=2)
+    outcome = run(Plan(3, config, 3 * SECOND, ()))
+    assert outcome.violation is None, str(outcome)
+    assert outcome.history.merged
+    doctor(outcome.history)
+    with pytest.raises(Violation, match="merged"):
+        check(outcome.history)

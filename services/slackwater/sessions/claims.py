@@ -21,7 +21,8 @@ class Claims:
         self._inc = inc
         self._copy = copy
         self._is_looking = False
-        self._answer: Fail | Refute | None = None
+        self._fail: Fail | None = None
+        self._false: list[Refute] = []
 
     def noted(self, inc: int) -> list[Effect]:
         """Return what to do about a heartbeat with this number; they are repeated."""
@@ -30,10 +31,14 @@ class Claims:
         self._is_looking = True
         return [Perform(self._look(inc))]
 
-    def answer(self) -> Fail | Refute | None:
-        """Return what the log has shown, once."""
-        found, self._answer = self._answer, None
-        if found is not None:
+    def refused(self) -> Fail | None:
+        """Return the end of this copy, if the log has shown a later one."""
+        return self._fail
+
+    def refuted(self) -> list[Refute]:
+        """Return the claim that the log has shown to be false, once."""
+        found, self._false = self._false, []
+        if found:
             self._is_looking = False
         return found
 
@@ -43,6 +48,6 @@ class Claims:
             self._is_looking = False  # no answer: the check is repeated at the next claim
         elif found > self._inc:
             why = f"runs elsewhere with placement {found}; ending this copy"
-            self._answer = Fail(f"{self._fragment} {why}")
+            self._fail = Fail(f"{self._fragment} {why}")
         else:
-            self._answer = Refute(inc)
+            self._false = [Refute(inc)]

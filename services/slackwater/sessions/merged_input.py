@@ -111,10 +111,10 @@ class MergedInput:
         if merged is not None and merged.pane.ref.child == child:
             if self._is_held(core, child, merged):
                 cursor.offset, cursor.attached, cursor.held = offset, False, merged
-                if merged.start > core.frontier(child).bucket_start and cursor.panes.rests:
+                if merged.start > core.resting.frontier(child).bucket_start and cursor.panes.rests:
                     self._read(core, child)  # the pane at the frontier is missing in the log
                 return
-            usable = cursor.panes.take(merged, core.frontier(child), now)
+            usable = cursor.panes.take(merged, core.resting.frontier(child), now)
             if usable is not None:
                 self._use(core, log, offset, usable)
             core.resting.offsets[child].note(merged.end, offset)
@@ -125,10 +125,12 @@ class MergedInput:
 
     def _is_held(self, core: RootCore, child: int, record: MergedRecord) -> bool:
         """Whether a record has to wait: for the frontier, or for room (rule-12)."""
-        frontier = core.frontier(child)
+        frontier = core.resting.frontier(child)
         if self._cursors[child].panes.is_ahead(record, frontier):
             return True
-        return record.end > frontier.bucket_start and not core.has_room(child)
+        return record.end > frontier.bucket_start and not core.resting.has_room(
+            child, core.needed_to
+        )
 
     def _use(self, core: RootCore, log: Log, offset: int, usable: Usable) -> None:
         child, contents = self.at[log], core.contents
@@ -164,10 +166,10 @@ class MergedInput:
             for child, cursor in enumerate(self._cursors):
                 end = self._ends.get(self._logs[child], 0)
                 has_unread = cursor.offset < end
-                cursor.panes.begin(core.frontier(child), now, has_unread=has_unread)
+                cursor.panes.begin(core.resting.frontier(child), now, has_unread=has_unread)
         due: list[int | None] = []
         for child, cursor in enumerate(self._cursors):
-            due.append(cursor.panes.look(core.frontier(child), now))
+            due.append(cursor.panes.look(core.resting.frontier(child), now))
             if cursor.panes.rests:
                 core.resting.rest(child, core.line.live_next)
             elif child in core.resting.children:

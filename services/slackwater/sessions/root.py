@@ -21,7 +21,6 @@ from typing import Final, assert_never
 from slackwater.codec.results import format_time
 from slackwater.model.errors import SupersededError
 from slackwater.model.records import (
-    BucketRecord,
     Heartbeat,
 )
 from slackwater.protocols.common.inputs import ProbeEnds
@@ -30,7 +29,7 @@ from slackwater.protocols.common.states import LineState
 from slackwater.protocols.dpc.reconcile.downstream import read_position_key
 from slackwater.protocols.dpc.soutput import config as dpc
 from slackwater.protocols.dpc.soutput.answers import Answered, GapNote
-from slackwater.protocols.dpc.soutput.config import Commit, DeltaLog, RootConfig
+from slackwater.protocols.dpc.soutput.config import Commit, RootConfig
 from slackwater.protocols.dpc.soutput.core import RootCore
 from slackwater.protocols.dpc.soutput.decision import earliest
 from slackwater.protocols.dpc.soutput.upstream import Switched
@@ -45,7 +44,6 @@ from slackwater.sessions.effects import (
     LogLine,
     Perform,
     Rebuild,
-    Refute,
 )
 from slackwater.sessions.events import (
     CommitFailed,
@@ -61,7 +59,6 @@ from slackwater.sessions.events import (
     PositionGone,
     PositionsFetched,
     Received,
-    Record,
     RecordDelivered,
     Replayed,
     ReplayedTo,
@@ -113,8 +110,7 @@ class RootSession:
         self._is_ending = False
         self._now = self._watched_at = 0
         self._switches = self._gaps = 0
-        self._look_at: int | None = None
-        """When it is to be seen whether merged panes are missing."""
+        self._look_at: int | None = None  # when a merged pane may be missing
 
     @property
     def core(self) -> RootCore:
@@ -223,7 +219,7 @@ class RootSession:
             case Replayed(_, log, offset, record) if log in self._merged.at:
                 self._merged.replayed(self.core, log, offset, record, self._now)
             case Replayed(line, log, offset, record):
-                taken = self._checked(log, offset, record)
+                taken = self._logs.checked(log, offset, record)
                 self.core.catch_up(line, self._logs.at[log], offset, taken)
             case HeartbeatReceived(beat, received_at):
                 self._observe(beat, received_at)
@@ -235,8 +231,12 @@ class RootSession:
                 self._committed(now)
             case CommitFailed(why):
                 self._commit_failed(why)
+            case LiveAt(log, offset) if log in self._merged.at:
+                self._merged.live_at(log, offset)
             case LiveAt(log, offset):
                 self._live_at(log, offset)
+            case PositionGone(_, log, beginning) if log in self._merged.at:
+                self._merged.position_gone(log, beginning)
             case PositionGone(line, log, beginning):
                 self._position_gone(line, log, beginning)
             case IncarnationClaimed(inc):
@@ -257,9 +257,7 @@ class RootSession:
 
     def _live_at(self, log: Log, offset: int) -> None:
         """Set the live consumer's position; cursors elsewhere are parked (rule-12)."""
-        if log in self._merged.at:
-            self._merged.live_at(log, offset)
-        elif log in self._logs.at:
+        if log in self._logs.at:
             self.core.live_at(self._logs.at[log], offset)
         elif offset > self._states_from:
             self._queued.append(Perform(self._read_progress()))
@@ -274,19 +272,15 @@ class RootSession:
         No turn is needed while a transaction is in flight. A replica that restarts writes several
         seconds of buckets at once; a turn for each would delay live buckets of other replicas.
         """
-        if event.log in self._merged.at:
-            self._merged.receive(self.core, event.log, event.offset, event.record, self._now)
-            return None if self.core.awaits_commit else 0
-        if (log := self._logs.at.get(event.log)) is None:
-            self._end_with(self._copy.take_state(self.core, event.record, self._now))
+        at, offset, record = event.log, event.offset, event.record
+        if at in self._merged.at:
+            self._merged.receive(self.core, at, offset, record, self._now)
+        elif (log := self._logs.at.get(at)) is None:
+            self._end_with(self._copy.take_state(self.core, record, self._now))
             return 0
-        self.core.receive(log, event.offset, self._checked(event.log, event.offset, event.record))
+        else:
+            self.core.receive(log, offset, self._logs.checked(at, offset, record))
         return None if self.core.awaits_commit else 0
-
-    def _checked(self, log: Log, offset: int, record: Record) -> BucketRecord:
-        checked, skipped = self._logs.checked(log, offset, record)
-        self._queued += skipped
-        return checked
 
     def _read_progress(self) -> Procedure[None]:
         """Read the state records that a live consumer had read before it read for this copy."""
@@ -304,9 +298,6 @@ class RootSession:
 
         A follower starts again from the state record: what it lacks has been answered.
         """
-        if log in self._merged.at:
-            self._merged.position_gone(log, beginning)
-            return
         if not self._copy.answers and self._copy.reads_states:
             self._end_with(Rebuild(f"{log[0]}:{log[1]} now begins at {beginning}"))
             return
@@ -339,15 +330,13 @@ class RootSession:
     def step(self, now: int) -> Sequence[Effect]:
         """Step the core, once transactions are open."""
         self._now = now
-        if isinstance(answer := self._claims.answer(), Refute):
-            self._queued.append(answer)
-        else:
-            self._end_with(answer)
-        effects, self._queued = [*self._queued, *self._copy.alarms(), *self.mover.lines()], []
+        self._end_with(self._claims.refused())
+        found = [*self._logs.skipped(), *self._merged.skipped(), *self._claims.refuted()]
+        effects = [*self._queued, *found, *self._copy.alarms(), *self.mover.lines()]
+        self._queued = []
         if self._is_ending:
             return effects
         self._look_at = self._merged.step(self.core, now)
-        effects += self._merged.skipped()
         if self._copy.is_due(now):
             effects.append(self._copy.recorded(self.core.state, now))
         if self._copy.is_leaving:
@@ -381,13 +370,10 @@ class RootSession:
             case ProbeEnds(logs):
                 return FetchEnds(tuple(self._logs.places[log] for log in logs))
             case dpc.FetchOrdered(logs):
-                return Perform(self._look_at_ordered(logs))
+                return Perform(self._logs.look_at_ordered(self.core, logs))
             case Switched():
                 self._switches += 1
                 return LogLine(_switch_text(effect))
-
-    def _look_at_ordered(self, logs: Sequence[DeltaLog]) -> Procedure[None]:
-        self.core.ordered((yield from self._logs.spans(logs)))
 
     @property
     def busy(self) -> bool:

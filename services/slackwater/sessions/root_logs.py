@@ -11,6 +11,7 @@ from slackwater.model.records import BucketRecord, DeltaRecord, Heartbeat, Kind,
 from slackwater.protocols.common.line import LineName
 from slackwater.protocols.common.states import LineState
 from slackwater.protocols.dpc.soutput.config import DeltaLog, RootConfig
+from slackwater.protocols.dpc.soutput.core import RootCore
 from slackwater.protocols.dpc.soutput.delta_cursor import damaged_delta
 from slackwater.sessions.effects import Skipped
 from slackwater.sessions.events import Record
@@ -23,6 +24,7 @@ class RootLogs:
 
     def __init__(self, config: RootConfig, *, windowed: bool) -> None:
         self.form: Form = "deltas" if windowed else "ordered"
+        self._skipped: list[Skipped] = []
         ordered = config.topics.ordered
         self._ordered_at: dict[DeltaLog, Log] = {
             log: (ordered(config.child_query, log.child), 2 * log.replica + log.line)
@@ -53,11 +55,20 @@ class RootLogs:
         has_none = child < 0 or (state is None and not beat.is_dead)
         return None if has_none else (child, replica, state)
 
-    def checked(
-        self, log: Log, offset: int, record: Record
-    ) -> tuple[BucketRecord, tuple[Skipped, ...]]:
+    def checked(self, log: Log, offset: int, record: Record) -> BucketRecord:
         """Return the record with its seq; see ``checked_record``."""
-        return checked_record(self.form, self.at[log], log, offset, record)
+        checked, skipped = checked_record(self.form, self.at[log], log, offset, record)
+        self._skipped += skipped
+        return checked
+
+    def skipped(self) -> list[Skipped]:
+        """Return the records that were rejected, once."""
+        found, self._skipped = self._skipped, []
+        return found
+
+    def look_at_ordered(self, core: RootCore, logs: Sequence[DeltaLog]) -> Procedure[None]:
+        """Fetch the extents of these ordered logs for the core."""
+        core.ordered((yield from self.spans(logs)))
 
     def spans(self, logs: Sequence[DeltaLog]) -> Procedure[dict[DeltaLog, tuple[int, int]]]:
         """Fetch the first and the end offsets of ordered logs; empty if there is no answer."""

@@ -86,6 +86,7 @@ def test_without_a_prefix_the_names_are_those_of_running_deployments() -> None:
         "sw.ordered.climate.0",
         "sw.deltas.climate.0",
         "sw.state.climate",
+        "sw.merged.climate.0",
         "sw.panes.climate",
         "sw.results.climate.stable",
         "sw.results.climate.tentative",
@@ -107,7 +108,7 @@ def test_a_prefix_stands_before_all_of_them() -> None:
 
 
 def test_the_topics_that_are_made_are_those_that_are_asked_for() -> None:
-    made = {spec.name for spec in topics_for(["room-1"], [QueryTopics("climate")], PLANT)}
+    made = {spec.name for spec in topics_for(["room-1"], [QueryTopics("climate", merging=True)], PLANT)}
     assert made == all_names(PLANT, "room-1", "climate")
     assert all(map(PLANT.is_ours, made))
     assert not any(map(Names().is_ours, made))

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slackwater.model.names import ONLY
-from slackwater.model.records import BucketRecord, Hole, Position, RootState
+from slackwater.model.records import BucketRecord, Hole, RootState
 from slackwater.primitives.digests import NO_DIGEST
 from slackwater.primitives.panes import PaneShare
 from slackwater.protocols.common.inputs import Inputs, ProbeEnds
@@ -322,15 +322,6 @@ class RootCore:
         """End of the stable line's next window; input beyond it is ahead of the line."""
         return self._grid.window_end(self.line.stable_next)
 
-    def frontier(self, child: int) -> Position:
-        """The frontier of a child's stable line."""
-        return self._children[child].stable.frontier
-
-    def has_room(self, child: int) -> bool:
-        """Whether the stable line may take what is at a child's frontier (rule-12)."""
-        stable = self._children[child].stable
-        return stable.has_room(stable.frontier.bucket_start, self.needed_to)
-
     # Positions.
 
     def wanted(self) -> dict[tuple[LineName, DeltaLog], int]:
@@ -401,11 +392,7 @@ class RootCore:
 
     @property
     def read_to(self) -> dict[tuple[int, int], int]:
-        """By (child, replica), the event time to which the live line has read the stable log.
-
-        It is reported to the replica, whose lines do not join while corrections are unread
-        (``reconcile/downstream.py``). Logs that are not read are omitted.
-        """
+        """By (child, replica), how far the live line has read the stable log, for ``Downstream``."""
         return {
             (log.child, log.replica): self._inputs.live(log).boundary
             for log in self._logs

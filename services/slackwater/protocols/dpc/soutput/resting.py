@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from slackwater.model.records import LogPosition, RootState
+from slackwater.model.records import LogPosition, Position, RootState
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.common.inputs import Inputs
 from slackwater.protocols.common.line import LineName
@@ -88,6 +88,15 @@ class Resting:
         """By child."""
         self._stable: set[int] = set()
         self._live: set[int] = set()
+
+    def frontier(self, child: int) -> Position:
+        """Return the frontier of a child's stable line."""
+        return self._children[child].stable.frontier
+
+    def has_room(self, child: int, needed_to: int) -> bool:
+        """Return whether the stable line may take what is at a child's frontier (rule-12)."""
+        stable = self._children[child].stable
+        return stable.has_room(stable.frontier.bucket_start, needed_to)
 
     def is_read(self, line: LineName, log: DeltaLog) -> bool:
         """Return whether a line reads a log now."""
