@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import random
 import threading
 import time
 from collections import defaultdict
@@ -19,7 +21,7 @@ import pytest
 from confluent_kafka import Producer
 from tests.simulator.alerting.oracle import Expected, expected_of, expected_of_stream
 from tests.support.starting import SENDS_ONCE, make_topics
-from tests.support.waiting import WAIT_S_MAX, eventually
+from tests.support.waiting import TEST_S_MAX, WAIT_S_MAX, eventually
 from tests.unit.notifier.test_notifier import Hook
 
 from slackwater.codec.results import format_time
@@ -33,6 +35,12 @@ from slackwater.stack.stack import StackOptions
 from slackwater.stack.stack_thread import StackThread
 
 pytestmark = [pytest.mark.slow]
+KILLS = int(os.environ.get("ALERT_KILLS", "200"))
+"""Of the drill: a run of 200 takes an hour, several runs have a part of them each."""
+SEED = int(os.environ.get("ALERT_SEED", "0"))
+"""Of the moments at which it is killed."""
+MOMENT_S_MAX = 1.5
+"""A kill follows an alert after a random time, in which a window is evaluated and committed."""
 
 CUT, STEADY = "s-cut", "s-steady"
 CHANGES = ("firing", "ended", "confirmed", "withdrawn")
@@ -162,12 +170,13 @@ def _states(stack: StackThread, rule: str, key: str) -> list[tuple[str, bool]]:
 
 
 @pytest.mark.parametrize(
-    "kills", [pytest.param(2, id="short"), pytest.param(200, id="full", marks=pytest.mark.drill)]
+    "kills", [pytest.param(2, id="short"), pytest.param(KILLS, id="full", marks=pytest.mark.drill)]
 )
+@pytest.mark.timeout(TEST_S_MAX * 4)
 def test_alerts_are_there_once_whatever_dies(
     stack: StackThread, kills: int, tmp_path: Path
 ) -> None:
-    places = Places(stack.stack.bootstrap)
+    places, moments = Places(stack.stack.bootstrap), random.Random(SEED)
     stack.start_up()
     places.start()
     eventually(
@@ -176,7 +185,7 @@ def test_alerts_are_there_once_whatever_dies(
     with _notified(stack, tmp_path) as hook:
         try:
             for _ in range(kills // 2):
-                _cut_off(stack, places)
+                _cut_off(stack, places, moments)
                 places.oven = 20.0
         finally:
             places.stop()
@@ -219,7 +228,13 @@ def _notified(stack: StackThread, folder: Path) -> Iterator[Hook]:
         hook.server.server_close()
 
 
-def _cut_off(stack: StackThread, places: Places) -> None:
+def _kill(stack: StackThread, moments: random.Random) -> None:
+    """Kill the process of the evaluator, at a random moment."""
+    threading.Event().wait(moments.uniform(0, MOMENT_S_MAX))
+    stack.kill("host/0")
+
+
+def _cut_off(stack: StackThread, places: Places, moments: random.Random) -> None:
     """Cut the source off, kill the evaluator twice, and connect the source again."""
     before = len(_alerts(stack))
     places.is_cut.set()
@@ -228,13 +243,13 @@ def _cut_off(stack: StackThread, places: Places) -> None:
         "the room seems hot without the source",
     )
     places.oven = 40.0
-    stack.kill("host/0")
+    _kill(stack, moments)
     eventually(
         lambda: ("firing", True) in _states_since(stack, "oven", before),
         "the oven seems hot without the source",
     )
     places.is_cut.clear()
-    stack.kill("host/0")
+    _kill(stack, moments)
     eventually(
         lambda: (
             ("withdrawn", True) in _states_since(stack, "room", before)
