@@ -13,11 +13,14 @@ from slackwater.runtime.service.parts import (
     OFFSET_MS,
     PARTITION_TO,
     READINGS_MIN,
+    RECEIVER,
     THERE,
     UNIT,
 )
 
-_PREFIXES = (HAS, THERE, OFFSET_MS, PARTITION_TO, UNIT)
+RECEIVER_BEHIND_MS = 10_000
+"""How long an alert waits before that is said."""
+_PREFIXES = (HAS, THERE, OFFSET_MS, PARTITION_TO, RECEIVER, UNIT)
 
 
 def counters(detail: Mapping[str, int]) -> dict[str, int]:
@@ -47,6 +50,18 @@ def phrases(detail: Mapping[str, int]) -> Iterator[str]:
         yield f" clocks of devices: {clocks}"
     for units in _with(detail, UNIT):
         yield f" times are far off: {unit_question(*units.split('.'))}"
+
+
+def receivers(detail: Mapping[str, int], states: Mapping[str, str]) -> Iterator[str]:
+    """Yield what is to be said of receivers of alerts that do not get all there is."""
+    figures = _with(detail, RECEIVER)
+    for name, state in states.items():
+        failures, waiting, behind_ms = (
+            figures.get(f"{name}.{each}", 0) for each in ("failures", "waiting", "behind_ms")
+        )
+        if failures or behind_ms >= RECEIVER_BEHIND_MS:
+            why = f", {failures} failures: {state}" if failures else ""
+            yield f" {name}: {waiting} alerts wait, for {behind_ms / 1_000:.0f} s{why}"
 
 
 def _lead(ms: int) -> str:
