@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import random
 import threading
 import time
 from collections import defaultdict
@@ -20,7 +22,7 @@ from confluent_kafka import Producer
 from tests.simulator.alerting.oracle import Expected, expected_of, expected_of_stream
 from tests.support.shared_deployment import SharedDeployment
 from tests.support.starting import SENDS_ONCE, make_topics
-from tests.support.waiting import WAIT_S_MAX, eventually
+from tests.support.waiting import TEST_S_MAX, WAIT_S_MAX, eventually
 from tests.unit.notifier.test_notifier import Hook
 
 from slackwater.codec.results import format_time
@@ -31,6 +33,12 @@ from slackwater.notifier.app import Notifier
 from slackwater.runtime.logs.transport import read_to_end
 
 pytestmark = [pytest.mark.slow]
+KILLS = int(os.environ.get("ALERT_KILLS", "200"))
+"""Of the drill: a run of 200 takes an hour, several runs have a part of them each."""
+SEED = int(os.environ.get("ALERT_SEED", "0"))
+"""Of the moments at which it is killed."""
+MOMENT_S_MAX = 1.5
+"""A kill follows an alert after a random time, in which a window is evaluated and committed."""
 
 QUERY, CUT, STEADY = "places", "p-cut", "p-steady"
 CHANGES = ("firing", "ended", "confirmed", "withdrawn")
@@ -143,13 +151,14 @@ def _states(shared: SharedDeployment, rule: str, key: str) -> list[tuple[str, bo
 
 
 @pytest.mark.parametrize(
-    "kills", [pytest.param(2, id="short"), pytest.param(200, id="full", marks=pytest.mark.drill)]
+    "kills", [pytest.param(2, id="short"), pytest.param(KILLS, id="full", marks=pytest.mark.drill)]
 )
+@pytest.mark.timeout(TEST_S_MAX * 4)
 def test_alerts_are_there_once_whatever_dies(
     shared: SharedDeployment, kills: int, tmp_path: Path
 ) -> None:
     make_topics(shared.bootstrap, [f"{CUT}-readings", f"{STEADY}-readings"])
-    places = Places(shared.bootstrap)
+    places, moments = Places(shared.bootstrap), random.Random(SEED)
     shared.apply(DEPLOYMENT)
     places.start()
     evaluator = f"delivery/{QUERY}.alerts"
@@ -157,7 +166,7 @@ def test_alerts_are_there_once_whatever_dies(
     with _notified(shared, tmp_path) as hook:
         try:
             for _ in range(kills // 2):
-                _cut_off(shared, places)
+                _cut_off(shared, places, moments)
                 places.oven = 20.0
         finally:
             places.stop()
@@ -200,7 +209,13 @@ def _notified(shared: SharedDeployment, folder: Path) -> Iterator[Hook]:
         hook.server.server_close()
 
 
-def _cut_off(shared: SharedDeployment, places: Places) -> None:
+def _kill(shared: SharedDeployment, moments: random.Random) -> None:
+    """Kill the process of the evaluator, at a random moment."""
+    threading.Event().wait(moments.uniform(0, MOMENT_S_MAX))
+    shared.stack.kill("host/0")
+
+
+def _cut_off(shared: SharedDeployment, places: Places, moments: random.Random) -> None:
     """Cut the source off, kill the evaluator twice, and connect the source again."""
     before = len(_alerts(shared))
     places.is_cut.set()
@@ -209,13 +224,13 @@ def _cut_off(shared: SharedDeployment, places: Places) -> None:
         "the room seems hot without the source",
     )
     places.oven = 40.0
-    shared.stack.kill("host/0")
+    _kill(shared, moments)
     eventually(
         lambda: ("firing", True) in _states_since(shared, "oven", before),
         "the oven seems hot without the source",
     )
     places.is_cut.clear()
-    shared.stack.kill("host/0")
+    _kill(shared, moments)
     eventually(
         lambda: (
             ("withdrawn", True) in _states_since(shared, "room", before)

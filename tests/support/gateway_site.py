@@ -17,11 +17,14 @@ import orjson
 
 from slackwater.client.follow import Seen
 from slackwater.codec.results import format_time
+from slackwater.delivery.records import AlertRecord
 from slackwater.delivery.view import AlertView
 from slackwater.gateway.access import Access, read_access
+from slackwater.gateway.alerts import alerts_frame, alerts_json
 from slackwater.gateway.changes import Changes
 from slackwater.gateway.hub import Hub
 from slackwater.gateway.server import Listen, serve
+from slackwater.model.alerts import AlertSpec
 
 S = 1_000_000
 BEGIN = 1_795_696_000 * S
@@ -189,6 +192,7 @@ class Site(Reader):
         self.status: dict[str, Any] = status()
         self.refused: dict[str, list[dict[str, Any]]] = {"room-1": []}
         self.alerts_view = AlertView()
+        self.rules: dict[tuple[str, str], AlertSpec] = {}
         self.hub: Hub = Hub()
         self._is_settled = is_settled
         self._access = Access() if tokens is None else read_access(tokens)
@@ -237,7 +241,7 @@ class Site(Reader):
         self._loop.call_soon(self.hub.set_status, self.status)
 
     def alerts(self) -> dict[str, Any]:
-        return self.alerts_view.to_json()
+        return alerts_json(self.alerts_view, self.rules)
 
     def quarantine(self, stream: str) -> list[dict[str, Any]] | None:
         return self.refused.get(stream)
@@ -252,6 +256,13 @@ class Site(Reader):
     def set_status(self, **more: object) -> None:
         self.status = status(**more)
         self.call(lambda: self.hub.set_status(self.status))
+
+    def set_alerts(self, *records: AlertRecord) -> None:
+        """Take records, and push what stands then."""
+        for record in records:
+            self.alerts_view.take(record)
+        frame = alerts_frame(self.alerts_view, self.rules)
+        self.call(lambda: self.hub.set_alerts(frame))
 
     def call(self, call: Any) -> None:
         done = threading.Event()

@@ -58,6 +58,8 @@ class Sender:
         self._cut: dict[str, list[bytes]] = {}
         self._lock, self._stopping = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
+        self.temperature = 20.0
+        """The least that is measured."""
 
     def __enter__(self) -> Sender:
         self._thread.start()
@@ -86,7 +88,11 @@ class Sender:
             with self._lock:
                 for name in STREAMS:
                     at = time.time_ns() // 1_000
-                    reading = {"room": name, "at": at, "temperature": 20 + number % 50 / 10}
+                    reading = {
+                        "room": name,
+                        "at": at,
+                        "temperature": self.temperature + number % 50 / 10,
+                    }
                     if (kept := self._cut.get(name)) is not None:
                         kept.append(json.dumps(reading).encode())
                     else:

@@ -98,6 +98,7 @@ def notify(
     Example: slackwater notify
     """
     from slackwater.notifier.app import STATE_FILE, Notifier
+    from slackwater.notifier.main import run_notifier
     from slackwater.runtime.logs.kafka import KafkaTransport
     from slackwater.runtime.security.credentials import Role
     from slackwater.runtime.security.private import make_data_directory
@@ -105,7 +106,7 @@ def notify(
     from slackwater.status.alerts import alert_topics
 
     webhook, alertmanager = receivers_of(settings())
-    cluster, _ = find_kafka(bootstrap, kafka_config, data_dir_, Role.CLIENT)
+    cluster, _ = find_kafka(bootstrap, kafka_config, data_dir_, Role.NOTIFIER)
     transport = KafkaTransport(cluster, find_names(prefix, bootstrap, data_dir_))
     directory: Path = data_dir(data_dir_)
     make_data_directory(directory)
@@ -116,15 +117,7 @@ def notify(
         webhook=webhook,
         alertmanager=alertmanager,
     )
-    notifier.open()
-    emit("notify: sends alerts until Ctrl-C")
-    try:
-        while True:
-            notifier.turn()
-    except KeyboardInterrupt:
-        emit("notify: stopped")
-    finally:
-        notifier.close()
+    run_notifier(notifier, transport, emit)
 
 
 def receivers_of(of: Settings) -> tuple[AlertReceiver | None, AlertReceiver | None]:

@@ -125,6 +125,14 @@ def up(
         ),
     ] = False,
     web: WebOption = None,
+    notify: Annotated[
+        bool,
+        typer.Option(
+            "--notify",
+            help="Also send alerts, to the receivers of SLACKWATER_ALERTMANAGER_URL and"
+            " SLACKWATER_WEBHOOK_URL (see `slackwater notify`).",
+        ),
+    ] = False,
 ) -> None:
     """Run a deployment on this machine until Ctrl-C.
 
@@ -151,6 +159,7 @@ def up(
         kafka_config,
         secure=secure,
         web=web,
+        notify=notify,
     )
 
 

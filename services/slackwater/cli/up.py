@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from slackwater.cli.alerts import receivers_of
 from slackwater.cli.common import check_address, emit, warn
 from slackwater.cli.plan import warn_of
 from slackwater.cli.quarantine import FirstReadings
@@ -46,11 +47,15 @@ def run_up(
     *,
     secure: bool = False,
     web: str | None = None,
+    notify: bool = False,
 ) -> None:
     """Start the deployment, print events until stopped, and stop it.
 
     ``web`` is the address of the page; None: there is none, empty: the first that is free.
+    ``notify``: also send alerts to the receivers of the settings.
     """
+    if notify:
+        receivers_of(settings())  # it refuses what its process would refuse
     if bootstrap is not None or kafka_config is not None:
         given = find_cluster(bootstrap, kafka_config, Role.ADMIN)
         check_address(given.bootstrap, "--bootstrap" if bootstrap else str(kafka_config))
@@ -79,6 +84,7 @@ def run_up(
         secure,
         runs_long=True,
         web=page,
+        notify=notify,
     )
     thread = StackThread(options)
     is_refused = True

@@ -29,12 +29,16 @@ RESOLVED_AFTER_US: Final = 4 * RESEND_US
 
 @dataclass(frozen=True, slots=True)
 class AlertNotice:
-    """One request: its body, its idempotency key, and the offset after it in its log."""
+    """One request: its body, its idempotency key, and the offset after it in its log.
+
+    ``at_us``: when its record was written.
+    """
 
     topic: str
     next_offset: int
     key: str
     body: bytes
+    at_us: int = 0
 
 
 @dataclass(slots=True)
@@ -53,6 +57,10 @@ class NoticeQueue:
     def room(self) -> int:
         """How many notices may be added."""
         return max(self.most - len(self.waiting), 0)
+
+    def behind_us(self, now: int) -> int:
+        """Return for how long the first notice has waited; 0 if none waits."""
+        return max(now - self.waiting[0].at_us, 0) if self.waiting else 0
 
     def add(self, notice: AlertNotice) -> None:
         """Append a notice."""

@@ -22,7 +22,7 @@ from prometheus_client.utils import floatToGoString
 from slackwater.codec.results import parse_time
 from slackwater.deployment.fragments import seen_in
 from slackwater.model.deployment import Deployment, WindowSpec
-from slackwater.model.kinds import KINDS
+from slackwater.model.kinds import KINDS, NOTIFIER
 from slackwater.model.names import kind_of, stream_of
 from slackwater.model.records import Heartbeat
 from slackwater.primitives.windows import Grid
@@ -38,6 +38,7 @@ from slackwater.runtime.service.parts import (
     MADE_AGAIN,
     OFFERED,
     OFFSET_MS,
+    RECEIVER,
     SKIPPED,
     SKIPPED_BY,
     TRUNCATED,
@@ -63,6 +64,13 @@ GAUGES: Final = {
     ),
 }
 """Heartbeat counters in ms that become gauges in seconds."""
+RECEIVER_GAUGES: Final = {
+    "sent": ("slackwater_notifier_sent", "Alerts acknowledged since the start of the notifier."),
+    "waiting": ("slackwater_notifier_waiting", "Alerts that wait for the receiver."),
+    "failures": ("slackwater_notifier_failures", "Failed attempts of the first that waits."),
+    "behind_ms": ("slackwater_notifier_behind_seconds", "How long the first has waited."),
+}
+"""Figures of a receiver of alerts, in the heartbeat of the notifier."""
 TOPIC_CHANGES: Final = {MADE_AGAIN: "made_again", TRUNCATED: "truncated", AWAY_SINCE: "away"}
 """Heartbeat details of a proxy whose topic has changed, and their label."""
 
@@ -318,6 +326,10 @@ def heartbeat_metrics(
         "Numbers that a device has skipped since the start of the proxy: the ten largest.",
         labels=["process", "key"],
     )
+    of_receivers = {
+        figure: GaugeMetricFamily(metric, text, labels=["receiver"])
+        for figure, (metric, text) in RECEIVER_GAUGES.items()
+    }
     gauges = {
         name: GaugeMetricFamily(metric, text, labels=["process"])
         for name, (metric, text) in GAUGES.items()
@@ -338,11 +350,15 @@ def heartbeat_metrics(
             continue
         ready.add_metric([process], float(beat.ready and latest))
         for output, emitted in beat.states.items():
-            for each in STATES:
+            for each in STATES if process != NOTIFIER else ():
                 state.add_metric([process, output, each], float(latest and emitted == each))
         for name, count in beat.detail.items():
             if name in FRONTIERS and event_us is not None:
                 lag.add_metric([process, FRONTIERS[name]], (event_us - count) / 1e6)
+            elif name.startswith(RECEIVER) and latest:
+                receiver, _, figure = name.removeprefix(RECEIVER).rpartition(".")
+                value = count / 1e3 if figure == "behind_ms" else count
+                of_receivers[figure].add_metric([receiver], float(value))
             elif name in REASONS:
                 quarantined[stream_of(process), name] += count
             elif name == NOT_FINITE:
@@ -374,7 +390,7 @@ def heartbeat_metrics(
         if offered:
             shares.add_metric([stream, field], min(1.0, count / offered))
     of_streams = refused, not_finite, skipped, skipped_by, changed, shares, offsets
-    return ready, state, lag, *of_streams, *gauges.values()
+    return ready, state, lag, *of_streams, *of_receivers.values(), *gauges.values()
 
 
 class HeartbeatCollector(Collector):

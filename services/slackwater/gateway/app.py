@@ -74,7 +74,7 @@ class Gateway:
         access: who may read.
         page: the files of the page.
         quarantine: reads what a stream has in quarantine; called in a thread.
-        alerts: reads which alerts stand; called in a thread.
+        alerts: returns rules and alerts; called in a thread.
         look: has the status made soon.
         now_us: the wall clock.
         is_secure: the listener has TLS, so that the cookie is only sent with it.
@@ -233,7 +233,7 @@ class Gateway:
         return _Json({name: status.get(name, []) for name in names})
 
     async def stream(self, request: Request) -> Response:
-        """Return the stream of the status and of one query's changes."""
+        """Return the stream of the status, of the alerts, and of one query's changes."""
         self._check(request)
         # A browser sends the header by itself only for a connection that broke.
         last_id = request.headers.get("last-event-id") or request.query_params.get("after")

@@ -1,4 +1,4 @@
-"""All that the gateway knows, for its readers: a feed for each query, and the latest status.
+"""All that the gateway knows, for its readers: a feed for each query, the status, the alerts.
 
 For one event loop; what follows Kafka in other threads calls it through the loop.
 """
@@ -33,7 +33,8 @@ class Hub:
         self._feeds: dict[str, Feed] = {}
         self._readers: set[Outbox] = set()
         self._on_readers = on_readers
-        self._status: bytes | None = None
+        self._states: dict[str, bytes] = {}
+        """The latest of each, as an event."""
         self._latest: Mapping[str, Any] | None = None
         self._renewed: asyncio.Future[Mapping[str, Any]] | None = None
         self._knows_queries = False
@@ -106,9 +107,16 @@ class Hub:
         self._latest = status
         if self._renewed is not None and not self._renewed.done():
             self._renewed.set_result(status)
-        self._status = b"event: status\ndata: %b\n\n" % orjson.dumps(status)
+        self._set_state("status", b"event: status\ndata: %b\n\n" % orjson.dumps(status))
+
+    def set_alerts(self, frame: bytes) -> None:
+        """Tell all readers the latest alerts; the frame is that of ``alerts_frame``."""
+        self._set_state("alerts", frame)
+
+    def _set_state(self, name: str, frame: bytes) -> None:
+        self._states[name] = frame
         for outbox in self._readers:
-            outbox.offer_status(self._status)
+            outbox.offer_state(name, frame)
 
     async def fresh_status(self, look: Callable[[], None]) -> Mapping[str, Any]:
         """Return the status as it is now; ``look`` has it made, ``set_status`` brings it."""
@@ -122,9 +130,9 @@ class Hub:
     def join(self, outbox: Outbox, query: str | None, last_id: str | None) -> list[bytes]:
         """Return the first frames of a stream; what follows is offered to its outbox.
 
-        Without a query the stream has the status only. ``KeyError``: there is no such query.
+        Without a query the stream has the states only. ``KeyError``: there is no such query.
         """
-        first = [] if self._status is None else [self._status]
+        first = [*self._states.values()]
         if query is not None:
             first += self._feeds[query].join(outbox, parse_id(last_id, query))
         self._readers.add(outbox)

@@ -137,7 +137,10 @@ _ALERT: Final = _object(
     changed_to=_TIME,
     due_at=_TIME,
     answered_at=_TIME,
+    stream=_or_null(_TEXT),
+    sentence=_TEXT,
 )
+_RULE: Final = _object(alert=_TEXT, query=_TEXT, stream=_or_null(_TEXT), sentence=_TEXT)
 _SESSION: Final = _object(
     {"needs_token": _TRUTH},
     right={"type": ["string", "null"], "enum": ["view", "operate", None]},
@@ -166,9 +169,14 @@ _GETS: Final[Mapping[str, tuple[str, Mapping[str, str], Schema]]] = {
         _object(stream=_TEXT, reasons=_list(_REASON)),
     ),
     "/alerts": (
-        "Which alerts fire, which are pending, and which ended last, the newest first",
+        "All rules, which alerts fire, which are pending, and which ended last, the newest first",
         {},
-        _object(firing=_list(_ALERT), pending=_list(_ALERT), ended=_list(_ALERT)),
+        _object(
+            rules=_list(_RULE),
+            firing=_list(_ALERT),
+            pending=_list(_ALERT),
+            ended=_list(_ALERT),
+        ),
     ),
     "/nodes": ("Machines and what is placed on them", {}, _object(at=_TIME, **_PLACES)),
 }
@@ -180,7 +188,7 @@ def document() -> dict[str, Any]:
         f"/api/v1{path}": {"get": _operation(path, summary, parameters, schema)}
         for path, (summary, parameters, schema) in _GETS.items()
     }
-    stream = _operation("", "Server-sent events: status, changes", {}, _FREE)
+    stream = _operation("", "Server-sent events: status, alerts, changes", {}, _FREE)
     stream["parameters"] = [
         {"name": name, "in": "query", "description": text, "schema": _TEXT}
         for name, text in (

@@ -1,8 +1,8 @@
 """What is to be sent to one reader, with a bound: nobody waits for a slow reader.
 
 Changes are kept in order and all of them are sent, or the reader is told that it is *lagged* and
-its stream ends; it may come back with the id of the last event that it got. Of the status only the
-latest is kept, since each one replaces the one before.
+its stream ends; it may come back with the id of the last event that it got. Of a state (the status,
+the alerts) only the latest is kept, since each one replaces the one before.
 
 Pure; frames are bytes that all readers share.
 """
@@ -34,7 +34,7 @@ class Outbox:
         self._frames_max, self._bytes_max = frames_max, bytes_max
         self._frames: list[bytes] = []
         self._bytes = 0
-        self._status: bytes | None = None
+        self._states: dict[str, bytes] = {}
         self.is_lagged = False
         """Whether frames were dropped; then none follows but ``LAGGED``."""
         self.is_closed = False
@@ -57,10 +57,10 @@ class Outbox:
             self._frames, self._bytes = [LAGGED], len(LAGGED)
         self._wake()
 
-    def offer_status(self, frame: bytes) -> None:
-        """Replace the status that waits."""
+    def offer_state(self, name: str, frame: bytes) -> None:
+        """Replace the state of this name that waits."""
         if not self.is_closed:
-            self._status = frame
+            self._states[name] = frame
             self._wake()
 
     def close(self) -> None:
@@ -71,5 +71,5 @@ class Outbox:
     def take(self) -> bytes:
         """Return all that waits; empty if nothing does."""
         frames, self._frames, self._bytes = self._frames, [], 0
-        status, self._status = self._status, None
-        return b"".join([*frames, status] if status is not None else frames)
+        states, self._states = self._states, {}
+        return b"".join([*frames, *states.values()])

@@ -34,7 +34,7 @@ def status_json(
     rows = {base_of(row.name): row for row in picture.queries}
     wrong = [*picture.wrong, *(() if overview is None else overview.wrong)]
     event_us = picture.event_us
-    shown = _shown(definitions)
+    shown = latest_of(definitions)
     found = {
         "at": format_time(now_us),
         "event_at": None if event_us is None else format_time(event_us),
@@ -50,7 +50,7 @@ def status_json(
     return (nodes if overview is None else overview.to_json()) | found
 
 
-def _shown(definitions: Mapping[str, QueryDefinition]) -> dict[str, QueryDefinition]:
+def latest_of(definitions: Mapping[str, QueryDefinition]) -> dict[str, QueryDefinition]:
     """Return the latest generation of each query that is not deleted, by name."""
     live = [each for each in definitions.values() if each.state != "deleted"]
     by_generation = sorted(live, key=lambda each: generation_of(each.name))

@@ -67,7 +67,7 @@ class Feeding(Protocol):
         ...
 
     def alerts(self) -> dict[str, Any]:
-        """Return which alerts stand."""
+        """Return rules and alerts."""
         ...
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Follows Kafka for the hub, in threads: a query's results each, the queries, the heartbeats.
+"""Follows Kafka for the hub, in threads: a query's results each, queries, alerts, heartbeats.
 
 One follower reads a query, whatever the number of readers, and waits in a fetch of Kafka's until
 there is something. The status is made while somebody reads it. Nothing is written to Kafka.
@@ -17,9 +17,10 @@ from typing import Any, Final, Protocol
 
 from slackwater.client.follow import Follower
 from slackwater.deployment.fragments import seen_of
+from slackwater.gateway.alert_source import AlertSource
 from slackwater.gateway.changes import Changes
 from slackwater.gateway.hub import Hub
-from slackwater.gateway.sentences import status_json
+from slackwater.gateway.sentences import latest_of, status_json
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.names import Names, base_of
@@ -31,7 +32,6 @@ from slackwater.runtime.logs.transport import LogError
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.heartbeats import PATIENT_GATHER_MS, HeartbeatListener
 from slackwater.runtime.service.registry import QueryDefinition, Registry, streams_of
-from slackwater.status.alerts import read_alerts
 from slackwater.status.copies import on_one_node
 from slackwater.status.last_readings import of_cluster
 from slackwater.status.overview import Overview
@@ -87,6 +87,7 @@ class Sources:
         self._clock: EventClock | None = None
         self._asking = threading.Lock()
         self._tell: Callable[[Callable[[], None]], None] = lambda _: None
+        self._alerts = AlertSource(self._transport)
 
     def start(self, hub: Hub, loop: asyncio.AbstractEventLoop) -> None:
         """Begin; the hub is called in this loop."""
@@ -95,8 +96,14 @@ class Sources:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(call)
 
+        def tell_alerts(frame: bytes) -> None:
+            tell(lambda: hub.set_alerts(frame))
+
         self._tell = tell
         self._listener.start()
+        threading.Thread(
+            target=self._alerts.run, args=(tell_alerts,), name="alerts", daemon=True
+        ).start()
         for name, target in (("registered", self._register), ("status", self._look)):
             threading.Thread(target=target, args=(hub,), name=name, daemon=True).start()
 
@@ -114,6 +121,7 @@ class Sources:
             event.set()
         for ended in self._followed.values():
             ended.set()
+        self._alerts.stop()
         self._listener.stop()
 
     def quarantine(self, stream: str) -> list[dict[str, Any]] | None:
@@ -130,12 +138,8 @@ class Sources:
             return [group.to_json(spec) for group in grouped(entries_of(self._transport, topic))]
 
     def alerts(self) -> dict[str, Any]:
-        """Return which alerts stand, as ``slackwater alerts --json`` has them.
-
-        One request at a time reads the topics. ``EnvironmentProblem`` if Kafka does not answer.
-        """
-        with self._asking:
-            return read_alerts(self._transport).to_json()
+        """Return which alerts stand; ``EnvironmentProblem`` if they have not been read."""
+        return self._alerts.to_json()
 
     def _stream_spec(self, stream: str) -> StreamSpec | None:
         return streams_of(self._definitions.values()).get(stream)
@@ -145,6 +149,7 @@ class Sources:
             try:
                 # Reading a missing topic would wait for it, in a client that asks again and again.
                 if not partition_counts(self._cluster, [self._names.registry]):
+                    self._alerts.set_queries({})
                     self._tell(hub.know)
                 else:
                     for found in Registry(self._transport).follow_queries(self._stopping):
@@ -157,6 +162,7 @@ class Sources:
     def _take(self, found: Mapping[str, QueryDefinition], hub: Hub) -> None:
         self._definitions = found
         self._asked.set()
+        self._alerts.set_queries({name: each.spec for name, each in latest_of(found).items()})
         live = {base_of(name) for name, each in found.items() if each.state != "deleted"}
         for query in self._followed.keys() - live:
             self._followed.pop(query).set()

@@ -42,17 +42,18 @@ OUTSIDE: Final = "outside"
 PRODUCER: Final = "producer"
 """User and name of the program that writes readings to the input topics of streams."""
 INSIDE: Final[Mapping[str, Sequence[str]]] = {
-    # The node starts processes of all these roles, and commands in its container read results or
-    # serve the page.
+    # The node starts processes of all these roles, and commands in its container read results,
+    # serve the page or send alerts.
     "node": (
         *(Role.ADMIN, Role.PROXY, Role.HOST, Role.AGGREGATOR),
-        *(Role.CLIENT, Role.GATEWAY),
+        *(Role.CLIENT, Role.GATEWAY, Role.NOTIFIER),
     ),
     "admin": (Role.ADMIN,),
     # The workers of a Spark cluster read and write for the aggregators.
     "worker": (Role.AGGREGATOR,),
     "exporter": (Role.EXPORTER,),
     "gateway": (Role.GATEWAY,),
+    "notifier": (Role.NOTIFIER,),
     "sensor": (PRODUCER,),
 }
 """The users whose files each kind of container has."""

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
-from slackwater.model.kinds import GATEWAY, KINDS, PROCESSES
+from slackwater.model.kinds import GATEWAY, KINDS, NOTIFIER, PROCESSES
 from slackwater.model.names import kind_of
 
 LOOK_S: Final = 0.2
@@ -32,6 +32,7 @@ STAGES: Final = {
     **{each.name: each.task for each in PROCESSES.values()},
     **{each.name: each.task for each in KINDS.values()},
     GATEWAY: "the gateway, which serves the page",
+    NOTIFIER: "the notifier, which sends alerts",
     "batch": "the batch computation, with which results are compared",
 }
 

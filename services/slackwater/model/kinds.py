@@ -39,6 +39,8 @@ BROKER: Final = "broker"
 """Name of the embedded broker's process."""
 GATEWAY: Final = "gateway"
 """Name of the process that serves the page (`up --web`); it has no heartbeat."""
+NOTIFIER: Final = "notifier"
+"""Name of the process that sends alerts (`slackwater notify`, `up --notify`)."""
 HOST: Final = "host"
 """Kind of the processes that run orderers, mergers, roots and deliveries."""
 

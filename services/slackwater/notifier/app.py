@@ -39,6 +39,7 @@ from slackwater.runtime.logs.skipped import SKIPPED
 from slackwater.runtime.logs.transport import Log, RawRecord, Transport
 from slackwater.runtime.security.private import write_atomically
 from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.parts import RECEIVER
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +49,8 @@ POLL_S: Final = 0.2
 POLL_RECORDS: Final = 200
 LOOK_US: Final = 30_000_000
 """How often topics of new queries are looked for."""
+DELIVERS: Final = "delivers"
+"""State of a receiver that has acknowledged what it was sent last."""
 SENT_STATES: Final = ("firing", "ended", "confirmed", "withdrawn")
 
 
@@ -144,6 +147,26 @@ class Notifier:
             self._send(name, queue)
         self._renew()
 
+    @property
+    def states(self) -> dict[str, str]:
+        """By receiver: that it gets what there is, or why it does not."""
+        return {name: queue.last_error or DELIVERS for name, queue in self._queues.items()}
+
+    @property
+    def detail(self) -> dict[str, int]:
+        """By receiver: what was sent, what waits and how long it has, and failures in a row."""
+        now = self._clock.now_us()
+        found: dict[str, int] = {}
+        for name, queue in self._queues.items():
+            figures = {
+                "sent": queue.sent,
+                "waiting": len(queue.waiting),
+                "failures": queue.failures,
+                "behind_ms": queue.behind_us(now) // 1_000,
+            }
+            found |= {f"{RECEIVER}{name}.{each}": n for each, n in figures.items()}
+        return found
+
     def _look(self) -> None:
         new = [topic for topic in self._topics() if topic not in self._read]
         if not new:
@@ -173,7 +196,8 @@ class Notifier:
             body = (
                 alertmanager_body(self._view, record, now) if is_manager else webhook_body(record)
             )
-            queue.add(AlertNotice(raw.topic, raw.offset + 1, record.event_id, body))
+            at_us = raw.timestamp_ms * 1_000
+            queue.add(AlertNotice(raw.topic, raw.offset + 1, record.event_id, body, at_us))
 
     def _send(self, name: str, queue: NoticeQueue) -> None:
         while (notice := queue.due(self._clock.now_us())) is not None:

@@ -29,6 +29,7 @@ from slackwater.machine.broker_security import CLIENT_FILE, security_of
 from slackwater.machine.http_port import check_http_port
 from slackwater.machine.kept_process import ProcessEvent
 from slackwater.machine.layout import Launch, aggregator_spec
+from slackwater.machine.notifying import notifier_spec
 from slackwater.machine.paths import java_executable
 from slackwater.machine.placed_proxies import FILE
 from slackwater.machine.processes import Processes
@@ -67,7 +68,8 @@ class StackOptions:
     Without ``bootstrap`` and ``kafka_config`` the stack has an embedded broker, on ``port``. With
     ``secure`` that broker requires the password in ``client.properties`` of the data directory.
     Processes get the path of that file, never its content. ``runs_long`` optimizes for long runs
-    instead of a fast start. With ``web`` it has a gateway, which serves the page there.
+    instead of a fast start. With ``web`` it has a gateway, which serves the page there, and
+    with ``notify`` a notifier, which sends alerts to the receivers of the environment.
     """
 
     deployment_path: Path
@@ -79,6 +81,7 @@ class StackOptions:
     secure: bool = False
     runs_long: bool = False
     web: WebAddress | None = None
+    notify: bool = False
     proxy_options: tuple[str, ...] = ()
     aggregator_options: tuple[str, ...] = ()
     python: str = sys.executable
@@ -240,6 +243,9 @@ class Stack:
         if options.web is not None:  # it reads the controller's address
             prefix = self._deployment.names.prefix
             await self.supervisor.start(gateway_spec(options.web, self.processes.launch, prefix))
+        if options.notify:
+            prefix = self._deployment.names.prefix
+            await self.supervisor.start(notifier_spec(self.processes.launch, prefix))
         return control
 
     def _take(self, recorded: Deployment, paused: Collection[str]) -> Deployment:

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
 from slackwater.machine.kept_process import ProcessEvent
-from slackwater.model.kinds import BROKER, GATEWAY
+from slackwater.model.kinds import BROKER, GATEWAY, NOTIFIER
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.stack.stack import Stack, StackOptions
 
@@ -76,8 +76,10 @@ class StackThread:
     def ready(self) -> dict[str, bool]:
         """Whether each process and part is ready, by its name; not the broker."""
         names = [name for name in self.stack.process_names if name != BROKER]
-        page = [] if self.stack.options.web is None else [GATEWAY]
-        return {name: self.stack.is_ready(name) for name in (*names, *page)}
+        options = self.stack.options
+        page = [] if options.web is None else [GATEWAY]
+        notifier = [NOTIFIER] if options.notify else []
+        return {name: self.stack.is_ready(name) for name in (*names, *page, *notifier)}
 
     def check(self) -> None:
         """See ``Stack.raise_what_gave_up``."""

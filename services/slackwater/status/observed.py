@@ -14,6 +14,7 @@ from slackwater.runtime.service.parts import (
     OFFSET_MS,
     PARTITION_TO,
     READINGS_MIN,
+    RECEIVER,
     SKIPPED,
     SKIPPED_BY,
     SKIPPED_DEVICES,
@@ -21,7 +22,9 @@ from slackwater.runtime.service.parts import (
     UNIT,
 )
 
-_PREFIXES = (HAS, HTTP_AT, THERE, OFFSET_MS, PARTITION_TO, SKIPPED_BY, UNIT)
+RECEIVER_BEHIND_MS = 10_000
+"""How long an alert waits before that is said."""
+_PREFIXES = (HAS, HTTP_AT, THERE, OFFSET_MS, PARTITION_TO, RECEIVER, SKIPPED_BY, UNIT)
 
 
 def counters(detail: Mapping[str, int]) -> dict[str, int]:
@@ -59,6 +62,18 @@ def phrases(detail: Mapping[str, int]) -> Iterator[str]:
 def _counts(detail: Mapping[str, int]) -> Iterator[str]:
     for key, count in sorted(_with(detail, SKIPPED_BY).items(), key=lambda each: -each[1]):
         yield f"{key} {count:,}"
+
+
+def receivers(detail: Mapping[str, int], states: Mapping[str, str]) -> Iterator[str]:
+    """Yield what is to be said of receivers of alerts that do not get all there is."""
+    figures = _with(detail, RECEIVER)
+    for name, state in states.items():
+        failures, waiting, behind_ms = (
+            figures.get(f"{name}.{each}", 0) for each in ("failures", "waiting", "behind_ms")
+        )
+        if failures or behind_ms >= RECEIVER_BEHIND_MS:
+            why = f", {failures} failures: {state}" if failures else ""
+            yield f" {name}: {waiting} alerts wait, for {behind_ms / 1_000:.0f} s{why}"
 
 
 def _lead(ms: int) -> str:

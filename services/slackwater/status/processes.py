@@ -46,7 +46,7 @@ from slackwater.runtime.service.parts import (
 )
 from slackwater.runtime.service.registry import QueryDefinition
 from slackwater.status.copies import disagreements, in_one_process
-from slackwater.status.observed import age, counters, phrases
+from slackwater.status.observed import age, counters, phrases, receivers
 from slackwater.status.queries import QueryRow, StreamRow, query_rows, stream_rows
 from slackwater.status.topics import topic_remarks
 
@@ -97,6 +97,7 @@ class ProcessRow:
             parts += phrases(beat.detail)
             parts += _place(beat)
             parts += _held(beat)
+            parts += receivers(beat.detail, beat.states)
             parts += topic_remarks(beat)
         if self.shared_by:
             parts.append(f" {_readers(self.shared_by)}")
@@ -109,7 +110,8 @@ class ProcessRow:
         parts = [] if self.state == "ready" else [self.state]
         if self.last_heartbeat is not None and self.last_heartbeat.is_fresh:
             beat = self.last_heartbeat.beat
-            parts += [text.strip() for text in (*_place(beat), *_held(beat))]
+            waits = receivers(beat.detail, beat.states)
+            parts += [text.strip() for text in (*_place(beat), *_held(beat), *waits)]
             if beat.detail.get(SKIPPED_DETAIL):
                 parts.append(f"{beat.detail[SKIPPED_DETAIL]} foreign records skipped")
         life = self.life

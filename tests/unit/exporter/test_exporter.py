@@ -226,6 +226,32 @@ def test_heartbeats_tell_the_share_of_fields_and_the_clocks_of_devices() -> None
     }
 
 
+def test_a_notifier_tells_what_its_receivers_have_got() -> None:
+    detail = {"sent": 7, "waiting": 2, "failures": 3, "behind_ms": 1_500}
+    beat = replace(
+        BEAT,
+        process="notifier",
+        states={"webhook": "answered 503"},
+        detail={f"receiver.webhook.{name}": n for name, n in detail.items()},
+    )
+
+    def found(age_ms: float) -> dict[tuple[str, ...], float]:
+        return {
+            (sample.name, *sample.labels.values()): sample.value
+            for metric in heartbeat_metrics({"notifier": beat}, {"notifier": age_ms}, None)
+            for sample in metric.samples
+        }
+
+    assert found(100.0) == {
+        ("slackwater_process_ready", "notifier"): 1,
+        ("slackwater_notifier_sent", "webhook"): 7,
+        ("slackwater_notifier_waiting", "webhook"): 2,
+        ("slackwater_notifier_failures", "webhook"): 3,
+        ("slackwater_notifier_behind_seconds", "webhook"): 1.5,
+    }
+    assert found(9e9) == {("slackwater_process_ready", "notifier"): 0}
+
+
 def test_heartbeats_tell_cpu_commits_and_who_is_missing() -> None:
     detail = {"overdue_ms": 1_500, "commit_ms": 20, "cpu_ms_per_s": 250, "cpu_wait_ms_per_s": 3_000}
     expected = ("root/q.0", "orderer/q.0.a")

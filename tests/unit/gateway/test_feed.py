@@ -207,12 +207,14 @@ def test_an_outbox_is_bounded_in_bytes() -> None:
     assert outbox.is_lagged
 
 
-def test_of_the_status_only_the_latest_waits() -> None:
+def test_of_a_state_only_the_latest_waits() -> None:
     outbox = Outbox()
-    for status in (b"1", b"2", b"3"):
-        outbox.offer_status(status)
+    for state in (b"1", b"2", b"3"):
+        outbox.offer_state("status", state)
+        outbox.offer_state("alerts", b"-" + state)
     outbox.offer(b"change ")
-    assert outbox.take() == b"change 3"
+    assert outbox.take() == b"change 3-3"
+    assert outbox.take() == b""
 
 
 def test_one_frame_is_made_for_all_readers() -> None:

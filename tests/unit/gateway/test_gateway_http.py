@@ -22,6 +22,7 @@ from slackwater.gateway.app import BODY_BYTES_MAX
 from slackwater.gateway.files import read_page
 from slackwater.gateway.openapi import document
 from slackwater.gateway.server import Listen, check_listening
+from slackwater.model.alerts import AlertSpec
 from slackwater.model.errors import EnvironmentProblem
 
 VIEW, OPERATE = "view-token-0123456789", "operate-token-0123456789"
@@ -106,13 +107,16 @@ def test_the_document_describes_the_answers(site: Site) -> None:
             "example": {},
         }
     ]
+    site.rules["climate", "mute"] = AlertSpec("mute", stream="room-2", missing_us=1)
+    site.rules["climate", "hot"] = AlertSpec("hot", "x_avg > 26")
     firing = Firing("id", 0, 60_000_000, {"x_avg": 27.5}, ("room-2",), tentative=True)
     for state in ("firing", "withdrawn"):
         site.alerts_view.take(
             AlertRecord("hot", "climate", "<b>", state, firing, 60_000_000, 1, 2, {"x_avg": None})
         )
     other = replace(firing, id="other")
-    site.alerts_view.take(AlertRecord("hot", "climate", "a", "firing", other, 60_000_000, 1, 2))
+    for rule in ("hot", "mute"):
+        site.alerts_view.take(AlertRecord(rule, "climate", "a", "firing", other, 60_000_000, 1, 2))
     asked = 0
     for path, operation in paths():
         if path.startswith("/api/v1/stream?"):

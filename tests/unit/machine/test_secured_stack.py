@@ -56,6 +56,7 @@ def test_each_role_has_a_user_and_each_container_the_users_that_it_needs(made: P
         "worker": {Role.AGGREGATOR},
         "exporter": {Role.EXPORTER},
         "gateway": {Role.GATEWAY},
+        "notifier": {Role.NOTIFIER},
         "sensor": {PRODUCER},
         OUTSIDE: {Role.CLIENT, PRODUCER},
         "broker": set(),

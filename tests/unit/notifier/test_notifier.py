@@ -108,6 +108,30 @@ def test_each_change_arrives_though_the_webhook_fails(
     assert receiver_states(tmp_path / "notifier.json")["webhook"]["sent"] == 2
 
 
+def test_a_heartbeat_tells_how_far_behind_a_receiver_is(hook: Hook, tmp_path: Path) -> None:
+    broker = MemoryBroker(lambda: 1_000)
+    broker.create_topic(TOPIC, 1)
+    of = notifier(broker, hook, tmp_path)
+    of.turn()
+    assert of.states == {"webhook": "delivers"}
+    hook.refuses = 1_000
+    write(broker, record("firing"), record("ended"))
+    of.turn()
+    found = of.detail
+    assert of.states == {"webhook": "answered 503"}
+    assert (found["receiver.webhook.waiting"], found["receiver.webhook.failures"]) == (2, 1)
+    assert found["receiver.webhook.behind_ms"] > 1_000_000, "since the time of the record"
+    hook.refuses = 0
+    until(of, hook, 2)
+    assert of.states == {"webhook": "delivers"}
+    assert of.detail == {
+        "receiver.webhook.sent": 2,
+        "receiver.webhook.waiting": 0,
+        "receiver.webhook.failures": 0,
+        "receiver.webhook.behind_ms": 0,
+    }
+
+
 def test_a_restart_goes_on_where_the_receivers_have_acknowledged(
     broker: MemoryBroker, hook: Hook, tmp_path: Path
 ) -> None:

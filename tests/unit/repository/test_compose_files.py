@@ -106,6 +106,19 @@ def test_the_page_is_on_this_machine_only_and_asks_for_a_token_in_the_secured_st
         assert (given["tokens"], given["no_tokens"]) == (file, file is None)
 
 
+def test_the_notifier_keeps_what_receivers_have_got_and_has_their_addresses_as_settings() -> None:
+    service = SERVICES["notifier"]
+    program, command, *rest = service["command"]
+    assert (program, command) == ("slackwater", "notify")
+    assert parsed(command, rest)["data_dir_"] == Path("/data")
+    assert "notifier:/data" in service["volumes"]
+    assert service["profiles"] == ["notify"], "it refuses to run without a receiver"
+    for name in ("ALERTMANAGER_URL", "WEBHOOK_URL"):
+        given = f"SLACKWATER_{name}"
+        assert service["environment"][given] == f"${{{given}:-}}"
+    assert service["environment"]["SLACKWATER_WEBHOOK_TOKEN_FILE"] == "/token"
+
+
 @pytest.mark.parametrize("file", ["deployment.yaml", "cluster-deployment.yaml"])
 def test_the_sensors_send_to_streams_what_was_measured(
     file: str, monkeypatch: pytest.MonkeyPatch
@@ -210,6 +223,7 @@ ROLE_OF = {
     "spark-worker-2": "worker",
     "exporter": "exporter",
     "gateway": "gateway",
+    "notifier": "notifier",
     **dict.fromkeys(("room-1", "room-2", "room-3", "room-4"), "sensor"),
 }
 """The folder with the credentials of each service that uses Kafka."""
@@ -386,7 +400,8 @@ def test_an_alert_uses_existing_metrics_and_has_a_remedy(rule: dict[str, Any]) -
     assert rule["labels"]["severity"] in {"page", "ticket"}
     assert set(rule["annotations"]) == {"summary", "description"}
     used = set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"])))
-    assert used <= {"query", "process", "instance", "node", "controller", "stream", "change"}
+    labels = {"query", "process", "instance", "node", "controller", "stream", "change", "receiver"}
+    assert used <= labels
 
 
 def test_prometheus_loads_the_alerts_that_are_mounted() -> None:

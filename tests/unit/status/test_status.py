@@ -76,6 +76,21 @@ def test_all_that_should_run_runs() -> None:
     assert " up 90s" in line(picture, "root/q.0")
 
 
+def test_a_notifier_is_shown_with_receivers_that_do_not_get_what_there_is() -> None:
+    figures = {"sent": 4, "waiting": 12, "failures": 3, "behind_ms": 40_000}
+    detail = {f"receiver.webhook.{name}": n for name, n in figures.items()}
+    detail |= {f"receiver.alertmanager.{name}": 0 for name in figures}
+    states = {"webhook": "answered 503", "alertmanager": "delivers"}
+    failing = replace(beat("notifier", **detail), states=states)
+    picture = look(failing)
+    text = "webhook: 12 alerts wait, for 40 s, 3 failures: answered 503"
+    assert f"alertmanager=delivers  {text}" in line(picture, "notifier")
+    assert next(r.trouble(NOW) for r in picture.rows if r.process == "notifier") == text
+    assert picture.wrong == [], "the deployment is well"
+    gone = look(lives=dict.fromkeys((*ALL, "notifier"), Life()))
+    assert gone.wrong == ["not working: notifier"], "it was started with --notify"
+
+
 def test_a_fragment_whose_turns_are_too_long_is_shown_with_its_place() -> None:
     held = beat("root/q.0", long_turn_ms=210)
     moved = beat("orderer/q.0.a", own_host=1)

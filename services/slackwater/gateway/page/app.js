@@ -1,5 +1,6 @@
 // The page: one stream of events, one view at a time. The state of the view is in the URL.
 
+import { alertsView, news, total } from "./alerts.js";
 import { QueryModel } from "./model.js";
 import { QueryView } from "./query.js";
 import { machinesView, problems, queriesView, streamsView, tokenView } from "./views.js";
@@ -9,7 +10,7 @@ const DRAW_MS = 100;
 const AWAY_MS = 4000;
 
 const byId = (id) => document.getElementById(id);
-const state = { status: null, model: new QueryModel(), query: null, view: null, source: null, id: "", opened: new Map(), deleted: false, begun: null, isLive: false, awaySince: null, needsToken: false, spoken: new Map(), shown: "", knownAt: null };
+const state = { status: null, alerts: null, model: new QueryModel(), query: null, view: null, source: null, id: "", opened: new Map(), deleted: false, begun: null, isLive: false, awaySince: null, needsToken: false, spoken: new Map(), shown: "", knownAt: null };
 
 const place = {
   params: () => new URLSearchParams(location.hash.slice(1)),
@@ -51,6 +52,12 @@ function connect() {
     live(true);
     speak();
     checkBegun();
+    schedule();
+  });
+  source.addEventListener("alerts", (event) => {
+    const was = state.alerts;
+    state.alerts = JSON.parse(event.data);
+    say(news(was, state.alerts));
     schedule();
   });
   source.addEventListener("snapshot", () => {
@@ -151,7 +158,7 @@ function draw() {
     else {
       if (state.drawn.startsWith("unknown")) main.replaceChildren(state.view.node);
       state.drawn = "query";
-      state.view.show(of, state.status?.streams ?? [], state.status?.event_at ? Date.parse(state.status.event_at) : null, state.deleted);
+      state.view.show(of, state.status?.streams ?? [], state.status?.event_at ? Date.parse(state.status.event_at) : null, state.deleted, state.alerts);
     }
     return;
   }
@@ -159,6 +166,7 @@ function draw() {
   const { at, event_at, ...rest } = state.status;
   const shape = JSON.stringify([name, rest, [...state.opened]]);
   if (name === "streams") replace(main, shape, () => streamsView(state.status, state.opened, openStream));
+  else if (name === "alerts") replace(main, JSON.stringify([name, state.alerts]), () => alertsView(state.alerts));
   else if (name === "machines") replace(main, shape, () => el("div", {}, problems(state.status), machinesView(state.status)));
   else replace(main, shape, () => queriesView(state.status));
 }
@@ -167,12 +175,17 @@ function draw() {
 function replace(main, shape, make) {
   if (state.drawn === shape) return;
   state.drawn = shape;
-  const focused = focusables(main).indexOf(document.activeElement);
+  const had = document.activeElement;
+  const focused = focusables(main).indexOf(had);
+  const open = [...main.querySelectorAll("details[open]")].map((each) => each.id);
   main.replaceChildren(make());
-  if (focused >= 0) focusables(main)[focused]?.focus({ preventScroll: true });
+  for (const each of main.querySelectorAll("details")) each.open = open.includes(each.id);
+  if (focused < 0) return;
+  const same = focusables(main).find((each) => had.hash && each.hash === had.hash);
+  (same ?? focusables(main)[focused])?.focus({ preventScroll: true });
 }
 
-const focusables = (node) => [...node.querySelectorAll("a, button, input, [tabindex='0']")];
+const focusables = (node) => [...node.querySelectorAll("a, button, input, summary, [tabindex='0']")];
 
 function enter(main, name, query) {
   const had = state.shown !== "";
@@ -221,6 +234,11 @@ async function openStream(stream) {
 
 function header() {
   const { status } = state;
+  const fire = state.alerts ? total(state.alerts, "firing") : 0;
+  const link = byId("alerts-link");
+  set(link, fire ? `Alerts (${fire})` : "Alerts");
+  link.setAttribute("aria-label", fire ? `Alerts (${fire}) firing` : "Alerts");
+  link.classList.toggle("fires", fire > 0);
   const isAway = !state.isLive && status !== null && !state.needsToken;
   const verdict = byId("verdict");
   const banner = byId("banner");
@@ -256,7 +274,17 @@ function speak() {
     if (was !== undefined && was !== now) said.push(`${query.query}: ${query.sentence}`);
     state.spoken.set(query.query, now);
   }
-  if (said.length) byId("spoken").textContent = said.join(". ");
+  say(said.join(". "));
+}
+
+// What is said within a second is said together: a screen reader drops what is replaced at once.
+let saidAt = 0;
+function say(text) {
+  if (!text) return;
+  const spoken = byId("spoken");
+  const isSoon = Date.now() - saidAt < 1000;
+  spoken.textContent = isSoon ? `${spoken.textContent}. ${text}`.slice(-2000) : text;
+  saidAt = Date.now();
 }
 
 // ---- begin

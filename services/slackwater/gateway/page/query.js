@@ -1,11 +1,13 @@
 // The view of one query.
 
+import { list } from "./alerts.js";
 import { Chart, LINES_MAX, drawFirst, drawValues } from "./figures.js";
 import { cell, figure, history } from "./model.js";
 import { ROWS_MAX, Strip } from "./strip.js";
 import { STATES, el, number, seconds, short, time } from "./words.js";
 
 const CELL_PX = 46;
+const ALERTS_MAX = 4;
 const DUE_MAX = 3;
 const CELLS_MIN = 24;
 const POINTS_MIN = 60;
@@ -31,12 +33,13 @@ export class QueryView {
     this.details = el("details", { ontoggle: () => this.draw() }, el("summary", {}, "Values as a table"), this.table);
     this.panel = el("aside", { class: "panel", hidden: true, "aria-label": "How this value came about", tabindex: -1, onkeydown: (event) => event.key === "Escape" && this.shut() });
     this.empty = el("p", { class: "empty", hidden: true });
+    this.firing = el("section", { class: "of-query", hidden: true });
     this.content = el("div", {},
       el("section", { class: "card" }, el("div", { class: "row" }, el("h2", {}, "Values"), el("label", { for: "figure" }, "figure "), this.figures, el("label", { for: "filter" }, "keys "), this.filter), this.values.box, this.legend, this.details),
       el("section", { class: "card" }, el("h2", {}, "Windows"), key(), this.scroll, this.more, this.panel),
       el("section", { class: "card" }, el("h2", {}, "First answers against X"), this.first.box, el("p", { class: "facts" }, "Time from when a window is due until its first answer is written. Dots are exact, rings tentative; the dashed line is the bound.")),
     );
-    this.node = el("div", {}, el("p", {}, el("a", { href: "#view=queries" }, "← all queries")), el("h1", {}, short(name, 60)), this.sentence, this.facts, this.note, this.empty, this.content);
+    this.node = el("div", {}, el("p", {}, el("a", { href: "#view=queries" }, "← all queries")), el("h1", {}, short(name, 60)), this.sentence, this.facts, this.note, this.firing, this.empty, this.content);
     this.open = "";
     this.width = new ResizeObserver(() => this.draw());
     this.width.observe(this.scroll);
@@ -58,7 +61,7 @@ export class QueryView {
     this.strip.table.querySelector('td[tabindex="0"]')?.focus();
   }
 
-  show(status, streams, eventAt, deleted) {
+  show(status, streams, eventAt, deleted, alerts) {
     this.status = status ?? this.status;
     this.streams = streams;
     this.eventAt = eventAt;
@@ -71,6 +74,7 @@ export class QueryView {
     if (this.model.gaps) notes.push("Retention deleted readings before they were used.");
     text(this.note, notes.join(" "));
     this.note.hidden = !notes.length;
+    this.showAlerts(alerts?.firing.filter((each) => each.query === this.name) ?? []);
     text(this.sentence, deleted ? "deleted" : of?.sentence ?? "unknown");
     this.sentence.className = `sentence is-${deleted ? "paused" : of?.state}`;
     if (of) {
@@ -79,6 +83,15 @@ export class QueryView {
       text(this.facts, `${window} over ${of.from.join(", ")}; ${of.aggregate.join(", ") || "no aggregate"}; bound X ${seconds(of.bound_ms)}${p99}`);
     }
     this.draw();
+  }
+
+  showAlerts(firing) {
+    const shape = JSON.stringify(firing);
+    if (shape === this.alerts) return;
+    this.alerts = shape;
+    this.firing.hidden = !firing.length;
+    const more = firing.length > ALERTS_MAX ? el("p", { class: "facts" }, el("a", { href: "#view=alerts" }, `${firing.length - ALERTS_MAX} more alerts`)) : null;
+    this.firing.replaceChildren(el("h2", {}, "Alerts that fire"), list(firing.slice(0, ALERTS_MAX)), ...(more ? [more] : []));
   }
 
   draw() {

@@ -27,6 +27,7 @@ _OF_OTHERS: Final[Mapping[Role, Access]] = {
     Role.CLIENT: {"Read": ("results", "quarantine", "alerts")},
     Role.EXPORTER: {"Read": ("results",)},
     Role.GATEWAY: {"Read": ("results", "quarantine", "alerts")},
+    Role.NOTIFIER: {"Read": ("alerts",)},
     Role.ADMIN: {
         "Alter": ("own",),
         "Create": ("own", "input"),

@@ -32,6 +32,8 @@ class Role(StrEnum):
     EXPORTER = "exporter"
     GATEWAY = "gateway"
     """The live page and its API: reads what a client reads, under a name of its own."""
+    NOTIFIER = "notifier"
+    """What sends alerts to receivers."""
     ADMIN = "admin"
     """Creates topics, registers queries, truncates logs: ``up``, ``topics``, nodes."""
 

@@ -68,6 +68,8 @@ all of them while none has (event time, us)."""
 PARTITION_TO: Final = "partition_to."
 """Heartbeat detail of a proxy that reads several partitions, before the number of one: its
 watermark (event time, us)."""
+RECEIVER: Final = "receiver."
+"""In the heartbeat of a notifier, before a receiver of alerts, a dot, and a figure of it."""
 PARTITIONS_SHOWN: Final = 10
 """How many partitions it reports, those that are furthest behind; and the most advanced one."""
 PROXIES: Final = "proxies"

@@ -46,6 +46,9 @@ queries:
     window: {size: 1h}
     aggregate: [max]
     bound: 2s
+alerts:
+  hot: {query: climate, when: t_avg > 26}
+  mute: {stream: lab, missing: 30s}
 """
 
 
@@ -86,11 +89,15 @@ def kinds(topics: set[str]) -> set[str]:
         (Role.PROXY, {"source", "quarantine", "heartbeats", "registry"}),
         (
             Role.HOST,
-            {"ordered", "merged", "state", "panes", "results", "registry", "heartbeats"},
+            {
+                *("ordered", "merged", "state", "panes", "results", "alerts"),
+                *("registry", "heartbeats"),
+            },
         ),
         (Role.AGGREGATOR, {"deltas", "heartbeats"}),
         (Role.CLIENT, set()),
         (Role.EXPORTER, {"heartbeats"}),
+        (Role.NOTIFIER, {"heartbeats"}),
         (Role.ADMIN, {"registry", "heartbeats"}),
     ],
 )
@@ -132,9 +139,28 @@ def test_what_was_set_aside_is_read_by_clients_and_the_gateway(deployment: Deplo
     assert kinds(may(Role.CLIENT, "Read", deployment)) == {
         "results",
         "quarantine",
+        "alerts",
         "heartbeats",
         "registry",
     }
+
+
+def test_alerts_are_written_by_the_evaluator_alone_with_a_fence_of_its_own(
+    deployment: Deployment,
+) -> None:
+    topic = deployment.names.alerts("climate")
+    assert [role for role in Role if topic in may(role, "Write", deployment)] == [Role.HOST]
+    readers = {role for role in Role if topic in may(role, "Read", deployment)}
+    assert readers == {Role.HOST, Role.CLIENT, Role.GATEWAY, Role.NOTIFIER}
+    assert kinds(may(Role.NOTIFIER, "Read", deployment)) == {"alerts", "heartbeats", "registry"}
+    fence = deployment.names.delivery_id("climate")
+    holders = [
+        role
+        for role in Role
+        for rule in rules(role, deployment)
+        if rule.resource == "transactional-id" and applies(rule, fence)
+    ]
+    assert holders == [Role.HOST]
 
 
 def test_no_role_needs_a_group_of_its_own(deployment: Deployment) -> None:
