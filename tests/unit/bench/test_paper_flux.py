@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bench.paper_flux.failure import PartAnswers, victim_of
+from bench.paper_flux.answers import PartAnswers
+from bench.paper_flux.failure import victim_of
 from bench.paper_flux.page import page
 
 ROOTS = {"root/bench.0.a": "n1", "root/bench.0.b": "n2", "root/bench.1.a": "n2"}
@@ -28,7 +29,7 @@ def counting(count: int, kind: str = "stable") -> dict[str, Any]:
 
 def answers(*rows: dict[str, Any]) -> PartAnswers:
     """What a reader has seen half a second after the window's end."""
-    found = PartAnswers("nowhere")
+    found = PartAnswers("nowhere", 1)
     for each in rows:
         found._take(each, AT_S + 0.5)
     return found
