@@ -74,6 +74,7 @@ from slackwater.sessions.orderer import OrdererSession
 from slackwater.sessions.requests import (
     BeginIncarnation,
     Beginnings,
+    ClaimPart,
     Ends,
     OpenTransactions,
     PrepareTransactions,
@@ -593,6 +594,9 @@ class Root:
             case ReadPanes():
                 return StoredState()
             case PrepareTransactions() | OpenTransactions():
+                return None
+            case ClaimPart(state):
+                self.state = state
                 return None
         raise AssertionError(f"nothing here makes a root ask for {request}")
 

@@ -101,7 +101,7 @@ PLACEMENT_MUTANTS: Final = (
     ),
     Mutant(
         "a tombstone stays for ever", "deletion",
-        (Edit(f"{_placing}:Placing.heartbeat", "now, frozenset(ended))", "now)"),),
+        (Edit(f"{_placing}:Placing.heartbeat", "now, frozenset(ended)", "now, frozenset()"),),
         f"{_deletions}:test_a_tombstone_outlives_views_until_the_deletion_has_been_carried_out",
     ),
     Mutant(

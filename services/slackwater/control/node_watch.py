@@ -72,7 +72,8 @@ class NodeWatch:
             self._fenced_in = dict.fromkeys(self._fenced_in, NO_VIEW)
             known.steady_at = now + min(SETTLE_US << known.suspicions - 1, SETTLE_US_MAX)
         self._ready[node] = frozenset(ready)
-        self._ended[node], self._answering[node] = ended, answering
+        self._ended[node] = ended
+        self._answering[node] = answering
         for number in fenced:
             self._fenced_in.setdefault(number, self._view_number)
 

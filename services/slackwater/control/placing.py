@@ -117,9 +117,8 @@ class Placing:
         else:
             observed.detector.heartbeat(now)
             observed.latest, observed.closed_at = now, None
-        sets = map(frozenset[int], (ready, fenced, ended, answering))
-        ready, fenced, ended, answering = sets
-        self._watch.heartbeat(node, ready, fenced, now, ended, answering)
+        reported = frozenset(ready), frozenset(fenced), now, frozenset(ended), frozenset(answering)
+        self._watch.heartbeat(node, *reported)
 
     def closed(self, node: str, now: int) -> None:
         """Record that a node's connection was closed."""

@@ -336,7 +336,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "a query that is ready is deleted", f"{_PLACING}:Placing.heartbeat",
-        "now, frozenset(ended))", "now, frozenset(ready))",
+        "now, frozenset(ended)", "now, frozenset(ready)",
         test_a_tombstone_remains_until_the_deletion_has_been_carried_out,
     ),
     _mutant(

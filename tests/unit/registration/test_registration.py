@@ -69,7 +69,7 @@ class World:
 
     def __init__(self) -> None:
         self.registry = FakeRegistering()
-        machine = Mock(settle=AsyncMock(), ready=tuple, superseded=tuple)
+        machine = Mock(settle=AsyncMock(), ready=tuple, superseded=tuple, answering=tuple)
         machine.registering = lambda: self.registry
         self.node = Node(NodeConfig("n1", (), 1, {}), machine)
         self.record, self._time = ControlObject(frozenset("a"), ControlState()), 0
