@@ -20,7 +20,7 @@ import psutil
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.records import DeltaRecord, Kind, Position, SourceColumns
 from slackwater.primitives.deltas import Aggregates
-from slackwater.primitives.key_table import KeyTable
+from slackwater.primitives.key_table import ORDERER_KEPT_KEYS_MIN, KeyTable
 from slackwater.primitives.panes import PaneStore
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.sunion.operators import Operators
@@ -42,7 +42,7 @@ def main() -> None:
     in_bucket = options.rate * BUCKET_US // 1_000_000
     size = options.window * 1_000_000
     grid = Grid(BUCKET_US, WindowSpec(size, size))
-    tables = KeyTable(), KeyTable()
+    tables = KeyTable(kept_keys_min=ORDERER_KEPT_KEYS_MIN), KeyTable()
     operators = Operators(FIELDS, None, None, tables[0])
     contents = Aggregates(tables[1], FIELDS)
     store, answered = PaneStore(grid, contents, 0), 0

@@ -35,6 +35,6 @@ def check_number_format(shape: StreamShape, place: Place, findings: Findings) ->
         if getattr(shape.time, name):
             right = "from: record" if of_topic else "from: arrival"
             findings.error((*place, "time", part), _NO_TIME.format(right=right))
-    for at, source in (("mqtt", shape.mqtt), ("topic", shape.topic)):
-        if source is not None and source.sequence is not None:
+    for at, given in (("mqtt", shape.mqtt), ("topic", shape.topic)):
+        if given is not None and given.sequence is not None:
             findings.error((*place, at, "sequence"), _NO_SEQUENCE)

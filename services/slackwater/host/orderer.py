@@ -16,7 +16,7 @@ from slackwater.model.text_codes import text_fields
 from slackwater.primitives.aggregates import others_of, states_of
 from slackwater.primitives.calendars import Calendar
 from slackwater.primitives.expressions import compile_predicate, compile_projection
-from slackwater.primitives.key_table import KeyTable
+from slackwater.primitives.key_table import ORDERER_KEPT_KEYS_MIN, KeyTable
 from slackwater.protocols.common.line import Policy, Schedule
 from slackwater.protocols.dpc.sunion.config import OrdererConfig
 from slackwater.protocols.dpc.sunion.join import SJoin
@@ -187,7 +187,7 @@ def operators_of(
         if spec.where
         else None,
         compile_projection(spec.select, fields) if spec.select else None,
-        KeyTable(),
+        KeyTable(kept_keys_min=ORDERER_KEPT_KEYS_MIN),
         join=sjoin(deployment, spec, names),
         piece_bytes_max=piece_bytes_max(),
         others=len(others_of(spec.aggregate)),

@@ -38,6 +38,9 @@ KEPT_KEYS_MIN: Final = 1 << 17
 """Keys that are kept although nobody needs them: about 30 MB. Most of them return."""
 KEPT_SHARE: Final = 2
 """As many times fewer keys are kept beyond those that are needed."""
+ORDERER_KEPT_KEYS_MIN: Final = 1 << 20
+"""Of an orderer, which needs a key for one bucket: a key that returns in a later one takes a third
+of the time that a new one takes. About 150 MB."""
 SWEPT_KEYS_PER_NEW: Final = 4
 """Places that the hand passes for each new key."""
 SORT_FACTOR: Final = 4
