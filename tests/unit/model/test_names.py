@@ -108,7 +108,9 @@ def test_a_prefix_stands_before_all_of_them() -> None:
 
 
 def test_the_topics_that_are_made_are_those_that_are_asked_for() -> None:
-    made = {spec.name for spec in topics_for(["room-1"], [QueryTopics("climate", merging=True)], PLANT)}
+    made = {
+        spec.name for spec in topics_for(["room-1"], [QueryTopics("climate", merging=True)], PLANT)
+    }
     assert made == all_names(PLANT, "room-1", "climate")
     assert all(map(PLANT.is_ours, made))
     assert not any(map(Names().is_ours, made))
