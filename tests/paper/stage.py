@@ -425,7 +425,7 @@ class Orderer:
         asked, written = False, []
         for effect in effects:
             match effect:
-                case Append(at, record):
+                case Append(at, OrderedRecord() as record):
                     log = self.logs[self._own[at]]
                     log.append(record)
                     written.append(record)

@@ -6,7 +6,14 @@ JSON (``results.py``). Damaged bytes raise ``MalformedRecordError``.
 
 from slackwater.codec.delta_records import decode_delta, encode_delta
 from slackwater.codec.ordered_records import decode_ordered, encode_ordered
-from slackwater.codec.pane_records import decode_head, decode_pane, encode_head, encode_pane
+from slackwater.codec.pane_records import (
+    decode_head,
+    decode_merged,
+    decode_pane,
+    encode_head,
+    encode_merged,
+    encode_pane,
+)
 from slackwater.codec.schemas import SCHEMAS, fingerprint, older_versions, schema_json
 from slackwater.codec.source_records import decode_source, encode_source
 from slackwater.codec.state_records import (
@@ -25,6 +32,7 @@ __all__ = [
     "decode_delta",
     "decode_head",
     "decode_heartbeat",
+    "decode_merged",
     "decode_ordered",
     "decode_orderer_state",
     "decode_pane",
@@ -34,6 +42,7 @@ __all__ = [
     "encode_delta",
     "encode_head",
     "encode_heartbeat",
+    "encode_merged",
     "encode_ordered",
     "encode_orderer_state",
     "encode_pane",

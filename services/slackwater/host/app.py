@@ -120,9 +120,8 @@ def _names(given: str) -> tuple[str, ...]:
 
 def _check(full: str) -> None:
     if not is_hosted(full):
-        raise UsageError(
-            f"{full}: not a fragment of a host; use orderer/NAME, merger/NAME, root/NAME, delivery/NAME"
-        )
+        kinds = ", ".join(f"{kind}/NAME" for kind in MAKE)
+        raise UsageError(f"{full}: not a fragment of a host; use {kinds}")
     parsed(full)
 
 

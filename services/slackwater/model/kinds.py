@@ -1,9 +1,9 @@
 """The kinds of fragments, one row each, in the order of their stages.
 
 A proxy serves streams, orderers sort readings by time, aggregators compute deltas in Spark, mergers
-merge them into panes, roots answer, deliveries evaluate alerts. What places, starts, sizes, prints, watches or rehearses
-fragments of any kind reads this table, and so do deadlines and Kafka's access rules: a new kind is
-a new row.
+merge them into panes, roots answer, deliveries evaluate alerts. What places, starts, sizes, prints,
+watches or rehearses fragments of any kind reads this table, and so do deadlines and Kafka's access
+rules: a new kind is a new row.
 ``slackwater.host.app`` has the factories of those that hosts run.
 """
 

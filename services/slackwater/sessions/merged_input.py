@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from slackwater.model.limits import NEVER
 from slackwater.model.merged import MergedRecord
 from slackwater.model.records import RootState
 from slackwater.primitives.deltas import Aggregates
@@ -24,7 +25,8 @@ from slackwater.sessions.effects import Skipped
 from slackwater.sessions.events import Record
 from slackwater.sessions.requests import Log
 
-NOT_A_PANE = "merged pane that its digest does not name"
+LOOK_PERIOD_US: Final = 5_000
+NOT_A_PANE: Final = "merged pane that its digest does not name"
 
 
 @dataclass(slots=True)
@@ -57,6 +59,9 @@ class MergedInput:
         ]
         self._ends: Mapping[Log, int] = {}
         self._has_begun = False
+        self._has_news = bool(self.at)
+        self._looked_at = NEVER
+        self._due_at: int | None = None
         self._skipped: list[Skipped] = []
 
     def continue_at(
@@ -103,7 +108,7 @@ class MergedInput:
             self._take(core, log, offset, record, now)
 
     def _take(self, core: RootCore, log: Log, offset: int, record: Record, now: int) -> None:
-        child = self.at[log]
+        self._has_news, child = True, self.at[log]
         cursor = self._cursors[child]
         if offset < cursor.offset:
             return
@@ -160,7 +165,13 @@ class MergedInput:
     # Time.
 
     def step(self, core: RootCore, now: int) -> int | None:
-        """Rest, or read the deltas, as is due; return when this is to be looked at again."""
+        """Rest, or read the deltas, as is due; return when this is to be looked at again.
+
+        It looks after each merged record, and once in a while: a root takes many turns.
+        """
+        if not self._has_news and now - self._looked_at < LOOK_PERIOD_US:
+            return self._due_at
+        self._has_news, self._looked_at = False, now
         if not self._has_begun:
             self._has_begun = True
             for child, cursor in enumerate(self._cursors):
@@ -174,7 +185,8 @@ class MergedInput:
                 core.resting.rest(child, core.line.live_next)
             elif child in core.resting.children:
                 self._read(core, child)
-        return earliest(*due)
+        self._due_at = earliest(*due)
+        return self._due_at
 
     def _read(self, core: RootCore, child: int) -> None:
         self._cursors[child].panes.read()

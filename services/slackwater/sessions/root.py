@@ -331,9 +331,8 @@ class RootSession:
         """Step the core, once transactions are open."""
         self._now = now
         self._end_with(self._claims.refused())
-        found = [*self._logs.skipped(), *self._merged.skipped(), *self._claims.refuted()]
-        effects = [*self._queued, *found, *self._copy.alarms(), *self.mover.lines()]
-        self._queued = []
+        self._queued += [*self._logs.skipped(), *self._merged.skipped(), *self._claims.refuted()]
+        effects, self._queued = [*self._queued, *self._copy.alarms(), *self.mover.lines()], []
         if self._is_ending:
             return effects
         self._look_at = self._merged.step(self.core, now)

@@ -12,6 +12,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from slackwater import codec
 from slackwater.model.heads import Head, LogHead, Noted, PaneColumns, PaneRecord, PaneRef
+from slackwater.model.merged import MergedRecord
 from slackwater.model.records import (
     NO_EPOCH,
     DeltaRecord,
@@ -204,6 +205,16 @@ def pane_records(draw: DrawFn) -> PaneRecord:
 
 
 @st.composite
+def merged_records(draw: DrawFn) -> MergedRecord:
+    pane, pieces = draw(pane_records()), draw(st.integers(0, 4))
+    start = draw(st.integers(-(2**50), 2**50))
+    pane = dataclasses.replace(pane, ref=pane.ref._replace(start=start, pieces=pieces))
+    pane = dataclasses.replace(pane, piece=draw(st.integers(0, max(pieces - 1, 0))))
+    end = start + draw(st.integers(1, 2**50))
+    return MergedRecord(pane, end, draw(st.lists(log_positions, max_size=3).map(tuple)))
+
+
+@st.composite
 def heads(draw: DrawFn) -> Head:
     children = draw(st.integers(0, 3))
     noted = st.lists(st.builds(Noted, longs, longs, gaps), max_size=2).map(tuple)
@@ -224,6 +235,7 @@ def heads(draw: DrawFn) -> Head:
 RECORDS: dict[str, SearchStrategy[Any]] = {
     "pane": pane_records(),
     "head": heads(),
+    "merged": merged_records(),
     "source": source_records(),
     "ordered": ordered_records(),
     "delta": delta_records(),

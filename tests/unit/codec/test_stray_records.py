@@ -343,7 +343,7 @@ def test_a_root_reads_what_the_log_s_orderer_can_have_written(
         found = decode("deltas", at, 9, value)
     else:
         found = decode("ordered", at, 7, encode_ordered(ordered))
-    record = root.session._checked(at, 9 if windowed else 7, found)
+    record = root.session._logs.checked(at, 9 if windowed else 7, found)
     assert record.seq == 7, "it takes its seq in any case"
     assert (record.kind is Kind.BOUNDARY) == is_read
     reported = [effect for effect in root.session.step(0) if isinstance(effect, Skipped)]

@@ -224,9 +224,11 @@ def queries(draw: st.DrawFn, fields: list[str]) -> dict[str, Any]:
         )
     if draw(st.booleans()):
         content["policy"] = {"failure": "delay", "stabilization": "suspend"}
-    for name, most in (("replicas", 26), ("parts", 1024), ("copies", 2), ("mergers", 26)):
+    for name, most in (("replicas", 26), ("parts", 1024), ("copies", 2)):
         if draw(st.booleans()):
             content[name] = str(draw(st.integers(1, most)))
+    if "window" in content and draw(st.booleans()):
+        content["mergers"] = str(draw(st.integers(1, 26)))
     return content
 
 

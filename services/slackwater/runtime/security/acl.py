@@ -31,7 +31,7 @@ _OF_OTHERS: Final[Mapping[Role, Access]] = {
     Role.ADMIN: {
         "Alter": ("own",),
         "Create": ("own", "input"),
-        "Delete": ("ordered", "deltas", "panes"),
+        "Delete": ("ordered", "deltas", "merged", "panes"),
         "Describe": ("input",),
         # The audit compares results.
         "Read": ("source", "results", "state", "child state"),

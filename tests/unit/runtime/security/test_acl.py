@@ -105,6 +105,14 @@ def test_what_a_role_may_write(deployment: Deployment, role: Role, written: set[
     assert kinds(may(role, "Write", deployment)) == written
 
 
+def test_a_query_with_mergers_has_rules_for_merged_panes(deployment: Deployment) -> None:
+    climate = replace(deployment.queries["climate"], mergers=2)
+    deployment = replace(deployment, queries={**deployment.queries, "climate": climate})
+    assert "merged" in kinds(may(Role.HOST, "Write", deployment))
+    assert "merged" in kinds(may(Role.ADMIN, "Delete", deployment))
+    assert "merged" not in kinds(may(Role.AGGREGATOR, "Read", deployment))
+
+
 def test_every_log_has_one_role_that_writes_it(deployment: Deployment) -> None:
     topics = {spec.name for spec in topic_specs(deployment, {"lab": 2})}
     shared = {deployment.names.registry, deployment.names.heartbeats}
@@ -122,7 +130,7 @@ def test_only_the_admin_makes_changes_and_truncates(deployment: Deployment) -> N
     assert may(Role.PROXY, "Create", deployment) == {f"{lab}.0", f"{lab}.1"}, (
         "the logs of partitions that are added to the stream's topic"
     )
-    assert kinds(may(Role.ADMIN, "Delete", deployment)) == {"ordered", "deltas", "merged", "panes"}
+    assert kinds(may(Role.ADMIN, "Delete", deployment)) == {"ordered", "deltas", "panes"}
 
 
 def test_the_users_topic_is_read_by_its_proxy_alone(deployment: Deployment) -> None:
@@ -230,7 +238,7 @@ def test_registered_queries_have_the_children_that_they_share(
     assert both.queries["hourly"].child_query == "climate"
     left = replace(both, queries={"hourly": both.queries["hourly"]})
     topics = {"ordered.climate.0", "ordered.hourly.g", "state.climate", "state.hourly"}
-    topics |= {"merged.hourly.g", "panes.hourly", "panes.hourly.g"}
+    topics |= {"panes.hourly", "panes.hourly.g"}
     written = may_write(rules(Role.HOST, left)) - {"registry", "heartbeats"}
     assert {name for name in written if not name.startswith("results")} == topics
     deltas = {"deltas.climate.0", "deltas.hourly.g"}

@@ -392,7 +392,7 @@ class RootCore:
 
     @property
     def read_to(self) -> dict[tuple[int, int], int]:
-        """By (child, replica), how far the live line has read the stable log, for ``Downstream``."""
+        """By (child, replica), how far the live line has read the log, for ``Downstream``."""
         return {
             (log.child, log.replica): self._inputs.live(log).boundary
             for log in self._logs

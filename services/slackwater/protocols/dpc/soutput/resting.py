@@ -88,6 +88,8 @@ class Resting:
         """By child."""
         self._stable: set[int] = set()
         self._live: set[int] = set()
+        self._rested_at: dict[int, tuple[Position, int]] = {}
+        """By child, the frontier and T when the cursors were parked."""
 
     def frontier(self, child: int) -> Position:
         """Return the frontier of a child's stable line."""
@@ -126,8 +128,11 @@ class Resting:
 
         The lines read on that need more than the pane at the frontier.
         """
-        of = self._children[child]
-        end = self._grid.pane_end(of.stable.frontier.bucket_start)
+        frontier = self._children[child].stable.frontier
+        if child in self._stable and self._rested_at.get(child) == (frontier, live_next):
+            return
+        self._rested_at[child] = frontier, live_next
+        end = self._grid.pane_end(frontier.bucket_start)
         self._stable.add(child)
         if end >= self._grid.window_end(live_next):
             self._live.add(child)
