@@ -239,6 +239,34 @@ def test_a_proxy_and_one_replica_are_placed_at_the_site_and_the_other_replica_el
     assert {placed["orderer.0.a"], placed["orderer.0.b"]} == {"n1", "n2"}
 
 
+def test_the_alerts_of_a_query_are_evaluated_on_one_node_and_on_another_when_that_is_gone() -> None:
+    delivery, rules = "delivery/one.alerts", "alerts: {hot: {query: one, when: x_avg > 26}}\n"
+    assert delivery not in names(recorded(apply("one", ONE)))
+    state = recorded(apply("one", ONE, rules), JoinNode("n1", 9), JoinNode("n2", 9))
+    assert delivery in names(state)
+    controller = ControlObject(frozenset("a"), state)
+
+    def settled(view: int, **standings: Standing) -> str:
+        """Carry the moves out; return the node that evaluates the alerts."""
+        for time in range(1, 50):
+            plan = plan_moves(
+                controller.state, fragment_specs(controller.state), NodeReports(standings)
+            )
+            if not plan.moves:
+                break
+            for number, move in enumerate(plan.moves):
+                assert not controller.apply(move, Stamp(view, 100 * time + number, "a")).refusal
+        (found,) = (
+            node for node in standings if delivery in assignment(controller.state, node).fragments
+        )
+        return found
+
+    first = settled(2, n1=Standing.STEADY, n2=Standing.STEADY)
+    other = {"n1": "n2", "n2": "n1"}[first]
+    gone = {first: Standing.SUSPECTED, other: Standing.STEADY}
+    assert settled(3, **gone) == other
+
+
 def test_of_two_halves_the_first_query_by_name_keeps_a_stream_that_both_have() -> None:
     other = STREAMS.replace("fields: [x, y]", "fields: [x, y, z]")
     state = recorded(apply("one", ONE), apply("three", THREE, streams=other))
