@@ -74,4 +74,17 @@ KEY_MUTANTS: Final = (
         (Edit(f"{_table}._add", "self._is_hashed[at_numbers] = False", "pass"),),
         _law,
     ),
+    Mutant(
+        "a merger forgets the keys of a pane that is not written",
+        "trace-70",
+        (
+            Edit(
+                "slackwater.sessions.merger:_Part.acknowledged",
+                "self.merger.unwritten_from",
+                "self.merger.merged_to",
+            ),
+        ),
+        "tests.unit.sessions.test_merger_keys"
+        ":test_panes_are_the_same_and_keys_of_written_ones_are_forgotten",
+    ),
 )

@@ -59,6 +59,7 @@ class SimMerger(Fragment):
                 ahead_buckets_max=config.ahead_buckets_max,
                 children_of=config.children_of,
                 stalled_us=config.paced(STALLED_US),
+                kept_keys_min=0,
                 **query.contents_of_part(0),
             )
         )

@@ -143,7 +143,7 @@ class MergedInput:
         value: Any = contents.empty
         if usable.pieces:
             try:
-                value = contents.install(usable.pieces)
+                value = contents.install(usable.pieces, usable.end)
             except ValueError:
                 value = contents.empty
             if (len(value), recorded(contents.digest(value))) != (usable.rows, usable.digest):

@@ -23,7 +23,7 @@ from slackwater.model.merged import MergedRecord
 from slackwater.model.names import UNPREFIXED, MergerName, Names, RootName, part_names, root_of
 from slackwater.model.records import Heartbeat, LogPosition, Position, RootState
 from slackwater.primitives.deltas import Aggregates, Slice
-from slackwater.primitives.key_table import KeyTable
+from slackwater.primitives.key_table import KEPT_KEYS_MIN, KeyTable
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.common.inputs import InputLog, Inputs
 from slackwater.protocols.common.line import LineName
@@ -38,6 +38,7 @@ from slackwater.sessions.effects import Append, Effect, Rebuild
 from slackwater.sessions.events import (
     CommitFailed,
     CommitSucceeded,
+    EarlierEnded,
     EndsFetched,
     HeartbeatReceived,
     HeartbeatReturned,
@@ -84,6 +85,7 @@ class MergerConfig:
     topics: Names = UNPREFIXED
     children_of: str = ""
     stalled_us: int = STALLED_US
+    kept_keys_min: int = KEPT_KEYS_MIN
 
     @property
     def process(self) -> str:
@@ -108,6 +110,7 @@ class _Part:
     log: Log
     """Where its merged panes are written."""
     contents: Aggregates
+    keys: KeyTable
     merger: Merger[Slice]
     stable: StableInput
     inputs: Inputs[DeltaLog, DeltaCursor]
@@ -119,6 +122,11 @@ class _Part:
     def next_positions(self) -> list[LogPosition]:
         """Where the logs of the replicas are read on."""
         return [position_in(self.stable, replica) for replica in range(len(self.stable.cursors))]
+
+    def acknowledged(self) -> None:
+        """Record that the next of the written records is in the log; its keys may be forgotten."""
+        self.merger.acknowledged()
+        self.keys.forget_before(self.merger.unwritten_from)
 
     def offer(self, log: DeltaLog, offset: int, record: Any) -> None:
         """Take a record, and note the panes that it completes."""
@@ -196,7 +204,7 @@ class MergerSession:
                 moved_to = state.moved_to[config.child : config.child + 1]
                 start = frontier = self._edge_from(max(frontier, *moved_to, state.answered_to))
             positions = [LogPosition(at, -1, -1, Position(frontier)) for at in first]
-        keys = KeyTable()
+        keys = KeyTable(kept_keys_min=config.kept_keys_min)
         contents = config.contents(keys, config.fields)
         merger = Merger(config.child, config.grid, contents, start)
         if frontier > start:
@@ -207,7 +215,7 @@ class MergerSession:
         logs = {of: InputLog(cursors[of.replica], None) for of in config.logs}
         inputs: Inputs[DeltaLog, DeltaCursor] = Inputs(logs, [config.logs], {})
         inputs.begin_at(dict(zip(config.logs, first, strict=True)))
-        return _Part(part, log, contents, merger, stable, inputs)
+        return _Part(part, log, contents, keys, merger, stable, inputs)
 
     def _fits(self, state: State) -> bool:
         """Whether a state record of the part has its logs."""
@@ -283,7 +291,7 @@ class MergerSession:
             case PositionGone(_, log, beginning):
                 self._end(f"{log[0]}:{log[1]} now begins at {beginning}")
             case RecordDelivered(log, _):
-                self._by_log[log].merger.acknowledged()
+                self._by_log[log].acknowledged()
             case HeartbeatReceived(beat):
                 self._note_answered(beat)
             case (
@@ -296,6 +304,7 @@ class MergerSession:
                 | IncarnationClaimed()
                 | HoleReported()
                 | ResignRequested()
+                | EarlierEnded()
             ):
                 pass
             case _:
