@@ -1,6 +1,6 @@
 """The commands of the page of alerts, run as typed: alerts arrive, are shown, and a notifier dies.
 
-Replaced are the addresses of the receivers and the stream of the rule on streams; the deployment is
+Replaced are the addresses of the receivers and the rule on streams; the deployment is
 that of the tests of the page. The block with containers is for tests/e2e.
 """
 
@@ -31,7 +31,7 @@ ADDRESSES = ("http://127.0.0.1:9093", "http://127.0.0.1:8080/alerts")
 def rules(block: str) -> str:
     """Return the rules of the page for the streams of the tests."""
     found = YAML(typ="safe").load(block)["alerts"]
-    found["mute"]["stream"] = "room-2"
+    found["mute"] |= {"stream": "room-2", "missing": "3s"}
     return f"alerts: {json.dumps(found)}\n"
 
 
