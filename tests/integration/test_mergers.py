@@ -1,4 +1,4 @@
-"""Mergers on real processes: four children, two copies each, killed while readings flow (rule-45).
+"""Mergers on real processes: four children, two copies each, killed while readings flow (rule-36).
 
 Two queries read the same four children, one with mergers and one without. Their stable rows must be
 equal in each figure, bit for bit, and no answer may be tentative.

@@ -419,7 +419,7 @@ def test_3_4_8_of_n_intermediate_nodes_n_minus_1_may_fail_at_any_pane() -> None:
     """Three mergers write to one log, with no leader and no election; two of them end.
 
     In the thesis the group replicates each state and elects who goes on (3.4.3). Here each of them
-    sends what the others send, and the parent uses the first record of each pane (rule-45).
+    sends what the others send, and the parent uses the first record of each pane (rule-36).
     """
     grid, table = Grid(10, WindowSpec(20, 20)), KeyTable()
     contents = Aggregates(table, ("t",))

@@ -1,4 +1,4 @@
-"""Mutants of forgetting keys (rule-40), each detected by a scenario or a unit test."""
+"""Mutants of forgetting keys (rule-35), each detected by a scenario or a unit test."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from tests.simulator.mutation import Edit, Mutant
 
 _table = "slackwater.primitives.key_table:KeyTable"
 _movable = "slackwater.protocols.dpc.soutput.heads:MovableState.needed_from"
-_forgotten = "tests.scenarios.test_r70_a_key_is_forgotten"
+_forgotten = "tests.scenarios.test_r64_a_key_is_forgotten"
 _unit = "tests.unit.primitives.test_key_table"
 _law = f"{_unit}:test_a_number_is_that_of_its_key_as_long_as_it_is_needed"
 
 KEY_MUTANTS: Final = (
     Mutant(
         "a key is forgotten that an open window needs",
-        "trace-70",
+        "trace-64",
         (
             Edit(
                 _movable,
@@ -27,7 +27,7 @@ KEY_MUTANTS: Final = (
     ),
     Mutant(
         "a copy that lags forgets the keys of its open pane",
-        "trace-70",
+        "trace-64",
         (
             Edit(
                 _movable,
@@ -39,7 +39,7 @@ KEY_MUTANTS: Final = (
     ),
     Mutant(
         "a pane is written with other keys",
-        "trace-70",
+        "trace-64",
         (
             Edit(
                 "slackwater.sessions.state_mover:StateMover.step",
@@ -51,13 +51,13 @@ KEY_MUTANTS: Final = (
     ),
     Mutant(
         "a list that comes again is not needed longer",
-        "trace-70",
+        "trace-64",
         (Edit(f"{_table}._need", "if needed_to > known.needed_to:", "if False:"),),
         _law,
     ),
     Mutant(
         "a list is recognised whose keys have been forgotten",
-        "trace-70",
+        "trace-64",
         (
             Edit(
                 f"{_table}.numbers",
@@ -70,13 +70,13 @@ KEY_MUTANTS: Final = (
     ),
     Mutant(
         "a key has the hash of the one before",
-        "trace-70",
+        "trace-64",
         (Edit(f"{_table}._add", "self._is_hashed[at_numbers] = False", "pass"),),
         _law,
     ),
     Mutant(
         "a merger forgets the keys of a pane that is not written",
-        "trace-70",
+        "trace-64",
         (
             Edit(
                 "slackwater.sessions.merger:_Part.acknowledged",

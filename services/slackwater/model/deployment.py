@@ -244,7 +244,7 @@ class QuerySpec:
     copies: int = 1
     """Roots of each part: with two, one answers and the other one follows (rule-27)."""
     mergers: int = 0
-    """Copies of the merger of each child; without one the roots merge the deltas (rule-45)."""
+    """Copies of the merger of each child; without one the roots merge the deltas (rule-36)."""
     results_format: ResultsFormat = "json"
     join: JoinSpec | None = None
     children_of: str = ""

@@ -6,7 +6,7 @@ keys of a record that names the same sensors as the one before cost nothing.
 Keys that never return, such as those of trips or sessions, would fill any table. So each key has
 the event time up to which it is needed: the latest end of a bucket that named it. When all windows
 before a time are answered the key may be forgotten, and its number is given to another one
-(rule-40). Forgetting takes no turn of its own: a hand goes round the table as that of the CLOCK
+(rule-35). Forgetting takes no turn of its own: a hand goes round the table as that of the CLOCK
 algorithm (Corbato 1968), some places for each new key. Rejected: a table for each pane, because a
 fold would translate its numbers; and a count of references, which each slice would have to change.
 """

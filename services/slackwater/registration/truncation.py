@@ -8,7 +8,7 @@ on: the smallest ``contiguous_seq`` of the roots, where a starting aggregator be
 the offset from which its own writer reads it at a start (rule-25). Without a window there is no
 aggregator: the root reads the ordered log, and its positions count as for deltas. Merged panes are
 needed from ``merged_from`` of the roots on. A merger is no reader of deltas here: nobody needs what
-it has not merged, and a dead one would keep them (rule-45). Nothing of a log is deleted while one
+it has not merged, and a dead one would keep them (rule-36). Nothing of a log is deleted while one
 of the roots that read it has no state record, also the root of a query that has joined (trace-50).
  Source logs are not truncated here: the audit recomputes from them, and their
 retention is set by the user. If retention deletes records that are still needed,
@@ -62,7 +62,7 @@ def not_needed(
 def _merged(
     query: QuerySpec, states: Mapping[str, OrdererState | RootState], names: Names
 ) -> dict[Log, int]:
-    """Of a query's merged panes: what no copy of a root reads again (rule-45)."""
+    """Of a query's merged panes: what no copy of a root reads again (rule-36)."""
     needed: dict[Log, int] = {}
     for part in range(query.parts):
         copies = _copies(query, part, states)

@@ -1,4 +1,4 @@
-"""The merged panes that a root reads (rule-45): one log for each child, beside its deltas.
+"""The merged panes that a root reads (rule-36): one log for each child, beside its deltas.
 
 ``protocols.fargo.parent`` decides which panes are used and when the deltas are read,
 ``protocols.dpc.soutput.resting`` moves the core's cursors. This module has the logs: where the live

@@ -1,4 +1,4 @@
-"""Merged panes are what a root would have folded itself, bit for bit (rule-45, trace-28).
+"""Merged panes are what a root would have folded itself, bit for bit (rule-36, trace-28).
 
 The panes are folded again here, from the deltas in the logs, in the brackets of rule-21. All copies
 of a merger write the same. Nothing tentative and no loss is in a merged pane, and a run of empty

@@ -1,4 +1,4 @@
-"""Laws of a table that forgets keys (rule-40): a number is that of its key as long as it is needed.
+"""Laws of a table that forgets keys (rule-35): a number is that of its key as long as it is needed.
 
 "Never forgotten" is the same table with room for all keys.
 """

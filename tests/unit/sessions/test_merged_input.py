@@ -1,4 +1,4 @@
-"""A root's logs of merged panes: which records are checked, held and skipped (rule-45)."""
+"""A root's logs of merged panes: which records are checked, held and skipped (rule-36)."""
 
 from __future__ import annotations
 

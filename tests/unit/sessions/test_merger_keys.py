@@ -1,4 +1,4 @@
-"""A merger forgets the keys of panes that are in its log, and of no others (rule-40)."""
+"""A merger forgets the keys of panes that are in its log, and of no others (rule-35)."""
 
 from __future__ import annotations
 

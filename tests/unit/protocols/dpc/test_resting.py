@@ -1,4 +1,4 @@
-"""A child that rests: its deltas are not read, and merged panes move its cursors (rule-45)."""
+"""A child that rests: its deltas are not read, and merged panes move its cursors (rule-36)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a parent does with merged panes, and when it reads the deltas (rule-45)."""
+"""What a parent does with merged panes, and when it reads the deltas (rule-36)."""
 
 from __future__ import annotations
 

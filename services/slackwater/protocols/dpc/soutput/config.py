@@ -42,7 +42,7 @@ class Commit:
 
     ``keys`` has the keys of its rows. Later input may add keys, and forget others, which changes no
     number and no order of these: their windows are not answered before ``committed``, until when
-    the transaction may be encoded at any time (rule-40).
+    the transaction may be encoded at any time (rule-35).
     """
 
     transaction: Transaction[PaneShare[Any]]

@@ -215,7 +215,7 @@ class MovableState:
 
     @property
     def needed_from(self) -> int:
-        """The event time before which no key is needed (rule-40): S, or what is behind it.
+        """The event time before which no key is needed (rule-35): S, or what is behind it.
 
         A copy that follows may not have read to S, and panes are written after S has passed them.
         """

@@ -1,7 +1,7 @@
 """The deltas of a child that a root leaves unread, since complete panes come from elsewhere.
 
 To rest is to park the cursors of the child's stable deltas (rule-12), without a wish to read them.
-Merged panes (rule-45) move these cursors along with the frontier. A child that is read again goes
+Merged panes (rule-36) move these cursors along with the frontier. A child that is read again goes
 on from there, so what it reads covers all that no merged pane has brought.
 
 The live line rests, too, where the pane at the frontier is the last one of its next window: it

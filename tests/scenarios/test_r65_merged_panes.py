@@ -1,4 +1,4 @@
-"""trace-80 to trace-83: merged panes are used where they must not be, or are waited for."""
+"""trace-65 to trace-68: merged panes are used where they must not be, or are waited for."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_both_copies_write_each_pane_and_an_empty_one_too() -> None:
     well(story)
 
 
-# trace-80: a merged pane inside one that has begun.
+# trace-65: a merged pane inside one that has begun.
 
 
 @pytest.mark.parametrize("at_s", [3.03, 3.08, 3.12, 3.17])
@@ -115,7 +115,7 @@ def test_a_pane_that_has_begun_is_read_to_its_end_from_the_deltas(at_s: float) -
     well(story)
 
 
-# trace-81: a pane that is missing.
+# trace-66: a pane that is missing.
 
 
 def test_the_root_reads_the_deltas_when_all_mergers_are_dead() -> None:
@@ -165,7 +165,7 @@ def test_a_merger_that_is_always_late_is_not_waited_for() -> None:
     well(story)
 
 
-# trace-82: a failure lies behind the merged panes.
+# trace-67: a failure lies behind the merged panes.
 
 
 @pytest.mark.parametrize("copies", [1, 2])
@@ -189,7 +189,7 @@ def test_a_failure_shorter_than_x_leaves_no_trace() -> None:
     well(story)
 
 
-# trace-83: readings are lost, and deltas are deleted.
+# trace-68: readings are lost, and deltas are deleted.
 
 
 def test_a_pane_with_a_loss_is_not_merged() -> None:

@@ -1,4 +1,4 @@
-"""trace-70: a key is forgotten that an open window needs, and its number is another key's."""
+"""trace-64: a key is forgotten that an open window needs, and its number is another key's."""
 
 from __future__ import annotations
 
