@@ -64,7 +64,7 @@ queries:
   {query}: {{from: [{stream}], where: v > {above}, window: {{size: 100ms}}, aggregate: [count],
        bound: 1s, copies: 2}}
 """
-APART: Final = (
+EACH_ALONE: Final = (
     f"proxy/{STREAM}",
     f"orderer/{QUERY}.0.a",
     f"orderer/{QUERY}.0.b",
@@ -86,11 +86,11 @@ class Scene:
         """Wait until the controllers have placed these processes apart; else move one."""
         while True:
             placed = await self.placed()
-            of = {process: placed[process] for process in APART}
+            of = {process: placed[process] for process in EACH_ALONE}
             empty = sorted({*NODES} - {*of.values()})
             if not empty:
                 return
-            doubled = [each for each in APART if [*of.values()].count(of[each]) > 1]
+            doubled = [each for each in EACH_ALONE if [*of.values()].count(of[each]) > 1]
             await self.nodes.command("node", "move", doubled[-1], empty[0])
             await self.runs(doubled[-1], empty[0])
 
@@ -182,7 +182,7 @@ async def _move(scene: Scene) -> float:
     """Move the copy that answers to the node of the proxy, and later back."""
     primary, _ = await scene.copies()
     placed = await scene.placed()
-    to = placed[APART[0]]
+    to = placed[EACH_ALONE[0]]
     at = time.time()
     await scene.nodes.command("node", "move", primary, to)
     await scene.runs(primary, to)

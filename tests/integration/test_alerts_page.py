@@ -90,15 +90,15 @@ def test_alerts_are_sent_and_shown(tmp_path: Path) -> None:
             assert len({*keys}) == 4, "each change, at least once"
 
             sender.cut("room-2")
-            eventually(lambda: ("mute", "firing") in told(port), "the stream is missing")
+            eventually(lambda: ("mute", "firing") in reported(port), "the stream is missing")
             sender.connect("room-2")
-            eventually(lambda: ("mute", "ended") in told(port), "and is back")
+            eventually(lambda: ("mute", "ended") in reported(port), "and is back")
     for each in (hook, manager):
         each.server.shutdown()
         each.server.server_close()
 
 
-def told(port: int) -> list[tuple[str, str]]:
+def reported(port: int) -> list[tuple[str, str]]:
     """The alerts that stand or ended, as the API has them."""
     _, found = Reader(port).get("/api/v1/alerts")
     return [(each["alert"], each["state"]) for each in (*found["firing"], *found["ended"])]

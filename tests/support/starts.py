@@ -51,6 +51,7 @@ OWN: Final[Mapping[str, Own]] = {
     "test_drills.py": Own(1, 2, "its broker is killed, and its logs are truncated"),
     "test_every_input.py": Own(1, 1, "it has `clock: data`"),
     "test_hostile.py": Own(1, 0, "its readers end their process at a word"),
+    "test_mergers.py": Own(1, 2, "its mergers are killed, of four children of two replicas"),
     "test_nodes.py": Own(1, 0, "controllers and nodes as processes"),
     "test_nodes_copies.py": Own(1, 0, "controllers and nodes as processes"),
     "test_own_hosts.py": Own(2, 0, "its hosts are slow, and it is a rehearsal"),
@@ -83,8 +84,8 @@ IN_DRILLS: Final = frozenset(
 )
 """Files that start deployments in drills only, or on containers."""
 
-DEPLOYMENTS_MAX: Final = 18
-SESSIONS_MAX: Final = 16
+DEPLOYMENTS_MAX: Final = 19
+SESSIONS_MAX: Final = 18
 """Spark sessions of all files but the shared deployment's."""
 
 WITH_SPARK: Final = SHARED | {name for name, own in OWN.items() if own.sessions}

@@ -177,11 +177,9 @@ class RootCore:
             self._inputs.attach(line, log)
 
     def _offer(self, line: LineName, log: DeltaLog, offset: int, record: BucketRecord) -> None:
-        child = self._children[log.child]
+        child, to = self._children[log.child], self.needed_to
         if line is LineName.STABLE:
-            take_stable(
-                child.stable, child.panes, self.contents, log, offset, record, self.needed_to
-            )
+            take_stable(child.stable, child.panes, self.contents, log, offset, record, to)
         else:
             child.live.take(log.replica, log.line, offset, record)
 
