@@ -34,7 +34,7 @@ from slackwater.runtime.service.registry import Registry
 
 S = 1_000_000
 HOT = AlertSpec("hot", "t_avg > 26", 2, "act")
-MUTE = AlertSpec("mute", stream="lab", missing_us=30 * S)
+SILENT_STREAM = AlertSpec("mute", stream="lab", missing_us=30 * S)
 TOPIC = Names().alerts("climate")
 
 
@@ -70,11 +70,11 @@ def tentative(of: AlertRecord) -> AlertRecord:
             tentative(record("withdrawn", exact={"t_avg": 20.0})),
             HOT,
         ),
-        ("lab is missing since 1970-01-01 00:00:50", record(key="", rule="mute"), MUTE),
+        ("lab is missing since 1970-01-01 00:00:50", record(key="", rule="mute"), SILENT_STREAM),
         (
             "ended: lab was missing from 1970-01-01 00:00:50 to 1970-01-01 00:01:20",
             record("ended", key="", rule="mute"),
-            MUTE,
+            SILENT_STREAM,
         ),
     ],
 )
@@ -204,7 +204,7 @@ def test_a_topic_may_come_later_and_may_go(memory: MemoryBroker) -> None:
             of.source.to_json()
         of.source.set_queries(named())
         of.shows(firing=[])
-        of.source.set_queries(named(HOT, MUTE))
+        of.source.set_queries(named(HOT, SILENT_STREAM))
         eventually(lambda: len(of.states[-1]["rules"]) == 2, "the rules are shown")
         make_topic(memory)
         write(memory, record(key="a"))
