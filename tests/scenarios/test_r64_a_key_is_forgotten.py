@@ -10,10 +10,10 @@ from tests.unit.protocols.dpc.test_heads import END, WIDTH, config, held_by
 
 from slackwater.model.heads import PaneRecord, StoredState
 from slackwater.model.records import DeltaRecord, Kind, Position
+from slackwater.protocols.common import pane_writing
 from slackwater.protocols.common.line import LineName
 from slackwater.protocols.dpc.soutput.config import DeltaLog, initial_state
 from slackwater.protocols.dpc.soutput.core import RootCore
-from slackwater.protocols.flux import movement
 from slackwater.sessions.effects import Perform, StorePane
 from slackwater.sessions.state_mover import StateMover
 
@@ -80,7 +80,7 @@ def test_a_copy_that_lags_keeps_the_keys_of_its_open_pane() -> None:
 
 def test_a_pane_that_is_being_written_keeps_its_keys(monkeypatch: Any) -> None:
     """S passes it meanwhile."""
-    monkeypatch.setattr(movement, "TURN_CELLS_MAX", 1)
+    monkeypatch.setattr(pane_writing, "TURN_CELLS_MAX", 1)
     core = core_that_keeps(0)
     for bucket in range(24):
         reads(core, bucket, *trips(bucket))

@@ -150,7 +150,7 @@ COPY_MUTANTS: Final = (
         (
             Edit(
                 "slackwater.primitives.deltas:Aggregates.digest",
-                "hashes[value.index]",
+                "hashes(value.index)",
                 "value.index.view(np.uint64)",
             ),
         ),
@@ -244,7 +244,7 @@ COPY_MUTANTS: Final = (
         (
             Edit(
                 f"{_root}._position_gone",
-                "if not self._copy.answers and not self._copy.is_alone:",
+                "if not self._copy.answers and self._copy.reads_states:",
                 "if False:",
             ),
         ),

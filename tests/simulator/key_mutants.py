@@ -11,6 +11,11 @@ _movable = "slackwater.protocols.dpc.soutput.heads:MovableState.needed_from"
 _forgotten = "tests.scenarios.test_r64_a_key_is_forgotten"
 _unit = "tests.unit.primitives.test_key_table"
 _law = f"{_unit}:test_a_number_is_that_of_its_key_as_long_as_it_is_needed"
+_merger = "slackwater.protocols.fargo.merger:Merger.needed_from"
+_of_merger = (
+    "tests.unit.sessions.test_merger_keys"
+    ":test_panes_are_the_same_and_keys_of_written_ones_are_forgotten"
+)
 
 KEY_MUTANTS: Final = (
     Mutant(
@@ -77,14 +82,13 @@ KEY_MUTANTS: Final = (
     Mutant(
         "a merger forgets the keys of a pane that is not written",
         "trace-64",
-        (
-            Edit(
-                "slackwater.sessions.merger:_Part.acknowledged",
-                "self.merger.unwritten_from",
-                "self.merger.merged_to",
-            ),
-        ),
-        "tests.unit.sessions.test_merger_keys"
-        ":test_panes_are_the_same_and_keys_of_written_ones_are_forgotten",
+        (Edit(_merger, "min(self.unwritten_from, self._merged_to)", "self._merged_to"),),
+        _of_merger,
+    ),
+    Mutant(
+        "a merger forgets the keys of the pane that has begun",
+        "trace-64",
+        (Edit(_merger, "min(self.unwritten_from, self._merged_to)", "self.unwritten_from"),),
+        _of_merger,
     ),
 )

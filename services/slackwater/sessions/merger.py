@@ -126,7 +126,7 @@ class _Part:
     def acknowledged(self) -> None:
         """Record that the next of the written records is in the log; its keys may be forgotten."""
         self.merger.acknowledged()
-        self.keys.forget_before(self.merger.unwritten_from)
+        self.keys.forget_before(self.merger.needed_from)
 
     def offer(self, log: DeltaLog, offset: int, record: Any) -> None:
         """Take a record, and note the panes that it completes."""

@@ -95,6 +95,14 @@ class Merger(Generic[V]):
             return self._writing_from
         return self._complete[0].start if self._complete else self.panes.frontier.bucket_start
 
+    @property
+    def needed_from(self) -> int:
+        """The event time before which no key is needed (rule-35).
+
+        Panes that are not acknowledged need their keys, and so does the one that has begun.
+        """
+        return min(self.unwritten_from, self._merged_to)
+
     def look(self, positions: Callable[[], Sequence[LogPosition]]) -> None:
         """Note the panes that the last record has completed; call it after each.
 
