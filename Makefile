@@ -16,10 +16,9 @@ FROM   ?= 0
 
 # All tests of a file run on one worker, since they share processes. Files start in the order of collection.
 SIDE_BY_SIDE := --numprocesses auto --dist loadfile --no-loadscope-reorder
-# Workers for test files with real processes. One runs all files with Spark, one after the other (tests/support/
-# starts.py): on two cores two of these overload each other; they answer late, correct what they answered, and two
-# tests took 504 s which take 297 s one by one. The other one runs the files without Spark, which mostly wait.
-INTEGRATION_WORKERS ?= 2
+# Number of test files with real processes that run in parallel. On two cores two deployments overload each
+# other: they answer late, correct what they answered, and two tests took 504 s which take 297 s one by one.
+INTEGRATION_WORKERS ?= 1
 ON_PROCESSES := --numprocesses $(INTEGRATION_WORKERS) --dist loadfile --no-loadscope-reorder
 # Two workers: one for the docker compose test, which takes longest, one for all others.
 BESIDE_CONTAINERS := --numprocesses 2 --dist loadfile --no-loadscope-reorder

@@ -12,15 +12,12 @@ from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.support.starts import WITH_SPARK
 from tests.support.took import note
 from xdist.scheduler import LoadFileScheduling
 
 ONE_WORKER = "tests/unit/spark/"
 """These tests share a JVM, which takes longer than they do: a second worker would start another
 one."""
-DEPLOYMENTS = tuple(f"tests/integration/{name}::" for name in WITH_SPARK)
-"""These share a deployment, or start their own: two at a time would delay each other."""
 
 # No deadline per example, and no health check by time: on a shared machine they would measure other
 # programs.
@@ -49,18 +46,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """As ``--dist loadfile``, except that some files count as one file.
-
-    These are the files below ``ONE_WORKER``, and those of ``DEPLOYMENTS``.
-    """
+    """As ``--dist loadfile``, except that the files below ``ONE_WORKER`` count as one file."""
     if config.getoption("dist") != "loadfile":
         return None
     scheduler = LoadFileScheduling(config, log)
     file_of = scheduler._split_scope
 
     def scope_of(nodeid: str) -> str:
-        if nodeid.startswith(DEPLOYMENTS):
-            return "tests with Spark"
         return ONE_WORKER if nodeid.startswith(ONE_WORKER) else str(file_of(nodeid))
 
     scheduler._split_scope = scope_of

@@ -45,7 +45,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TEST_S_MAX))
     # Workers take whole files in this order: the longest begin first, so that all end together.
-    # The first worker takes all files with Spark, which count as one file (tests/conftest.py).
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(
         key=lambda item: (

@@ -1,8 +1,7 @@
 """Which test files start a deployment of their own, and why they cannot use the shared one.
 
 A start costs up to a minute of CPU time, so it is listed here, and a test of the repository
-compares the list with the files. The list also tells which files run on the same worker: of two
-deployments with Spark at a time each delays the other, and tests take longer than one by one.
+compares the list with the files.
 
 Not counted: stand-ins for processes (``test_stack.py``), a start that is interrupted
 (``test_interrupts.py``), and what only drills and tests on containers start.
@@ -87,9 +86,6 @@ IN_DRILLS: Final = frozenset(
 DEPLOYMENTS_MAX: Final = 19
 SESSIONS_MAX: Final = 18
 """Spark sessions of all files but the shared deployment's."""
-
-WITH_SPARK: Final = SHARED | {name for name, own in OWN.items() if own.sessions}
-"""Files that run one after the other."""
 
 STARTS: Final = re.compile(
     r"\b(?:StackThread|rehearse|running_up|Up|Nodes|start_spark)\("
