@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -11,7 +12,9 @@ from tests.simulator.recording import Outputs, Recorder, replayed
 from tests.simulator.roots import SimRoot
 from tests.simulator.story import Story
 
+from slackwater.protocols.flux.pair import SUSPECT_US
 from slackwater.sessions.events import CommitFailed, IncarnationClaimed, SessionEvent
+from slackwater.sessions.root import RootSession
 
 NEVER_HERE = {CommitFailed, IncarnationClaimed}
 """The first test has a commit that fails; the simulator's hosts pass no claims."""
@@ -49,7 +52,15 @@ def again(of: RecordedOrderer | RecordedRoot) -> SimOrderer | SimRoot:
     """Build the same fragment once more; it is not started."""
     if isinstance(of, SimOrderer):
         return SimOrderer(of.query, of.child, of.replica, of.placement)
-    return SimRoot(of.query, of.part, of.placement, copy=of.copy)
+    root = SimRoot(of.query, of.part, of.placement, copy=of.copy)
+    # The earlier generation has ended since.
+    config = replace(root.session.config, has_earlier=of.session.config.has_earlier)
+    root.session = RootSession(
+        config,
+        windowed=not of.query.config.rows,
+        suspect_us=of.query.config.paced(SUSPECT_US),
+    )
+    return root
 
 
 def replay_all() -> set[type]:
@@ -82,7 +93,7 @@ def test_one_run_of_an_orderer_and_of_a_root_can_be_replayed() -> None:
 
 def test_every_kind_of_event_can_be_replayed() -> None:
     kinds: set[type] = set()
-    for run in (an_orderer_is_added_and_a_copy_resigns, records_are_lost, a_chain_has_an_outage):
+    for run in RUNS:
         RECORDED.clear()
         run()
         kinds |= replay_all()
@@ -117,3 +128,22 @@ def a_chain_has_an_outage() -> None:
     story.time_passes(2)
     story.silence("s1", for_s=3)
     story.time_passes(6)
+
+
+def a_query_changes() -> None:
+    """The roots of its next generation follow, and take over when the earlier one has ended."""
+    story = Story(replicas=1, bound_us=1_000_000)
+    story.time_passes(2)
+    story.world.change()
+    story.time_passes(6)
+    # The earlier root ends with an error, which is no output.
+    RECORDED[:] = [of for of in RECORDED if of.query.name != "q"]
+    assert RECORDED
+
+
+RUNS = (
+    an_orderer_is_added_and_a_copy_resigns,
+    records_are_lost,
+    a_chain_has_an_outage,
+    a_query_changes,
+)

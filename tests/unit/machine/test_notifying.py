@@ -44,8 +44,8 @@ def test_up_refuses_to_notify_nobody(
     command = ["up", "--notify", str(file), "--data-dir", str(tmp_path / "data")]
     done = CliRunner().invoke(app, command)
     settings.cache_clear()
-    said = str(done.exception) + done.output
+    printed = str(done.exception) + done.output
     assert done.exit_code != 0
-    assert expected in said
-    assert "secret" not in said
+    assert expected in printed
+    assert "secret" not in printed
     assert not (tmp_path / "data").exists()

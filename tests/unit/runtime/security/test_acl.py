@@ -87,13 +87,7 @@ def kinds(topics: set[str]) -> set[str]:
     ("role", "written"),
     [
         (Role.PROXY, {"source", "quarantine", "heartbeats", "registry"}),
-        (
-            Role.HOST,
-            {
-                *("ordered", "merged", "state", "panes", "results", "alerts"),
-                *("registry", "heartbeats"),
-            },
-        ),
+        (Role.HOST, {"ordered", "state", "panes", "results", "alerts", "registry", "heartbeats"}),
         (Role.AGGREGATOR, {"deltas", "heartbeats"}),
         (Role.CLIENT, set()),
         (Role.EXPORTER, {"heartbeats"}),
