@@ -1,14 +1,12 @@
 """Topics of the deployment that a stranger deletes and makes again: an error that names them.
 
 While the deployment runs, the fragments that use the topic end with the sentence, and no answer
-follows. At the next start the command ends with it, also if the topic is missing. One start serves
-the tests without a drill: the second one needs what a deployment has left, and not that it runs.
+follows. At the next start the command ends with it, also if the topic is missing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -66,38 +64,23 @@ class Deployed:
         return any(text in log.read_text() for log in (self.folder / "data/logs").glob("*.log"))
 
 
-@contextmanager
-def deployed_in(folder: Path) -> Iterator[Deployed]:
-    with EmbeddedBroker(folder / "broker") as broker:
+@pytest.fixture(name="deployed")
+def _deployed(tmp_path: Path) -> Iterator[Deployed]:
+    with EmbeddedBroker(tmp_path / "broker") as broker:
         make_topics(broker.bootstrap, [TOPIC])
-        deployed = Deployed(folder, broker)
+        deployed = Deployed(tmp_path, broker)
         try:
             yield deployed
         finally:
             deployed.stack.stop()
 
 
-@pytest.fixture(name="deployed")
-def _deployed(tmp_path: Path) -> Iterator[Deployed]:
-    with deployed_in(tmp_path) as deployed:
-        yield deployed
-
-
-@pytest.fixture(name="once_deployed", scope="module")
-def _once_deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
-    with deployed_in(tmp_path_factory.mktemp("deployed")) as deployed:
-        changing = Changing(deployed.stack)
-        changing.send()
-        changing.await_all()
-        changing.results.close()
-        assert {*changing.numbers().values()} == {1}
-        yield deployed
-
-
 def test_a_topic_that_is_made_again_while_it_is_used_ends_those_that_use_it(
-    once_deployed: Deployed,
+    deployed: Deployed,
 ) -> None:
-    deployed = once_deployed
+    changing = Changing(deployed.stack)
+    changing.send()
+    changing.await_all()
     deployed.make_again(STATE)
     users = ["root/rows.0", "orderer/rows.0.a", "orderer/rows.0.b"]
     eventually(lambda: all(map(deployed.failed, users)), "its users fail")
@@ -105,6 +88,9 @@ def test_a_topic_that_is_made_again_while_it_is_used_ends_those_that_use_it(
     beat = deployed.stack.stack.listener.latest("proxy/lab")
     assert beat is not None
     assert beat.detail.get(FAILURES, 0) == 0, "the proxy does not use it"
+    changing.results.close()
+    assert {*changing.numbers().values()} == {1}
+
     deployed.stack.stop()
     with pytest.raises(EnvironmentProblem, match=f"topic {STATE} was deleted and made again"):
         deployed.started()
@@ -120,8 +106,11 @@ def test_a_source_log_that_is_deleted_is_not_made_at_the_next_start(deployed: De
     assert not partition_counts(deployed.bootstrap, ["sw.source.lab.0"])
 
 
-def test_a_registry_that_is_deleted_is_not_taken_for_a_new_one(once_deployed: Deployed) -> None:
-    deployed = once_deployed
+def test_a_registry_that_is_deleted_is_not_taken_for_a_new_one(deployed: Deployed) -> None:
+    changing = Changing(deployed.stack)
+    changing.send()
+    changing.await_all()
+    changing.results.close()
     deployed.stack.stop()
     deployed.delete(REGISTRY)
     for _ in range(2):  # the first start makes the topic
