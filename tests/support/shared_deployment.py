@@ -129,11 +129,13 @@ class SharedDeployment:
     def clean(self) -> None:
         """Delete the queries of a test, its last one first, and wait until all else is ready."""
         left = self.queries()
-        for name in dict.fromkeys(reversed(self._used)):
-            if name in left:
-                request_each(self.reach(), DeleteQuery, name)
+        deleted = [name for name in dict.fromkeys(reversed(self._used)) if name in left]
+        for name in deleted:
+            request_each(self.reach(), DeleteQuery, name)
         self._used.clear()
         self.stack.check()
+        # A deletion is accepted before it is carried out.
+        eventually(lambda: not self.queries() & {*deleted}, f"{', '.join(deleted)}: deleted")
         eventually(lambda: not self.not_ready(), f"all is ready again: {self.not_ready()}")
 
     def not_ready(self) -> list[str]:
