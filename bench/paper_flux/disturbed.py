@@ -254,13 +254,16 @@ class Bench:
     def __init__(self, scene: Scene, answers: PartAnswers) -> None:
         self._scene, self._answers = scene, answers
 
-    async def quiet(self) -> None:
-        """Wait until everything is ready, and answers have been in time for a while."""
+    async def quiet(self, after_s: float = 0.0) -> None:
+        """Wait until everything is ready, and answers due since then are in time for a while."""
         await self._scene.placed()
 
         def is_quiet() -> bool:
             now_s = time.time()
-            found = self._answers.due(now_s - QUIET_S - LATE_S_MAX, now_s - LATE_S_MAX)
+            begin_s = now_s - QUIET_S - LATE_S_MAX
+            if begin_s < after_s:
+                return False
+            found = self._answers.due(begin_s, now_s - LATE_S_MAX)
             late = any(one.late_s > LATE_S_MAX or one.is_tentative for one in found)
             return len(found) > 0.9 * QUIET_S / WINDOW_S and not late
 
@@ -271,7 +274,7 @@ class Bench:
         await self.quiet()
         at = await fault.act(self._scene)
         end = at + fault.due_s if fault.due_s is not None else time.time() + AFTER_S
-        await self.quiet()
+        await self.quiet(end)
         usual = sorted(one.late_s for one in self._answers.due(at - BEFORE_S, at))
         hit, since = self._answers.due(at, end), self._answers.due(at, time.time())
         if self._scene.later is not None:
