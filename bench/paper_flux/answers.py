@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import threading
 import time
 from collections import Counter
@@ -81,6 +82,18 @@ class PartAnswers(threading.Thread):
         """First answers that were due then."""
         with self._lock:
             return [one for one in self.first.values() if begin_s <= one.due_s < end_s]
+
+    def usual_s(self, begin_s: float, end_s: float) -> float:
+        """The median delay of first answers that were read then; negative: before they were due."""
+        return statistics.median(one.late_s for one in self.seen(begin_s, end_s))
+
+    def usually_seen(self, begin_s: float, end_s: float, usual_s: float) -> list[First]:
+        """First answers that would have been read then with the usual delay.
+
+        An exact answer does not wait for its normal time, which allows a source a pause, so answers
+        that are due just after a fault have been there before it.
+        """
+        return self.due(begin_s - usual_s, end_s - usual_s)
 
     def seen(self, begin_s: float, end_s: float) -> list[First]:
         """First answers that were read then."""

@@ -7,7 +7,8 @@ proxy and without a replica of the orderer, as the paper's ingress is on a machi
 it is started again.
 
 *Throughput* is that of readings in first answers, by the time at which a consumer read them;
-*latency* is that of first answers, after their normal time. In the paper the throughput is steady
+*latency* is that of first answers, less the usual one, by the time at which they would usually have
+been read. In the paper the throughput is steady
 for a quarter of a second and then falls while the state of the new copy is moved, for 0.94 s. Here
 a new copy reads its state from the log while the other one answers, so the interruption is that of
 the take-over, in the parts which the victim answered.
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.live import QUERY, Feeder
-from bench.paper_flux.answers import PartAnswers
+from bench.paper_flux.answers import First, PartAnswers
 from tests.support.controllers import controllers
 from tests.support.nodes import Nodes
 from tests.support.starting import make_topics
@@ -42,7 +43,7 @@ WINDOW_S: Final = 0.1
 BEFORE_S: Final = 5.0
 AFTER_S: Final = 10.0
 DUE_S: Final = 0.3
-"""First answers of the victim's parts that are due in this time after the kill are compared."""
+"""Compared are first answers of the victim's parts that would be read in this time after it."""
 SETTLED_S: Final = 12.0
 """After a start: until answers are in time again."""
 READY_S_MAX: Final = 480.0
@@ -117,24 +118,29 @@ class Bench:
         return found
 
     def _figures(self, at: float, parts: list[int]) -> dict[str, Any]:
-        usual = sorted(one.late_s for one in self._answers.due(at - BEFORE_S, at))
-        if not usual:
-            raise SystemExit("no answers before the kill")
-        middle = usual[len(usual) // 2]
-        hit = [one for one in self._answers.due(at, at + DUE_S) if one.part in parts]
-        others = [one for one in self._answers.due(at, at + AFTER_S) if one.part not in parts]
+        middle = self._answers.usual_s(at - BEFORE_S, at)
+
+        def expected(begin_s: float, end_s: float) -> list[First]:
+            return self._answers.usually_seen(begin_s, end_s, middle)
+
+        hit = [one for one in expected(at, at + DUE_S) if one.part in parts]
+        later = [one for one in expected(at, at + AFTER_S) if one.part in parts]
+        others = [one for one in expected(at, at + AFTER_S) if one.part not in parts]
         steps = round((BEFORE_S + AFTER_S) / WINDOW_S)
         edges = [at - BEFORE_S + n * WINDOW_S for n in range(steps)]
-        due = [self._answers.due(edge, edge + WINDOW_S) for edge in edges]
+        due = [expected(edge, edge + WINDOW_S) for edge in edges]
         seen = [self._answers.seen(edge, edge + WINDOW_S) for edge in edges]
         return {
             "parts": parts,
             "usual_ms": middle * 1e3,
             "later_ms": sorted((one.late_s - middle) * 1e3 for one in hit),
+            "latest_ms": max((one.late_s - middle) * 1e3 for one in later),
             "others_later_ms": max((o.late_s - middle for o in others), default=0.0) * 1e3,
-            "tentative": sum(one.is_tentative for one in self._answers.due(at, at + AFTER_S)),
+            "tentative": sum(one.is_tentative for one in expected(at, at + AFTER_S)),
             "at_s": [round(edge - at, 3) for edge in edges],
-            "latency_ms": [max((o.late_s * 1e3 for o in of), default=None) for of in due],
+            "later_max_ms": [
+                max(((o.late_s - middle) * 1e3 for o in of), default=None) for of in due
+            ],
             "per_s": [sum(one.counted for one in of) / WINDOW_S for of in seen],
         }
 

@@ -42,11 +42,13 @@ def _mttf(one: Axes, found: Found) -> None:
 
 def _failure(axes: list[Axes], found: Found) -> None:
     first = found["kills"][0]
-    late = np.array(first["latency_ms"], dtype=float)  # None, where nothing was due, is no number
+    late = np.array(
+        first["later_max_ms"], dtype=float
+    )  # None, where none was expected, is no number
     axes[0].plot(first["at_s"], first["per_s"], linewidth=0.9)
     axes[0].set(ylabel="readings in first answers, per s", ylim=(0, None))
     axes[1].plot(first["at_s"], late, linewidth=0.9)
-    axes[1].set(ylabel="latest first answer, after its normal time (ms)")
+    axes[1].set(ylabel="latest first answer: later than usual (ms)")
     for one in axes:
         one.axvline(0, color="black", linewidth=0.8, linestyle="--")
         one.set(xlabel="since the kill (s)")
