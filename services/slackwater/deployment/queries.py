@@ -89,9 +89,7 @@ class QueryChecker:
         known = self._sources(shape, place)
         sound, window = self._window(shape, place)
         self._not_yet(shape, place)
-        if shape.copies > 1 and self._clock == "data":
-            reason = "needs clock: wall: with clock: data each process has a clock of its own"
-            self._findings.error((*place, "copies"), f"{shape.copies} {reason}")
+        copies = self._copies(shape, place)
         self._mergers(shape, place)
         self._policy(shape, place)
         margin = self._margin(name, shape, place)
@@ -119,11 +117,20 @@ class QueryChecker:
             children=children,
             child_groups=groups,
             parts=shape.parts,
-            copies=shape.copies,
+            copies=copies,
             mergers=shape.mergers,
             results_format=shape.results.format,
             join=join,
         )
+
+    def _copies(self, shape: QueryShape, place: Place) -> int:
+        """Return the copies of each part: two, where they have one clock."""
+        if self._clock != "data":
+            return shape.copies or 2
+        if shape.copies == 2:
+            reason = "needs clock: wall: with clock: data each process has a clock of its own"
+            self._findings.error((*place, "copies"), f"2 {reason}")
+        return 1
 
     def _mergers(self, shape: QueryShape, place: Place) -> None:
         """Check that a query with mergers has panes, and a clock by which one is missing."""

@@ -404,7 +404,7 @@ class QueryShape(Shape):
     replicas: Annotated[int, Field(ge=1, le=26)] = 2
     children: Children = 1
     parts: Annotated[int, Field(ge=1, le=1024)] = 1
-    copies: Annotated[int, Field(ge=1, le=2)] = 1
+    copies: Annotated[int, Field(ge=1, le=2)] | None = None
     mergers: Annotated[int, Field(ge=0, le=26)] = 0
     results: ResultsShape = ResultsShape()
 

@@ -148,7 +148,7 @@ def query_content(spec: QuerySpec, margin_us: int = MARGIN_DEFAULT_US) -> dict[s
             "replicas": (spec.replicas, 2),
             "children": (1 if spec.child_groups else spec.children, 1),
             "parts": (spec.parts, 1),
-            "copies": (spec.copies, 1),
+            "copies": (spec.copies, 2),
             "mergers": (spec.mergers, 0),
         }
     )
