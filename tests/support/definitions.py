@@ -28,7 +28,7 @@ def apply(name: str, where: str = "x > 0") -> ApplyQuery:
     It reads one stream and has no window.
     """
     query = base_of(name)
-    text = f"{_HEAD}  {query}: {{from: [lab], where: {where}, bound: 2s}}\n"
+    text = f"{_HEAD}  {query}: {{from: [lab], where: {where}, copies: 1, bound: 2s}}\n"
     deployment = parse_deployment(text, query).deployment
     queries = {name: replace(deployment.queries[query], name=name)}
     return ApplyQuery(name, to_text(AppliedQuery(name, replace(deployment, queries=queries))))

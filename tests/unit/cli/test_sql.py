@@ -300,7 +300,7 @@ def test_a_query_is_explained(session: Session, capsys: pytest.CaptureFixture[st
     other = AVERAGES.replace("averages", "wide").replace("'1' MINUTE", "'2' MINUTE")
     shared = explained(f"CREATE {other.replace('count(x), avg(x)', 'avg(x)')}")
     assert shared["children"] == "those of averages"
-    assert shared["fragment"] == "root/wide.0"
+    assert shared["fragment"] == "root/wide.0.a root/wide.0.b"
     assert shared["first deadline"] == "4900ms after the normal time"
     assert "orderer" not in shared["fragment"]
     assert "sw.results.wide.stable, 1 partition" in shared["topic"]

@@ -30,7 +30,9 @@ THREE = "  three: {from: [b], where: y > 1, bound: 5s}\n"
 
 
 def parsed(*queries: str, streams: str = STREAMS) -> Deployment:
-    return parse_deployment(streams + "".join(queries), "d.yaml").deployment
+    """Parse queries; each has one copy of its parts, unless its text has ``copies``."""
+    one = (q if "copies: " in q else q.replace("bound: ", "copies: 1, bound: ") for q in queries)
+    return parse_deployment(streams + "".join(one), "d.yaml").deployment
 
 
 def known(*queries: str, deleted: str = "") -> RunningQueries:

@@ -142,7 +142,7 @@ def test_defaults() -> None:
         *("process", "process"),
         "json",
     )
-    assert (q.replicas, q.children, q.parts, q.copies) == (2, 1, 1, 1)
+    assert (q.replicas, q.children, q.parts, q.copies) == (2, 1, 1, 2)
     assert q.mergers == 0
     assert parse(SMALL, micro_batch=True).deployment.queries["q"].margin_us == 150_000
 

@@ -29,8 +29,8 @@ apiVersion: slackwater/v1
 streams:
   a: {key: {value: a}, time: {column: t, unit: s}, fields: [x]}
 queries:
-  second: {from: [a], window: {size: 1s}, aggregate: [avg], bound: 2s}
-  minute: {from: [a], window: {size: 1m}, aggregate: [max], bound: 2s}
+  second: {from: [a], window: {size: 1s}, aggregate: [avg], copies: 1, bound: 2s}
+  minute: {from: [a], window: {size: 1m}, aggregate: [max], copies: 1, bound: 2s}
 """
 QUERIES = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.integers(1, 3))
 
