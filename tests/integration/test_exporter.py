@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow]
 
 STREAMS = f"apiVersion: slackwater/v1\nstreams:\n{STREAM.format(name='exported')}queries:\n"
 EACH = "  all-rows: {from: [exported], bound: 2s, replicas: 1}\n"
-HALVED = "  even-rows: {from: [exported], where: x % 2 = 0, bound: 2s, replicas: 1}\n"
+HALVED = "  even-rows: {from: [exported], where: x % 2 = 0, copies: 1, bound: 2s, replicas: 1}\n"
 OF_HALVED = ('query="even-rows"', "/even-rows.")
 
 

@@ -36,11 +36,11 @@ streams:
     fields: [x]
     expect_every: 1s
 queries:
-  each: {from: [lab], window: {size: 1s}, aggregate: [sum], bound: 2s}
+  each: {from: [lab], window: {size: 1s}, aggregate: [sum], copies: 1, bound: 2s}
 """
 CHAINED = """\
-  wide: {from: [lab], window: {size: 2s}, aggregate: [sum], bound: 2s}
-  waits: {from: [absent], window: {size: 1s}, aggregate: [sum], bound: 2s}
+  wide: {from: [lab], window: {size: 2s}, aggregate: [sum], copies: 1, bound: 2s}
+  waits: {from: [absent], window: {size: 1s}, aggregate: [sum], copies: 1, bound: 2s}
 """
 ABSENT = """\
   absent:
@@ -51,7 +51,7 @@ ABSENT = """\
     expect_every: 1s
 queries:
 """
-ROWS = "  rows: {from: [lab], where: x > 0, bound: 2s}\n"
+ROWS = "  rows: {from: [lab], where: x > 0, copies: 1, bound: 2s}\n"
 READER = "  read: {from: [rows], where: x > 0, select: {x: x}, bound: 4s}\n"
 
 

@@ -39,8 +39,8 @@ clock: wall
 streams:
   s1: {key: {value: a}, time: {column: t, unit: us}, fields: [x]}
 queries:
-  well: {from: [s1], bound: 2s, replicas: 1}
-  slow: {from: [s1], bound: 2s, replicas: 1}
+  well: {from: [s1], bound: 2s, replicas: 1, copies: 1}
+  slow: {from: [s1], bound: 2s, replicas: 1, copies: 1}
 """
 SLOW, ITS_ROOT = "orderer/slow.0.a", "root/slow.0"
 

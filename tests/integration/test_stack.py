@@ -40,7 +40,7 @@ apiVersion: slackwater/v1
 streams:
   s1: {key: {value: a}, time: {column: t, unit: s}, fields: [x]}
 queries:
-  q: {from: [s1], window: {size: 1s}, aggregate: [count], bound: 1s}
+  q: {from: [s1], window: {size: 1s}, aggregate: [count], copies: 1, bound: 1s}
 """
 
 
