@@ -134,8 +134,9 @@ class Scene:
         agent = psutil.Process(self.nodes.processes[node].pid)
         found: list[psutil.Process] = []
         for child in agent.children():
-            if {"slackwater.host", "slackwater_spark.app"} & {*child.cmdline()}:
-                found += [child, *child.children(recursive=True)]
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ends just now
+                if {"slackwater.host", "slackwater_spark.app"} & {*child.cmdline()}:
+                    found += [child, *child.children(recursive=True)]
         return found
 
 
