@@ -36,7 +36,7 @@ class First:
 class PartAnswers(threading.Thread):
     """Reads the results of all parts of the query, until the end of the program."""
 
-    bootstrap: str
+    transport: KafkaTransport
     parts: int
     first: dict[tuple[int, str], First] = field(default_factory=dict)
     """By part and end of the window."""
@@ -55,7 +55,7 @@ class PartAnswers(threading.Thread):
 
     def run(self) -> None:
         """Read."""
-        reader = KafkaTransport(self.bootstrap).reader(isolation="read_committed")
+        reader = self.transport.reader(isolation="read_committed")
         topics = [Names().results(QUERY, kind) for kind in RESULT_KINDS]
         reader.assign({(topic, part): 0 for topic in topics for part in range(self.parts)})
         while True:

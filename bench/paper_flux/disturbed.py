@@ -32,14 +32,12 @@ from typing import Any, Final
 
 import numpy as np
 import psutil
-from bench.live import QUERY, Feeder
+from bench.live import QUERY
 from bench.paper_flux.answers import PartAnswers
-from tests.support.controllers import controllers
+from bench.paper_flux.machines import under_load
 from tests.support.nodes import Nodes
-from tests.support.starting import make_topics
 from tests.support.waiting import eventually_async
 
-from slackwater.machine.broker import EmbeddedBroker
 from slackwater.model.names import RootName
 from slackwater.runtime.service.state import read_root_states
 
@@ -292,34 +290,23 @@ class Bench:
 
 async def measure(folder: Path, times: int, seed: int, only: str) -> dict[str, Any]:
     """Start everything; each fault so many times, in turn; stop it."""
-    with EmbeddedBroker(folder / "broker") as broker:
-        make_topics(broker.bootstrap, [f"in-{STREAM}"])
-        async with controllers(folder, "a", relayed=False) as cluster:
-            nodes = Nodes(folder, broker.bootstrap, cluster)
-            feeder = Feeder(broker.bootstrap, PER_S, streams=(STREAM,))
-            feeder.start()
-            try:
-                for name in NODES:
-                    nodes.start(name)
-                scene = Scene(folder, nodes, random.Random(seed))
-                await nodes.command("query", "apply", str(scene.written()))
-                await scene.arrange()
-                answers = PartAnswers(broker.bootstrap, 1)
-                answers.start()
-                bench, found = Bench(scene, answers), {}
-                await bench.quiet()
-                begin_s = time.time()
-                for fault in FAULTS:
-                    if only in fault.title:
-                        found[fault.title] = [await bench.once(fault) for _ in range(times)]
-                        print(shown(fault.title, found[fault.title]), flush=True)
-                end_s = time.time() - 1.0
-                await asyncio.sleep(5.0)
-                wrong = answers.wrong(begin_s, end_s, round(feeder.per_s * WINDOW_S))
-                return {"faults": found, "wrong": wrong}
-            finally:
-                nodes.stop_all()
-                feeder.stop()
+    async with under_load(folder, NODES, STREAM, PER_S) as (nodes, feeder):
+        scene = Scene(folder, nodes, random.Random(seed))
+        await nodes.command("query", "apply", str(scene.written()))
+        await scene.arrange()
+        answers = PartAnswers(nodes.transport, 1)
+        answers.start()
+        bench, found = Bench(scene, answers), {}
+        await bench.quiet()
+        begin_s = time.time()
+        for fault in FAULTS:
+            if only in fault.title:
+                found[fault.title] = [await bench.once(fault) for _ in range(times)]
+                print(shown(fault.title, found[fault.title]), flush=True)
+        end_s = time.time() - 1.0
+        await asyncio.sleep(5.0)
+        wrong = answers.wrong(begin_s, end_s, round(feeder.per_s * WINDOW_S))
+        return {"faults": found, "wrong": wrong}
 
 
 def shown(title: str, of: list[dict[str, Any]]) -> str:

@@ -26,12 +26,10 @@ from typing import Any, Final
 
 from bench.live import QUERY, Feeder
 from bench.paper_flux.answers import First, PartAnswers
-from tests.support.controllers import controllers
+from bench.paper_flux.machines import under_load
 from tests.support.nodes import Nodes
-from tests.support.starting import make_topics
 from tests.support.waiting import eventually_async
 
-from slackwater.machine.broker import EmbeddedBroker
 from slackwater.model.names import RootName
 from slackwater.runtime.service.state import read_root_states
 
@@ -152,29 +150,18 @@ class Bench:
 async def measure(folder: Path, kills: int) -> dict[str, Any]:
     """Start everything, kill nodes one after the other, and stop it."""
     (folder / "d.yaml").write_text(FILE)
-    with EmbeddedBroker(folder / "broker") as broker:
-        make_topics(broker.bootstrap, [f"in-{STREAM}"])
-        async with controllers(folder, "a", relayed=False) as cluster:
-            nodes = Nodes(folder, broker.bootstrap, cluster)
-            feeder = Feeder(broker.bootstrap, PER_S, streams=(STREAM,))
-            feeder.start()
-            try:
-                for name in NODES:
-                    nodes.start(name)
-                await nodes.command("query", "apply", str(folder / "d.yaml"))
-                await run_on(nodes, *NODES)
-                answers = PartAnswers(broker.bootstrap, PARTS)
-                answers.start()
-                await eventually_async(lambda: len(answers.first) > 10, "it answers", 60)
-                await asyncio.sleep(SETTLED_S)
-                begin_s, bench = time.time(), Bench(nodes, answers, feeder)
-                found = [await bench.kill_one() for _ in range(kills)]
-                end_s = time.time() - 1.0
-                await asyncio.sleep(5.0)
-                return {"kills": found, "wrong": bench.check(begin_s, end_s)}
-            finally:
-                nodes.stop_all()
-                feeder.stop()
+    async with under_load(folder, NODES, STREAM, PER_S) as (nodes, feeder):
+        await nodes.command("query", "apply", str(folder / "d.yaml"))
+        await run_on(nodes, *NODES)
+        answers = PartAnswers(nodes.transport, PARTS)
+        answers.start()
+        await eventually_async(lambda: len(answers.first) > 10, "it answers", 60)
+        await asyncio.sleep(SETTLED_S)
+        begin_s, bench = time.time(), Bench(nodes, answers, feeder)
+        found = [await bench.kill_one() for _ in range(kills)]
+        end_s = time.time() - 1.0
+        await asyncio.sleep(5.0)
+        return {"kills": found, "wrong": bench.check(begin_s, end_s)}
 
 
 def run(*, quick: bool = False) -> dict[str, Any]:
