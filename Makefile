@@ -205,6 +205,9 @@ bench-peers: setup ## measure Kafka Streams, Flink, Spark, Quix and slackwater, 
 paper-dpc: setup ## repeat the DPC paper's experiments, 20 minutes; writes docs/results/dpc.md
 	@$(BIN)/python -m bench.paper_dpc $(ARGS)
 
+paper-fargo: setup ## repeat the Fargo thesis's experiment on latency, some 25 minutes; writes docs/results/fargo.md
+	@$(BIN)/python -m bench.paper_fargo $(ARGS)
+
 paper-flux: setup ## repeat the Flux paper's analysis and experiment, some ten minutes; writes docs/results/flux.md
 	@$(BIN)/python -m bench.paper_flux $(ARGS)
 

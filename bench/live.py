@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
@@ -97,6 +97,17 @@ class Feeder(threading.Thread):
         self._ending.set()
         self.join()
         self._producer.purge()
+
+
+@contextlib.contextmanager
+def feeding(bootstrap: str, per_s: int, streams: Sequence[str] = STREAMS) -> Iterator[Feeder]:
+    """Run a feeder for the block."""
+    feeder = Feeder(bootstrap, per_s, streams)
+    feeder.start()
+    try:
+        yield feeder
+    finally:
+        feeder.stop()
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,9 @@ from typing import Any, Final
 
 import numpy as np
 import psutil
-from bench.live import QUERY
+from bench.live import QUERY, feeding
+from bench.machines import machines
 from bench.paper_flux.answers import PartAnswers
-from bench.paper_flux.machines import under_load
 from tests.support.nodes import Nodes
 from tests.support.waiting import eventually_async
 
@@ -290,23 +290,24 @@ class Bench:
 
 async def measure(folder: Path, times: int, seed: int, only: str) -> dict[str, Any]:
     """Start everything; each fault so many times, in turn; stop it."""
-    async with under_load(folder, NODES, STREAM, PER_S) as (nodes, feeder):
-        scene = Scene(folder, nodes, random.Random(seed))
-        await nodes.command("query", "apply", str(scene.written()))
-        await scene.arrange()
-        answers = PartAnswers(nodes.transport, 1)
-        answers.start()
-        bench, found = Bench(scene, answers), {}
-        await bench.quiet()
-        begin_s = time.time()
-        for fault in FAULTS:
-            if only in fault.title:
-                found[fault.title] = [await bench.once(fault) for _ in range(times)]
-                print(shown(fault.title, found[fault.title]), flush=True)
-        end_s = time.time() - 1.0
-        await asyncio.sleep(5.0)
-        wrong = answers.wrong(begin_s, end_s, round(feeder.per_s * WINDOW_S))
-        return {"faults": found, "wrong": wrong}
+    async with machines(folder, NODES, {f"in-{STREAM}": 1}) as (bootstrap, nodes):
+        with feeding(bootstrap, PER_S, (STREAM,)) as feeder:
+            scene = Scene(folder, nodes, random.Random(seed))
+            await nodes.command("query", "apply", str(scene.written()))
+            await scene.arrange()
+            answers = PartAnswers(nodes.transport, 1)
+            answers.start()
+            bench, found = Bench(scene, answers), {}
+            await bench.quiet()
+            begin_s = time.time()
+            for fault in FAULTS:
+                if only in fault.title:
+                    found[fault.title] = [await bench.once(fault) for _ in range(times)]
+                    print(shown(fault.title, found[fault.title]), flush=True)
+            end_s = time.time() - 1.0
+            await asyncio.sleep(5.0)
+            wrong = answers.wrong(begin_s, end_s, round(feeder.per_s * WINDOW_S))
+            return {"faults": found, "wrong": wrong}
 
 
 def shown(title: str, of: list[dict[str, Any]]) -> str:

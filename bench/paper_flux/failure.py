@@ -24,9 +24,9 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from bench.live import QUERY, Feeder
+from bench.live import QUERY, Feeder, feeding
+from bench.machines import machines
 from bench.paper_flux.answers import First, PartAnswers
-from bench.paper_flux.machines import under_load
 from tests.support.nodes import Nodes
 from tests.support.waiting import eventually_async
 
@@ -150,18 +150,19 @@ class Bench:
 async def measure(folder: Path, kills: int) -> dict[str, Any]:
     """Start everything, kill nodes one after the other, and stop it."""
     (folder / "d.yaml").write_text(FILE)
-    async with under_load(folder, NODES, STREAM, PER_S) as (nodes, feeder):
-        await nodes.command("query", "apply", str(folder / "d.yaml"))
-        await run_on(nodes, *NODES)
-        answers = PartAnswers(nodes.transport, PARTS)
-        answers.start()
-        await eventually_async(lambda: len(answers.first) > 10, "it answers", 60)
-        await asyncio.sleep(SETTLED_S)
-        begin_s, bench = time.time(), Bench(nodes, answers, feeder)
-        found = [await bench.kill_one() for _ in range(kills)]
-        end_s = time.time() - 1.0
-        await asyncio.sleep(5.0)
-        return {"kills": found, "wrong": bench.check(begin_s, end_s)}
+    async with machines(folder, NODES, {f"in-{STREAM}": 1}) as (bootstrap, nodes):
+        with feeding(bootstrap, PER_S, (STREAM,)) as feeder:
+            await nodes.command("query", "apply", str(folder / "d.yaml"))
+            await run_on(nodes, *NODES)
+            answers = PartAnswers(nodes.transport, PARTS)
+            answers.start()
+            await eventually_async(lambda: len(answers.first) > 10, "it answers", 60)
+            await asyncio.sleep(SETTLED_S)
+            begin_s, bench = time.time(), Bench(nodes, answers, feeder)
+            found = [await bench.kill_one() for _ in range(kills)]
+            end_s = time.time() - 1.0
+            await asyncio.sleep(5.0)
+            return {"kills": found, "wrong": bench.check(begin_s, end_s)}
 
 
 def run(*, quick: bool = False) -> dict[str, Any]:

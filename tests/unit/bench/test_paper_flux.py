@@ -9,6 +9,8 @@ from bench.paper_flux.answers import PartAnswers
 from bench.paper_flux.failure import victim_of
 from bench.paper_flux.page import page
 
+from slackwater.runtime.logs.kafka import KafkaTransport
+
 ROOTS = {"root/bench.0.a": "n1", "root/bench.0.b": "n2", "root/bench.1.a": "n2"}
 END = "2026-01-01T00:00:01.000000Z"
 AT_S = 1_767_225_601.0
@@ -29,7 +31,7 @@ def counting(count: int, kind: str = "stable") -> dict[str, Any]:
 
 def answers(*rows: dict[str, Any]) -> PartAnswers:
     """What a reader has seen half a second after the window's end."""
-    found = PartAnswers("nowhere", 1)
+    found = PartAnswers(KafkaTransport("nowhere"), 1)
     for each in rows:
         found._take(each, AT_S + 0.5)
     return found

@@ -1,0 +1,1 @@
+"""The experiments of Sharma's thesis on Fargo, repeated."""
