@@ -102,6 +102,12 @@ CHILDREN_MUTANTS: Final = (
         "tests.scenarios.test_r28_bit_for_bit:test_a_copy_that_restarted_gives_the_same",
     ),
     Mutant(
+        "a bucket counts once for each replica that made it", "trace-8",
+        (Edit("slackwater.protocols.dpc.soutput.stable_input:StableInput.take",
+              "if end <= here:", "if end <= cursor.frontier:"),),
+        _simulated, (8, 8),
+    ),
+    Mutant(
         "a register is merged by sum", "trace-28",
         (Edit("slackwater.primitives.states:merged",
               "weights = np.maximum.reduceat(weights, starts)",
