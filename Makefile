@@ -208,7 +208,7 @@ paper-dpc: setup ## repeat the DPC paper's experiments, 20 minutes; writes docs/
 paper-fargo: setup ## repeat the Fargo thesis's experiment on latency, some 25 minutes; writes docs/results/fargo.md
 	@$(BIN)/python -m bench.paper_fargo $(ARGS)
 
-paper-flux: setup ## repeat the Flux paper's analysis and experiment, some ten minutes; writes docs/results/flux.md
+paper-flux: setup ## repeat the Flux paper's analysis and experiments, some 80 minutes; writes docs/results/flux.md
 	@$(BIN)/python -m bench.paper_flux $(ARGS)
 
 paper-iads: setup ## repeat the IADS paper's claims on latencies; writes docs/results/iads.md

@@ -1,7 +1,8 @@
 """Runs the analysis and the experiment, and writes ``docs/results/flux.md``.
 
-make paper-flux                            both, some ten minutes on two cores
-make paper-flux ARGS='--only mttf'         one of them (also: --only failure)
+make paper-flux                            all, some 80 minutes on two cores
+make paper-flux ARGS='--only mttf'         one of them (also: --only failure, --only disturbed)
+make paper-flux ARGS='--only disturbed --times 10'    each fault so many times, not 30
 make paper-flux ARGS='--quick'             short, nothing is written
 make paper-flux ARGS='--render'            the page and the plots again, from the results there are
 """
@@ -16,14 +17,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.paper_flux import failure, mttf
+from bench.paper_flux import disturbed, failure, mttf
 from bench.paper_flux.page import page
 from bench.paper_flux.plots import plot
 from bench.run import machine
 
 FOLDER = Path(__file__).parents[2] / "docs" / "results"
 KEPT = FOLDER / "flux.json"
-EXPERIMENTS: dict[str, Callable[..., dict[str, Any]]] = {"mttf": mttf.run, "failure": failure.run}
+EXPERIMENTS: dict[str, Callable[..., dict[str, Any]]] = {
+    "mttf": mttf.run,
+    "disturbed": disturbed.run,
+    "failure": failure.run,
+}
 
 
 def main() -> int:
@@ -35,13 +40,15 @@ def main() -> int:
     )
     parser.add_argument("--only", choices=EXPERIMENTS)
     parser.add_argument("--quick", action="store_true", help="short; prints, no more")
+    parser.add_argument("--times", type=int, default=30, help="each fault of --only disturbed")
     parser.add_argument("--render", action="store_true", help="measure nothing")
     options = parser.parse_args()
     kept: dict[str, Any] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     wrong = 0
     for name in [] if options.render else [options.only] if options.only else EXPERIMENTS:
         print(f"{name} ...", flush=True)
-        found = EXPERIMENTS[name](quick=options.quick)
+        more = {"times": options.times} if name == "disturbed" else {}
+        found = EXPERIMENTS[name](quick=options.quick, **more)
         print(json.dumps(found, indent=1), flush=True)
         found |= {"at": f"{dt.datetime.now(dt.UTC):%Y-%m-%d}", "machine": machine()}
         kept[name] = found

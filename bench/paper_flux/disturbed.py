@@ -18,7 +18,6 @@ window, from a seed that is printed.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import random
@@ -303,20 +302,19 @@ async def measure(folder: Path, times: int, seed: int, only: str) -> dict[str, A
             for fault in FAULTS:
                 if only in fault.title:
                     found[fault.title] = [await bench.once(fault) for _ in range(times)]
-                    print(shown(fault.title, found[fault.title]), flush=True)
+                    print(" | ".join(row(fault.title, found[fault.title])), flush=True)
             end_s = time.time() - 1.0
             await asyncio.sleep(5.0)
             wrong = answers.wrong(begin_s, end_s, round(feeder.per_s * WINDOW_S))
             return {"faults": found, "wrong": wrong}
 
 
-def shown(title: str, of: list[dict[str, Any]]) -> str:
-    """A row of Markdown."""
+def row(title: str, of: list[dict[str, Any]]) -> tuple[str, ...]:
+    """Return the cells of a fault: how often, p50, p99 and latest (ms), tentative answers."""
     later = [value for one in of for value in one["later_ms"]]
     p50, p99 = np.percentile(later, [50, 99])
     latest, tentative = max(one["latest_ms"] for one in of), sum(one["tentative"] for one in of)
-    values = (f"{p50:.0f}", f"{p99:.0f}", f"{max(later):.0f}", f"{latest:.0f}", str(tentative))
-    return f"| {title} | {len(of)} | {' | '.join(values)} |"
+    return title, str(len(of)), f"{p50:.0f}", f"{p99:.0f}", f"{latest:.0f}", str(tentative)
 
 
 def run(*, quick: bool = False, times: int = 30, seed: int = 0, only: str = "") -> dict[str, Any]:
@@ -324,13 +322,3 @@ def run(*, quick: bool = False, times: int = 30, seed: int = 0, only: str = "") 
     with tempfile.TemporaryDirectory(prefix="slackwater-flux-") as made:
         found = asyncio.run(measure(Path(made), 1 if quick else times, seed, only))
     return found | {"readings_per_s": PER_S, "nodes": len(NODES), "seed": seed}
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--times", type=int, default=30)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="")
-    options = parser.parse_args()
-    result = run(times=options.times, seed=options.seed, only=options.only)
-    print(f"{len(result['wrong'])} windows wrong: {result['wrong'][:5]}")

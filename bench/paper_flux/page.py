@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from bench.paper_dpc.page import table
+from bench.paper_flux.disturbed import row
 from bench.paper_flux.mttf import CHILDREN, SCHEMES
 
 Found = dict[str, Any]
@@ -68,6 +69,22 @@ readings/s; {count} times a node is killed with all its processes. {machine}
 
 The plot is of the first kill. That node ran {ran}.
 """
+DISTURBED = """\
+## Section 5.2: which failures are survived
+
+{nodes} nodes on one machine, one part in two copies and two replicas, windows of 100 ms, X = 1 s,
+{readings_per_s:,} readings/s. The proxy, each replica with its aggregation, and each copy are on a
+node of their own; a fault ends or stops all its processes but the agent's and the proxy's. The
+paper's *producer* is a replica here, its *consumer* a copy; both replicas work, so only the
+consumer has a primary and a secondary. {machine}
+
+*Later than usual* is of first answers that would have been read in the 0.3 s after the fault, or,
+of planned ends, until a second after their end; *latest* is of all until the next fault.
+
+{rows}
+
+{wrong} windows lost, doubled or wrong.
+"""
 UNMEASURED = """\
 ## Figure 8: one of four machines is killed
 
@@ -84,7 +101,11 @@ PAPER_FACTORS = {"single": "-", "disjoint": "2", "chain": "4", "query": "4 E / N
 def page(kept: Found) -> str:
     """Return the page with all figures there are."""
     parts = [HEAD]
-    sections: dict[str, Callable[[Found], str]] = {"mttf": _mttf, "failure": _failure}
+    sections: dict[str, Callable[[Found], str]] = {
+        "mttf": _mttf,
+        "disturbed": _disturbed,
+        "failure": _failure,
+    }
     for name, text in sections.items():
         if name in kept:
             found = kept[name]
@@ -124,6 +145,16 @@ def _mttf(found: Found) -> str:
         children=CHILDREN,
         means="\n".join(table(("machines N", *titles), means)),
         forms="\n".join(table(FORMS, forms)),
+    )
+
+
+def _disturbed(found: Found) -> str:
+    head = ("fault", "times", "later than usual: p50, ms", "p99, ms", "latest, ms", "tentative")
+    rows = [row(title, of) for title, of in found["faults"].items()]
+    return DISTURBED.format(
+        **{name: found[name] for name in ("nodes", "readings_per_s", "machine")},
+        rows="\n".join(table(head, rows)),
+        wrong=len(found["wrong"]),
     )
 
 
