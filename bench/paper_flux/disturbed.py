@@ -177,13 +177,20 @@ def _end(number: signal.Signals, *roles: str) -> Act:
 
 
 async def _move(scene: Scene) -> float:
-    """Move the copy that answers to the node of the proxy, and later back."""
-    primary, _ = await scene.copies()
+    """Move the copy that answers to the node of the proxy.
+
+    Controllers even out nodes, so it may not stay there: it is over when the other copy answers.
+    """
+    primary, secondary = await scene.copies()
     placed = await scene.placed()
-    to = placed[EACH_ALONE[0]]
     at = time.time()
-    await scene.nodes.command("node", "move", primary, to)
-    await scene.runs(primary, to)
+    await scene.nodes.command("node", "move", primary, placed[EACH_ALONE[0]])
+
+    async def has_resigned() -> bool:
+        return (await scene.copies())[0] == secondary
+
+    await eventually_async(has_resigned, f"{secondary} answers", READY_S_MAX)
+    await scene.placed()
     scene.later = scene.arrange()
     return at
 
