@@ -27,6 +27,7 @@ from typing import Final
 import numpy as np
 from bench.idle import cpu_s
 from bench.live import Up
+from bench.wakeups import kind_of
 
 import slackwater
 from slackwater.codec.results import parse_result, parse_time
@@ -152,6 +153,8 @@ def measure(load: Load, copies: int, seconds: float) -> dict[str, float]:
             before, began = cpu_s(up.processes()), time.monotonic()
             time.sleep(seconds)
             spent, took_s = cpu_s(up.processes()), time.monotonic() - began
+            hosts = (each for each in up.processes() if kind_of(each.cmdline()) == "host")
+            held_mb = sum(each.memory_info().rss for each in hosts) / 1e6
             delays.stop()
             if sender is not None and sender.poll() is not None:
                 raise SystemExit(f"the sender ended with {sender.returncode}")
@@ -165,6 +168,7 @@ def measure(load: Load, copies: int, seconds: float) -> dict[str, float]:
     return {
         "all": sum(of.values()),
         "hosts": of["host"],
+        "hosts, MB": held_mb,
         "broker": of["broker"],
         "p50 ms": p50,
         "p99 ms": p99,
@@ -197,8 +201,9 @@ def main() -> None:
                 print(f"{load}\n\n| copies | {' | '.join(of[-1])} |\n|---{'|---' * len(of[-1])}|")
             values = (f"{value:.3f}" if value < 10 else f"{value:.0f}" for value in of[-1].values())
             print(f"| {copies} | {' | '.join(values)} |", flush=True)
-    one, two = (np.mean([each["all"] for each in of]) for of in found.values())
-    print(f"\nThe second copy: {two - one:+.3f} cores, {100 * (two / one - 1):+.1f} %")
+    for name in ("all", "hosts", "hosts, MB"):
+        one, two = (np.mean([each[name] for each in of]) for of in found.values())
+        print(f"\nThe second copy, {name}: {two - one:+.3f}, {100 * (two / one - 1):+.1f} %")
 
 
 if __name__ == "__main__":
