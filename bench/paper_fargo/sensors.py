@@ -53,8 +53,9 @@ def main() -> None:
     while True:
         time.sleep(max(0.0, (tick + 1) * TICK_US / 1e6 - time.time()))
         of: list[list[dict[str, bytes]]] = [[] for _ in range(partitions)]
-        for sensor in range(SENSORS):
-            for event in events(sensor, tick, per_tick):
+        ticks = [events(sensor, tick, per_tick) for sensor in range(SENSORS)]
+        for at_once in zip(*ticks, strict=True):  # in the order of their times
+            for event in at_once:
                 of[sent % partitions].append({"value": event})
                 sent += 1
         for partition, messages in enumerate(of):
