@@ -9,6 +9,7 @@ from tests.simulator.mutation import Edit, Mutant
 _cutter = "slackwater.delivery.batches:BatchCutter"
 _evaluator = "slackwater.delivery.evaluation:AlertEvaluator"
 _progress = "slackwater.delivery.progress:KeyProgress"
+_ends = "slackwater.registration.alert_ends:AlertEnds"
 _session = "slackwater.sessions.delivery:DeliverySession"
 _reads = "stored = [*self._decoded((yield ReadLatest(self._log)))]"
 _seeds = "tests.simulator.alerting.test_alerting:check_seeds"
@@ -123,5 +124,37 @@ ALERT_MUTANTS: Final = (
         ),
         _seeds,
         (0, 10),
+    ),
+    Mutant(
+        "the alerts of a deleted query are read before the fence",
+        "decision-241",
+        (
+            Edit(
+                f"{_ends}._end",
+                "fence = self._take(names.delivery_id(query))\n    stored = self._stored(log)",
+                "stored = self._stored(log)\n    fence = self._take(names.delivery_id(query))",
+            ),
+        ),
+        "tests.unit.registration.test_alert_ends:"
+        "test_what_the_delivery_has_committed_before_the_fence_ends_too",
+    ),
+    Mutant(
+        "what has been ended is not known after a restart",
+        "decision-241",
+        (Edit(f"{_ends}._end", "if _has_no_rules(self._stored(log)):", "if False:"),),
+        "tests.unit.registration.test_alert_ends:test_what_stands_ends_once",
+    ),
+    Mutant(
+        "a query without rules forgets that it had some",
+        "decision-241",
+        (
+            Edit(
+                "slackwater.control.generations:as_generation",
+                "not declared.alerts and _has_alerts(query, recorded)",
+                "False",
+            ),
+        ),
+        "tests.unit.control.test_generations:"
+        "test_a_generation_without_rules_ends_the_alerts_of_the_earlier_one",
     ),
 )
