@@ -1,4 +1,7 @@
-"""Mutants of alerts and their delivery, each detected by a plan of ``alerting``, or a unit test."""
+"""Mutants of alerts, their delivery, and what the gateway sends its readers.
+
+Each is detected by a plan of ``alerting``, or by a unit test.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from tests.simulator.mutation import Edit, Mutant
 
 _cutter = "slackwater.delivery.batches:BatchCutter"
 _evaluator = "slackwater.delivery.evaluation:AlertEvaluator"
+_feed = "tests.unit.gateway.test_feed"
+_gateway = "slackwater.gateway"
 _progress = "slackwater.delivery.progress:KeyProgress"
 _ends = "slackwater.registration.alert_ends:AlertEnds"
 _session = "slackwater.sessions.delivery:DeliverySession"
@@ -156,5 +161,36 @@ ALERT_MUTANTS: Final = (
         ),
         "tests.unit.control.test_generations:"
         "test_a_generation_without_rules_ends_the_alerts_of_the_earlier_one",
+    ),
+    Mutant(
+        "an outbox has no bound",
+        "decision-207",
+        (Edit(f"{_gateway}.outbox:Outbox.offer", "self._frames_max or (", "1e9 and ("),),
+        f"{_feed}:test_a_reader_that_is_too_slow_is_lagged_and_costs_nobody_anything",
+    ),
+    Mutant(
+        "a snapshot is older than its id",
+        "decision-207",
+        (
+            Edit(
+                f"{_gateway}.ring:Ring.snapshot",
+                "return list(islice(self._events, len(self._events) - count, None))",
+                "last = list(self._events)\n"
+                "    return [Event(a.change, b.id) for a, b in zip(last, last[1:])]",
+            ),
+        ),
+        f"{_feed}:test_each_reader_gets_every_change_in_order_and_once_or_a_snapshot",
+    ),
+    Mutant(
+        "a reader goes on behind changes that are gone",
+        "decision-207",
+        (
+            Edit(
+                f"{_gateway}.ring:Ring.after",
+                "if any(positions.get(part, -1) < gone for part, gone in self._gone.items()):",
+                "if False:",
+            ),
+        ),
+        f"{_feed}:test_each_reader_gets_every_change_in_order_and_once_or_a_snapshot",
     ),
 )
