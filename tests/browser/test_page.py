@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -353,15 +354,28 @@ def test_of_a_thousand_keys_forty_are_shown_and_their_cells_stay(page: Any, site
 SIZES = list(itertools.product(("light", "dark"), (390, 1_280)))
 
 
-@pytest.mark.parametrize(("theme", "width"), SIZES)
-def test_no_violation_of_accessibility_and_no_sideways_scrolling(
-    chromium: Any, shown_site: Site, theme: Any, width: int
-) -> None:
+def check_accessible(page: Any, of: str) -> None:
+    """Check with axe, and that nothing scrolls sideways."""
     from axe_playwright_python.sync_playwright import Axe
 
+    found = Axe().run(page).response["violations"]
+    assert [(each["id"], each["nodes"][0]["html"][:200]) for each in found] == [], of
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), of
+
+
+@pytest.fixture
+def sized(chromium: Any, theme: Any, width: int) -> Iterator[Any]:
+    """A page in a theme, of a width."""
     size = {"width": width, "height": 800}
     context = chromium.new_context(viewport=size, color_scheme=theme, reduced_motion="reduce")
-    page = context.new_page()
+    yield context.new_page()
+    context.close()
+
+
+@pytest.mark.parametrize(("theme", "width"), SIZES)
+def test_no_violation_of_accessibility_and_no_sideways_scrolling(
+    sized: Any, shown_site: Site
+) -> None:
     start = (BEGIN + 14 * WINDOW) // 1_000
     for view, awaited in (
         ("", ".query"),
@@ -370,10 +384,51 @@ def test_no_violation_of_accessibility_and_no_sideways_scrolling(
         ("#view=machines", "table"),
         ("#view=query&query=none", ".empty"),
     ):
-        page.goto(shown_site.url + view)
-        page.reload()
-        page.locator(awaited).first.wait_for()
-        found = Axe().run(page).response["violations"]
-        assert [(each["id"], each["nodes"][0]["html"][:200]) for each in found] == [], view
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
-    context.close()
+        sized.goto(shown_site.url + view)
+        sized.reload()
+        sized.locator(awaited).first.wait_for()
+        check_accessible(sized, view)
+
+
+@pytest.mark.parametrize(("theme", "width"), SIZES)
+def test_no_violation_in_a_designed_state(sized: Any, tmp_path: Path) -> None:
+    """Nothing there, starting, changed, paused, late, Kafka away, gateway away, deleted, token."""
+    starting = query_status(state="starting", sentence="starting")
+    file = tmp_path / "tokens"
+    file.write_text("view some-token-0123456789\n")
+    file.chmod(0o600)
+    with Site(file) as guarded:
+        sized.goto(guarded.url)
+        sized.get_by_label("Token").fill("wrong-token-0123456789")
+        sized.keyboard.press("Enter")
+        sized.get_by_text("this token is not valid").wait_for()
+        check_accessible(sized, "a wrong token")
+    with Site() as site:
+        for view, awaited, given in (
+            ("", "No query yet", {"queries": []}),
+            (QUERY, "Its first answer comes at most X", {"queries": [starting]}),
+            ("#view=streams", "No stream yet", {"streams": []}),
+            ("", "query climate is LATE", {"well": False, "problems": ["query climate is LATE"]}),
+        ):
+            site.set_status(**given)
+            sized.goto(site.url + view)
+            sized.reload()
+            sized.get_by_text(awaited).first.wait_for()
+            check_accessible(sized, awaited)
+        site.publish(story())
+        sized.goto(site.url + QUERY)
+        for awaited, given in (
+            ("this is definition 2", {"queries": [query_status(generation=1)]}),
+            ("This query is paused", {"queries": [query_status(state="paused", sentence="")]}),
+            ("Kafka does not answer", {"kafka": False, "well": False}),
+        ):
+            site.set_status(**given)
+            sized.get_by_text(awaited).first.wait_for()
+            check_accessible(sized, awaited)
+        site.call(lambda: site.hub.end("climate"))
+        site.set_status(queries=[])
+        sized.get_by_text("This query was deleted").wait_for()
+        check_accessible(sized, "deleted")
+        sized.goto(site.url)
+    sized.get_by_text("The gateway is away").wait_for()
+    check_accessible(sized, "the gateway is away")
