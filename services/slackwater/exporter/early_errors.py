@@ -45,7 +45,7 @@ class _Early:
 
     end: int
     rows: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    is_whole: bool = False
+    is_complete: bool = False
     """Its boundary has come: a later tentative row is of another answer."""
 
 
@@ -80,7 +80,7 @@ class EarlyErrors:
     def _keep(self, record: Mapping[str, Any]) -> None:
         part, start = record["part"], parse_time(record["window_start"])
         early = self._early.get((part, start))
-        if early is None or early.is_whole:
+        if early is None or early.is_complete:
             self._forget(part, start)
             early = self._early[part, start] = _Early(parse_time(record["window_end"]))
         if _hash(part, start, record["key"]) < self._limit and record["key"] not in early.rows:
@@ -118,12 +118,12 @@ class EarlyErrors:
         if boundary["label"] != "stable":
             early = self._early.get((part, parse_time(boundary["window_start"])))
             if early is not None:
-                early.is_whole = True
+                early.is_complete = True
             return
         rows = self._exact.pop(part, 0)
-        is_whole = rows == boundary.get("keys", rows)  # else retention has deleted some
+        is_complete = rows == boundary.get("keys", rows)  # else retention has deleted some
         for of, start in [at for at, early in self._early.items() if early.end <= end]:
-            if of == part and (early := self._forget(of, start)) is not None and is_whole:
+            if of == part and (early := self._forget(of, start)) is not None and is_complete:
                 yield from (JudgedRow("gone") for _ in early.rows)
 
 
