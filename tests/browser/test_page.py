@@ -417,12 +417,13 @@ def test_no_violation_in_a_designed_state(sized: Any, tmp_path: Path) -> None:
             check_accessible(sized, awaited)
         site.publish(story())
         sized.goto(site.url + QUERY)
-        for awaited, given in (
+        changes: tuple[tuple[str, dict[str, Any]], ...] = (
             ("this is definition 2", {"queries": [query_status(generation=1)]}),
             ("This query is paused", {"queries": [query_status(state="paused", sentence="")]}),
             ("Kafka does not answer", {"kafka": False, "well": False}),
-        ):
-            site.set_status(**given)
+        )
+        for awaited, change in changes:
+            site.set_status(**change)
             sized.get_by_text(awaited).first.wait_for()
             check_accessible(sized, awaited)
         site.call(lambda: site.hub.end("climate"))

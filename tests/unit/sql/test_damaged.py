@@ -90,6 +90,9 @@ CREATE QUERY read AS SELECT * FROM lab EMIT WITHIN INTERVAL '2' SECOND;
 """
 
 
+KEYED = "key = (value = 'k'), time = (column = 't', unit = 'us')"
+
+
 def statement(of: Random) -> str:
     """Return a valid statement over these streams."""
     seconds = of.choice((1, 5, 10))
@@ -104,7 +107,7 @@ def statement(of: Random) -> str:
                 "SELECT * FROM read EMIT CHANGES;", "SET prefix = 'p.';",
                 f"CREATE ALERT hot WITH (query = 'read', when = 'x > {seconds}', for = 2);",
                 "CREATE ALERT mute WITH (stream = 'lab', missing = '30s');",
-                "CREATE STREAM s WITH (key = (value = 'k'), time = (column = 't'), fields = ['x'])",
+                f"CREATE STREAM s WITH ({KEYED}, fields = (x = 'X'), disorder = '1.5s');",
             )
         )  # fmt: skip
     source = of.choice(("TABLE lab", 'TABLE lab UNION ALL TABLE "b-1"'))
