@@ -102,6 +102,26 @@ def test_the_strip_tells_states_by_pattern_and_in_words(page: Any, shown_site: S
     assert len(patterns) == 4, "each state has a pattern or border of its own"
 
 
+COLOURED = """(name) => {
+  const [r, g, b] = getComputedStyle(document.documentElement).getPropertyValue(name).trim()
+    .match(/[0-9a-f]{2}/gi).map((each) => parseInt(each, 16));
+  const of = document.querySelector(".chart canvas");
+  const { data } = of.getContext("2d").getImageData(0, 0, of.width, of.height);
+  let count = 0;
+  for (let i = 0; i < data.length; i += 4)
+    count += data[i] === r && data[i + 1] === g && data[i + 2] === b;
+  return count;
+}"""
+
+
+def test_the_lines_of_keys_are_drawn(page: Any, shown_site: Site) -> None:
+    """Also at first, when no change follows the snapshot."""
+    page.goto(shown_site.url + QUERY)
+    page.locator(".chart canvas").first.wait_for()
+    for name in ("--line-1", "--line-4"):
+        page.wait_for_function(f"({COLOURED})('{name}') > 500")
+
+
 def test_an_undo_strikes_cells_before_they_turn_exact(page: Any, site: Site) -> None:
     made = Recorded()
     made.window(0, values(0, "room-2"), "tentative", 1, ("room-2",))
@@ -431,5 +451,6 @@ def test_no_violation_in_a_designed_state(sized: Any, tmp_path: Path) -> None:
         sized.get_by_text("This query was deleted").wait_for()
         check_accessible(sized, "deleted")
         sized.goto(site.url)
+        sized.get_by_text("No query yet").wait_for()
     sized.get_by_text("The gateway is away").wait_for()
     check_accessible(sized, "the gateway is away")

@@ -6,7 +6,7 @@ import { cell, earlyErrors, figure, history } from "./model.js";
 import { ROWS_MAX, Strip } from "./strip.js";
 import { STATES, el, number, seconds, short, time } from "./words.js";
 
-const CELL_PX = 46;
+const CELL_PX = 50;
 const ALERTS_MAX = 4;
 const DUE_MAX = 3;
 const CELLS_MIN = 24;
@@ -106,7 +106,7 @@ export class QueryView {
     const { model, status } = this;
     const bound = status?.bound_ms ?? null;
     const width = this.scroll.clientWidth || 800;
-    const fits = Math.max(6, Math.floor((width - 130) / CELL_PX));
+    const fits = Math.max(6, Math.floor((width - 135) / CELL_PX));
     const past = model.last(Math.max(fits, POINTS_MIN));
     const due = this.due(past);
     const windows = past.slice(-Math.max(fits - due.length, CELLS_MIN));

@@ -10,12 +10,13 @@ export class Strip {
   constructor(explain, select) {
     this.explain = explain;
     this.select = select;
-    this.body = el("tbody");
-    this.head = el("tr");
+    // Its rows are boxes, so what a table would tell of itself is said.
+    this.body = el("tbody", { role: "rowgroup" });
+    this.head = el("tr", { role: "row" });
     this.table = el(
       "table",
       { class: "strip", role: "grid", "aria-label": "Windows of each key and stream" },
-      el("thead", {}, this.head),
+      el("thead", { role: "rowgroup" }, this.head),
       this.body,
     );
     this.rows = [];
@@ -45,7 +46,7 @@ export class Strip {
       ...streams.map((stream) => ({ kind: "stream", name: stream.stream, of: stream })),
     ];
     while (this.body.children.length < rows.length) {
-      this.body.append(el("tr", {}, el("th", { scope: "row" })));
+      this.body.append(el("tr", { role: "row" }, el("th", { scope: "row", role: "rowheader" })));
     }
     while (this.body.children.length > rows.length) this.body.lastChild.remove();
     this.rows = rows;
@@ -83,7 +84,7 @@ export class Strip {
 
   fit(tr, count, tag) {
     while (tr.children.length < count) {
-      tr.append(el("td", tag === "td" ? { role: "gridcell", tabindex: -1 } : {}));
+      tr.append(el("td", tag === "td" ? { role: "gridcell", tabindex: -1 } : { role: "gridcell" }));
     }
     while (tr.children.length > count) tr.lastChild.remove();
   }
