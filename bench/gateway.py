@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import numpy as np
 import psutil
-from bench.live import QUERY, STREAMS, Feeder, LiveAnswers, Up
+from bench.live import KEYS, QUERY, STREAMS, Feeder, LiveAnswers, Up
 
 from slackwater.machine.web import find_web
 from slackwater.runtime.service.datadir import read_run
@@ -90,10 +90,15 @@ def additions_s() -> float:
 
 
 @contextmanager
-def running(queries: int, *, quick: bool = False) -> Iterator[tuple[Up, int]]:
-    """Run `up --web` with so many queries, and feed it; the port of the page."""
+def running(
+    queries: int, *, quick: bool = False, keys: int = KEYS, others: str = "1s"
+) -> Iterator[tuple[Up, int]]:
+    """Run `up --web` with so many queries, and feed it; the port of the page.
+
+    Each key has a reading a second or more. ``others``: windows of all queries but the first.
+    """
     of = ", ".join(STREAMS)
-    windows = {f"q{n}": "{size: 1s}" for n in range(1, queries)}
+    windows = {f"q{n}": f"{{size: {others}}}" for n in range(1, queries)}
     windows |= {QUICK: "{size: 1s, slide: 100ms}"} if quick else {}
     more = "".join(MORE.format(name=n, of=of, window=window) for n, window in windows.items())
     web = find_web("")
@@ -108,7 +113,7 @@ def running(queries: int, *, quick: bool = False) -> Iterator[tuple[Up, int]]:
         up.start()
         try:
             up.wait_ready()
-            feeder = Feeder(up.bootstrap, PER_S)
+            feeder = Feeder(up.bootstrap, max(PER_S, keys), keys=keys)
             feeder.start()
             time.sleep(SETTLE_S)
             yield up, web.port

@@ -55,9 +55,12 @@ STREAM: Final = (
 class Feeder(threading.Thread):
     """Stamps and sends ``per_s`` readings per second of each stream, evenly over each second."""
 
-    def __init__(self, bootstrap: str, per_s: int, streams: Sequence[str] = STREAMS) -> None:
+    def __init__(
+        self, bootstrap: str, per_s: int, streams: Sequence[str] = STREAMS, keys: int = KEYS
+    ) -> None:
         super().__init__(daemon=True)
         self.per_s = per_s
+        self._keys = keys
         self._streams = streams
         self._ending = threading.Event()
         self._producer = Producer(
@@ -87,7 +90,7 @@ class Feeder(threading.Thread):
                 second, sent = second + 1, 0
 
     def _send(self, stime: int, number: int) -> None:
-        reading = f'{{"k":"k{number % KEYS}","t":{stime},"v":{number % 100}.5}}'
+        reading = f'{{"k":"k{number % self._keys}","t":{stime},"v":{number % 100}.5}}'
         for name in self._streams:
             self._producer.produce(f"in-{name}", reading)
         self._producer.poll(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def now(**more: object) -> dict[str, Any]:
 
 
 def cell(page: Any, row: int, column: int) -> Any:
-    return page.locator(f'.strip tbody tr:nth-child({row}) td[data-column="{column}"]')
+    return page.locator(f".strip tbody tr:nth-child({row}) td:nth-child({column + 2})")
 
 
 @pytest.fixture
@@ -101,6 +102,26 @@ def test_the_strip_tells_states_by_pattern_and_in_words(page: Any, shown_site: S
     assert len(patterns) == 4, "each state has a pattern or border of its own"
 
 
+COLOURED = """(name) => {
+  const [r, g, b] = getComputedStyle(document.documentElement).getPropertyValue(name).trim()
+    .match(/[0-9a-f]{2}/gi).map((each) => parseInt(each, 16));
+  const of = document.querySelector(".chart canvas");
+  const { data } = of.getContext("2d").getImageData(0, 0, of.width, of.height);
+  let count = 0;
+  for (let i = 0; i < data.length; i += 4)
+    count += data[i] === r && data[i + 1] === g && data[i + 2] === b;
+  return count;
+}"""
+
+
+def test_the_lines_of_keys_are_drawn(page: Any, shown_site: Site) -> None:
+    """Also at first, when no change follows the snapshot."""
+    page.goto(shown_site.url + QUERY)
+    page.locator(".chart canvas").first.wait_for()
+    for name in ("--line-1", "--line-4"):
+        page.wait_for_function(f"({COLOURED})('{name}') > 500")
+
+
 def test_an_undo_strikes_cells_before_they_turn_exact(page: Any, site: Site) -> None:
     made = Recorded()
     made.window(0, values(0, "room-2"), "tentative", 1, ("room-2",))
@@ -136,6 +157,26 @@ def test_enter_on_a_cell_explains_it(page: Any, shown_site: Site) -> None:
     assert page.evaluate("document.activeElement.tagName") == "TD"
 
 
+def test_how_wrong_the_early_answers_were(page: Any, site: Site) -> None:
+    made = Recorded()
+    made.window(0, {"room-1": 20.0, "room-2": 20.0, "room-3": 1.0}, "tentative", 1, ("room-4",))
+    site.publish(made)
+    page.goto(site.url + QUERY)
+    errors = page.locator(".errors")
+    errors.get_by_text("No tentative answer of the windows kept here is exact yet").wait_for()
+    made.undo(0, 0)
+    made.window(0, {"room-1": 20.5, "room-2": 20.0}, epoch=1)
+    site.publish(made)
+    errors.get_by_text("exact now").wait_for()
+    assert errors.inner_text() == (
+        "3 tentative values of temperature.avg are exact now: 1 right, off by 0.25 on average and"
+        " by 0.50 at most; 1 without an exact row."
+    )
+    page.get_by_label("figure").select_option("temperature.count")
+    errors.get_by_text("temperature.count").wait_for()
+    assert "2 right, off by 0 on average" in errors.inner_text()
+
+
 def test_the_url_is_the_state(page: Any, shown_site: Site) -> None:
     start = (BEGIN + 14 * WINDOW) // 1_000
     page.goto(
@@ -161,13 +202,12 @@ def test_all_by_keyboard(page: Any, shown_site: Site) -> None:
             break
     page.keyboard.press("Home")
     page.keyboard.press("ArrowDown")
-    at = page.evaluate(
-        "[document.activeElement.dataset.row, document.activeElement.dataset.column]"
-    )
-    assert at == ["1", "0"]
+    row = "document.activeElement.parentNode.sectionRowIndex"
+    at = page.evaluate(f"[{row}, document.activeElement.cellIndex]")
+    assert at == [1, 1], "the first column has the names"
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowUp")
-    assert page.evaluate("document.activeElement.dataset.row") == "0"
+    assert page.evaluate(row) == 0
 
 
 def test_a_change_of_state_is_spoken_once(page: Any, site: Site) -> None:
@@ -319,12 +359,12 @@ def test_of_a_thousand_keys_forty_are_shown_and_their_cells_stay(page: Any, site
         made.window(number, dict.fromkeys(keys, float(number)))
     site.publish(made)
     page.goto(site.url + QUERY)
-    page.locator(".strip td").first.wait_for()
+    cell_text = "document.querySelector('.strip tbody tr')?.lastElementChild.textContent"
+    page.wait_for_function(f"() => {cell_text} === '79'")
     page.evaluate("window.kept = document.querySelector('.strip tbody tr').lastElementChild")
     for number in range(80, 84):
         made.window(number, dict.fromkeys(keys, float(number)))
         site.publish(made)
-    cell_text = "document.querySelector('.strip tbody tr').lastElementChild.textContent"
     page.wait_for_function(f"() => {cell_text} === '83'")
     assert page.evaluate("kept.isConnected && kept.textContent") == "79"
     assert page.locator(".strip tr.key").count() == 40
@@ -334,15 +374,28 @@ def test_of_a_thousand_keys_forty_are_shown_and_their_cells_stay(page: Any, site
 SIZES = list(itertools.product(("light", "dark"), (390, 1_280)))
 
 
-@pytest.mark.parametrize(("theme", "width"), SIZES)
-def test_no_violation_of_accessibility_and_no_sideways_scrolling(
-    chromium: Any, shown_site: Site, theme: Any, width: int
-) -> None:
+def check_accessible(page: Any, of: str) -> None:
+    """Check with axe, and that nothing scrolls sideways."""
     from axe_playwright_python.sync_playwright import Axe
 
+    found = Axe().run(page).response["violations"]
+    assert [(each["id"], each["nodes"][0]["html"][:200]) for each in found] == [], of
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), of
+
+
+@pytest.fixture
+def sized(chromium: Any, theme: Any, width: int) -> Iterator[Any]:
+    """A page in a theme, of a width."""
     size = {"width": width, "height": 800}
     context = chromium.new_context(viewport=size, color_scheme=theme, reduced_motion="reduce")
-    page = context.new_page()
+    yield context.new_page()
+    context.close()
+
+
+@pytest.mark.parametrize(("theme", "width"), SIZES)
+def test_no_violation_of_accessibility_and_no_sideways_scrolling(
+    sized: Any, shown_site: Site
+) -> None:
     start = (BEGIN + 14 * WINDOW) // 1_000
     for view, awaited in (
         ("", ".query"),
@@ -351,10 +404,53 @@ def test_no_violation_of_accessibility_and_no_sideways_scrolling(
         ("#view=machines", "table"),
         ("#view=query&query=none", ".empty"),
     ):
-        page.goto(shown_site.url + view)
-        page.reload()
-        page.locator(awaited).first.wait_for()
-        found = Axe().run(page).response["violations"]
-        assert [(each["id"], each["nodes"][0]["html"][:200]) for each in found] == [], view
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
-    context.close()
+        sized.goto(shown_site.url + view)
+        sized.reload()
+        sized.locator(awaited).first.wait_for()
+        check_accessible(sized, view)
+
+
+@pytest.mark.parametrize(("theme", "width"), SIZES)
+def test_no_violation_in_a_designed_state(sized: Any, tmp_path: Path) -> None:
+    """Nothing there, starting, changed, paused, late, Kafka away, gateway away, deleted, token."""
+    starting = query_status(state="starting", sentence="starting")
+    file = tmp_path / "tokens"
+    file.write_text("view some-token-0123456789\n")
+    file.chmod(0o600)
+    with Site(file) as guarded:
+        sized.goto(guarded.url)
+        sized.get_by_label("Token").fill("wrong-token-0123456789")
+        sized.keyboard.press("Enter")
+        sized.get_by_text("this token is not valid").wait_for()
+        check_accessible(sized, "a wrong token")
+    with Site() as site:
+        for view, awaited, given in (
+            ("", "No query yet", {"queries": []}),
+            (QUERY, "Its first answer comes at most X", {"queries": [starting]}),
+            ("#view=streams", "No stream yet", {"streams": []}),
+            ("", "query climate is LATE", {"well": False, "problems": ["query climate is LATE"]}),
+        ):
+            site.set_status(**given)
+            sized.goto(site.url + view)
+            sized.reload()
+            sized.get_by_text(awaited).first.wait_for()
+            check_accessible(sized, awaited)
+        site.publish(story())
+        sized.goto(site.url + QUERY)
+        changes: tuple[tuple[str, dict[str, Any]], ...] = (
+            ("this is definition 2", {"queries": [query_status(generation=1)]}),
+            ("This query is paused", {"queries": [query_status(state="paused", sentence="")]}),
+            ("Kafka does not answer", {"kafka": False, "well": False}),
+        )
+        for awaited, change in changes:
+            site.set_status(**change)
+            sized.get_by_text(awaited).first.wait_for()
+            check_accessible(sized, awaited)
+        site.call(lambda: site.hub.end("climate"))
+        site.set_status(queries=[])
+        sized.get_by_text("This query was deleted").wait_for()
+        check_accessible(sized, "deleted")
+        sized.goto(site.url)
+        sized.get_by_text("No query yet").wait_for()
+    sized.get_by_text("The gateway is away").wait_for()
+    check_accessible(sized, "the gateway is away")

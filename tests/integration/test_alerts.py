@@ -167,7 +167,7 @@ def test_alerts_are_there_once_whatever_dies(
         try:
             for _ in range(kills // 2):
                 _cut_off(shared, places, moments)
-                places.oven = 20.0
+                _cool_down(shared, places)
         finally:
             places.stop()
         committed = {alert.event_id for alert in _alerts(shared)}
@@ -237,6 +237,15 @@ def _cut_off(shared: SharedDeployment, places: Places, moments: random.Random) -
             and ("confirmed", True) in _states_since(shared, "oven", before)
         ),
         "both have ended",
+    )
+
+
+def _cool_down(shared: SharedDeployment, places: Places) -> None:
+    """Cool the oven, and wait until its exact alert has ended: while that stands, none begins."""
+    before = len(_alerts(shared))
+    places.oven = 20.0
+    eventually(
+        lambda: ("ended", False) in _states_since(shared, "oven", before), "the oven has cooled"
     )
 
 

@@ -22,6 +22,7 @@ from tests.support.waiting import eventually_async
 
 from slackwater.control.recorded import REGISTRATION
 from slackwater.controller.links import StateFrame
+from slackwater.delivery.records import AlertRecord, decode_delivery
 from slackwater.machine.broker import EmbeddedBroker
 from slackwater.runtime.logs.transport import Transport, read_to_end
 from slackwater.runtime.service.registry import Registry
@@ -52,6 +53,7 @@ ABSENT = """\
 queries:
 """
 ROWS = "  rows: {from: [lab], where: x > 0, copies: 1, bound: 2s}\n"
+FLIPS = "alerts: {flips: {query: rows, when: x % 40 < 20}}\n"
 READER = "  read: {from: [rows], where: x > 0, select: {x: x}, bound: 4s}\n"
 
 
@@ -69,6 +71,30 @@ def readings(transport: Transport, query: str) -> list[float]:
         json.loads(raw.value) for raw in read_to_end(transport, log, isolation="read_committed")
     )
     return [row["fields"]["x"] for row in rows if row["kind"] == "stable"]
+
+
+def alerts(nodes: Nodes) -> list[AlertRecord]:
+    """The records with which alerts of the query without a window begin and end."""
+    log = (nodes.transport.names.alerts("rows"), 0)
+    written = read_to_end(nodes.transport, log, isolation="read_committed")
+    found = [decode_delivery(raw.value) for raw in written]
+    return [r for r in found if isinstance(r, AlertRecord) and r.state in {"firing", "ended"}]
+
+
+def check_alerts(found: list[AlertRecord], sent: list[int]) -> None:
+    """Compare with a plain evaluation: one for each run of true rows; the deletion ends the last.
+
+    The delivery may end before it has evaluated the last results of a query that is deleted.
+    """
+    begun = [n for at, n in enumerate(sent) if n % 40 < 20 and (not at or sent[at - 1] % 40 >= 20)]
+    fired = [r.began.values["x"] for r in found if r.state == "firing"]
+    assert len(fired) > 5
+    assert fired == begun[: len(fired)]
+    assert [r.state for r in found] == ["firing", "ended"] * len(fired)
+    assert [r.began.values["x"] for r in found if r.state == "ended"] == fired
+    reasons = [r.reason for r in found]
+    assert {*reasons[:-1]} == {""}
+    assert reasons[-1] in {"", "query deleted"}
 
 
 async def answers_on(nodes: Nodes, query: str) -> None:
@@ -98,12 +124,14 @@ async def test_the_fragments_of_a_killed_node_run_on_the_other_one(
         nodes, sender = Nodes(tmp_path, broker, cluster), Sender(broker)
 
         async def answers_more() -> None:
+            before = len(alerts(nodes))
             await answers_on(nodes, "rows")
+            await eventually_async(lambda: len(alerts(nodes)) >= before + 2, "alerts begin and end")
 
         async def is_changed() -> bool:
             return (await nodes.places()).keys() == {
                 "registration/rows.g1", "orderer/rows.g1.0.a", "orderer/rows.g1.0.b",
-                "root/rows.g1.0", "proxy/lab",
+                "root/rows.g1.0", "delivery/rows.g1.alerts", "proxy/lab",
             }  # fmt: skip
 
         def is_deleted() -> bool:
@@ -120,7 +148,7 @@ async def test_the_fragments_of_a_killed_node_run_on_the_other_one(
 
         try:
             file = tmp_path / "d.yaml"
-            file.write_text(FILE[: FILE.index("  each")] + ROWS)
+            file.write_text(FILE[: FILE.index("  each")] + ROWS + FLIPS)
             for name in ("n1", "n2"):
                 nodes.start(name)
             await nodes.command("query", "apply", str(file))
@@ -176,6 +204,7 @@ async def test_the_fragments_of_a_killed_node_run_on_the_other_one(
             nodes.stop_all()
             sender.stop()
         check_each_once(nodes, "rows")
+        check_alerts(alerts(nodes), [int(x) for x in readings(nodes.transport, "rows")])
 
 
 @pytest.mark.drill

@@ -41,14 +41,17 @@ from tests.support.certificates import private
 from tests.support.files import files
 from tests.support.starting import asked, make_topics
 from tests.support.waiting import WAIT_S_MAX, eventually
+from tests.unit.notifier.test_notifier import Hook
 
 from slackwater.deployment.parse import load_deployment
 from slackwater.machine.broker import EmbeddedBroker, why_no_answer
 from slackwater.machine.broker_security import BrokerSecurity
 from slackwater.model.errors import UsageError
+from slackwater.notifier.app import Notifier
 from slackwater.registration.topics import topic_specs
 from slackwater.runtime.logs.admin import Admin
 from slackwater.runtime.logs.cluster import Cluster, confluent_client, find_cluster
+from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import ensure_topics
 from slackwater.runtime.security.acl import Rule, rules
 from slackwater.runtime.security.credentials import Role
@@ -59,6 +62,18 @@ from slackwater.stack.stack_thread import StackThread
 pytestmark = [pytest.mark.slow]
 
 OWNER, STRANGER = "owner", "stranger"
+ALERTS = """\
+alerts:
+  warm: {query: lab-seconds, when: temperature_avg > 20}
+  mute: {stream: lab, missing: 2s}
+"""
+"""Both partitions have readings of 21.5 degrees, until their producer falls silent."""
+EXPECTED = [
+    ("mute", "", "ended"),
+    ("mute", "", "firing"),
+    ("warm", "m0", "firing"),
+    ("warm", "m1", "firing"),
+]
 _RESOURCES = {
     "topic": ResourceType.TOPIC,
     "group": ResourceType.GROUP,
@@ -120,7 +135,7 @@ def _secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     users = {str(name): secrets.token_urlsafe(24) for name in names}
     security = BrokerSecurity(folder / "tls", OWNER, users)
     path = folder / "deployment.yaml"
-    path.write_text(DEPLOYMENT)
+    path.write_text(DEPLOYMENT + ALERTS)
     with EmbeddedBroker(folder / "broker", security=security) as broker:
         secured = Secured(broker, security, folder / "files", path)
         secured.files.mkdir()
@@ -159,6 +174,7 @@ def test_the_drill_passes_and_leaves_no_secret(secured: Secured, tmp_path: Path)
         for target in ("orderer", "root", "proxy/1"):
             assert stack.kill(target)
         secrets_are_private(secured)
+        alerts_are_sent_once(secured, tmp_path)
         killed = max(stranger.sent)
         results.read_until(
             lambda: (
@@ -181,6 +197,28 @@ def test_the_drill_passes_and_leaves_no_secret(secured: Secured, tmp_path: Path)
     assert not found
     assert '"kafka_config": "' in (data / "run.json").read_text()
     assert list((data / "aggregator").rglob("checkpoints/*/*")), "Spark's own files were checked"
+
+
+def alerts_are_sent_once(secured: Secured, folder: Path) -> None:
+    """Each alert is there once, and the notifier, with rights of its own, sends it."""
+    transport, hook = KafkaTransport(secured.as_user(Role.NOTIFIER)), Hook()
+    topic = transport.names.alerts("lab-seconds")
+    file = folder / "notifier.json"
+    file.write_text(json.dumps({"offsets": {topic: 0}, "receivers": {}}))
+    notifier = Notifier(transport, lambda: [topic], file, webhook=hook.receiver)
+    notifier.open()
+    try:
+
+        def are_sent() -> bool:
+            notifier.turn()
+            found = sorted((of["alert"], of["key"], of["state"]) for of in hook.bodies)
+            return found == EXPECTED
+
+        eventually(are_sent, "the room is warm, and the stream was silent and is back")
+    finally:
+        notifier.close()
+        hook.server.shutdown()
+        hook.server.server_close()
 
 
 def passwords(secured: Secured) -> list[bytes]:

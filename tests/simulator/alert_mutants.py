@@ -1,4 +1,7 @@
-"""Mutants of alerts and their delivery, each detected by a plan of ``alerting``, or a unit test."""
+"""Mutants of alerts, their delivery, and what the gateway sends its readers.
+
+Each is detected by a plan of ``alerting``, or by a unit test.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,10 @@ from tests.simulator.mutation import Edit, Mutant
 
 _cutter = "slackwater.delivery.batches:BatchCutter"
 _evaluator = "slackwater.delivery.evaluation:AlertEvaluator"
+_feed = "tests.unit.gateway.test_feed"
+_gateway = "slackwater.gateway"
 _progress = "slackwater.delivery.progress:KeyProgress"
+_ends = "slackwater.registration.alert_ends:AlertEnds"
 _session = "slackwater.sessions.delivery:DeliverySession"
 _reads = "stored = [*self._decoded((yield ReadLatest(self._log)))]"
 _seeds = "tests.simulator.alerting.test_alerting:check_seeds"
@@ -123,5 +129,68 @@ ALERT_MUTANTS: Final = (
         ),
         _seeds,
         (0, 10),
+    ),
+    Mutant(
+        "the alerts of a deleted query are read before the fence",
+        "decision-241",
+        (
+            Edit(
+                f"{_ends}._end",
+                "fence = self._take(names.delivery_id(query))\n    stored = self._stored(log)",
+                "stored = self._stored(log)\n    fence = self._take(names.delivery_id(query))",
+            ),
+        ),
+        "tests.unit.registration.test_alert_ends:"
+        "test_what_the_delivery_has_committed_before_the_fence_ends_too",
+    ),
+    Mutant(
+        "what has been ended is not known after a restart",
+        "decision-241",
+        (Edit(f"{_ends}._end", "if _has_no_rules(self._stored(log)):", "if False:"),),
+        "tests.unit.registration.test_alert_ends:test_what_stands_ends_once",
+    ),
+    Mutant(
+        "a query without rules forgets that it had some",
+        "decision-241",
+        (
+            Edit(
+                "slackwater.control.generations:as_generation",
+                "not declared.alerts and _has_alerts(query, recorded)",
+                "False",
+            ),
+        ),
+        "tests.unit.control.test_generations:"
+        "test_a_generation_without_rules_ends_the_alerts_of_the_earlier_one",
+    ),
+    Mutant(
+        "an outbox has no bound",
+        "decision-207",
+        (Edit(f"{_gateway}.outbox:Outbox.offer", "self._frames_max or (", "1e9 and ("),),
+        f"{_feed}:test_a_reader_that_is_too_slow_is_lagged_and_costs_nobody_anything",
+    ),
+    Mutant(
+        "a snapshot is older than its id",
+        "decision-207",
+        (
+            Edit(
+                f"{_gateway}.ring:Ring.snapshot",
+                "return list(islice(self._events, len(self._events) - count, None))",
+                "last = list(self._events)\n"
+                "    return [Event(a.change, b.id) for a, b in zip(last, last[1:])]",
+            ),
+        ),
+        f"{_feed}:test_each_reader_gets_every_change_in_order_and_once_or_a_snapshot",
+    ),
+    Mutant(
+        "a reader goes on behind changes that are gone",
+        "decision-207",
+        (
+            Edit(
+                f"{_gateway}.ring:Ring.after",
+                "if any(positions.get(part, -1) < gone for part, gone in self._gone.items()):",
+                "if False:",
+            ),
+        ),
+        f"{_feed}:test_each_reader_gets_every_change_in_order_and_once_or_a_snapshot",
     ),
 )

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from slackwater.control.control_state import ControlState
 from slackwater.control.readers import why_not_read_on
+from slackwater.control.recorded import parsed
 from slackwater.deployment.sharing import without_sharing
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.names import (
@@ -53,8 +54,19 @@ def as_generation(
     number = max(generation_of(latest or query) + 1, recorded.generation_unused, 1)
     name = generation_name(query, number)
     queries = {n: q for n, q in deployment.queries.items() if n != query}
-    queries[name] = replace(without_sharing(deployment.queries[query]), name=name)
+    declared = without_sharing(deployment.queries[query])
+    had_alerts = not declared.alerts and _has_alerts(query, recorded)
+    queries[name] = replace(declared, name=name, had_alerts=had_alerts)
     return replace(deployment, queries=queries), name
+
+
+def _has_alerts(query: str, recorded: ControlState) -> bool:
+    """Whether the latest generation has or had alerts. Those of a deleted query have been ended."""
+    latest = latest_generation(query, recorded.live_queries())
+    if latest is None:
+        return False
+    found = parsed(latest, recorded.queries[latest].definition)
+    return not isinstance(found, str) and found.deployment.queries[latest].delivers
 
 
 def why_no_change(

@@ -37,8 +37,8 @@ from slackwater.delivery.rules import AlertRule, AlertRules
 
 STREAMS_PART: Final = 0
 """The part whose windows rules on streams follow: a window lacks the same streams in all parts."""
-CHANGED, REMOVED = "rule changed", "rule removed"
-"""Why an alert ended without a row."""
+CHANGED: Final = "rule changed"
+"""Why an alert ended without a row, if its rule is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +292,7 @@ def _restored(
                 if progress.tentative is not None:
                     tentative.setdefault(place, set()).add(record.key)
             continue
-        reason = CHANGED if record.rule in rules.fingerprints else REMOVED
+        reason = CHANGED if record.rule in rules.fingerprints else rules.gone
         ended += _ends(record, progress, position, reason)
     streams = {name: of for name, of in position.streams.items() if name in is_same}
     return replace(position, streams=streams), ended

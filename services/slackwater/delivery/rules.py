@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.row_fields import columns_of_results, shown_of
 from slackwater.primitives.expressions import Predicate, compile_predicate
 
+REMOVED: Final = "rule removed"
 Truths: TypeAlias = tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]
 """Where a condition is TRUE, and where it is FALSE."""
 
@@ -97,6 +98,13 @@ class AlertRules:
     of_streams: tuple[MissingRule, ...]
     fingerprints: Mapping[str, str]
     """The definitions by name."""
+    gone: str = REMOVED
+    """Why alerts end whose rule is not among these."""
+
+    @classmethod
+    def none(cls, query: str, gone: str) -> AlertRules:
+        """Return no rules: what stands ends."""
+        return cls(query, (), (), {}, gone)
 
 
 def alert_rules(deployment: Deployment, query: QuerySpec, name: str) -> AlertRules:

@@ -181,7 +181,9 @@ def _sharing(queries: Mapping[str, QuerySpec], group: _Group) -> dict[str, Query
 
 def without_sharing(query: QuerySpec) -> QuerySpec:
     """Return the query as declared in the deployment file."""
-    return replace(query, children_of="", cut_windows=(), shared_by=(), child_aggregates=())
+    return replace(
+        query, children_of="", cut_windows=(), shared_by=(), child_aggregates=(), had_alerts=False
+    )
 
 
 def is_same(one: QuerySpec, other: QuerySpec) -> bool:
@@ -239,4 +241,5 @@ def _as_registered(query: QuerySpec, registered: QuerySpec) -> QuerySpec:
         cut_windows=registered.cut_windows,
         shared_by=registered.shared_by,
         child_aggregates=registered.child_aggregates,
+        had_alerts=not query.alerts and registered.delivers,
     )

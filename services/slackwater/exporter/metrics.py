@@ -12,16 +12,17 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, Summary
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from slackwater.codec.results import parse_time
 from slackwater.deployment.fragments import seen_in
-from slackwater.model.deployment import Deployment, WindowSpec
+from slackwater.exporter.early_errors import EarlyErrors, Verdict
+from slackwater.model.deployment import Deployment, QuerySpec, WindowSpec
 from slackwater.model.kinds import KINDS, NOTIFIER
 from slackwater.model.names import kind_of, stream_of
 from slackwater.model.records import Heartbeat
@@ -45,6 +46,7 @@ from slackwater.runtime.service.parts import (
 )
 
 LATENCY_S: Final = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 4, 6, 10, 30, 60)
+VERDICTS: Final = get_args(Verdict)
 STATES: Final = ("STABLE", "UP_FAILURE", "STABILIZATION", "FOLLOWING")
 FRONTIERS: Final = {"stable_to": "stable", "stable_from": "stable", "live_to": "live"}
 """A fragment's counters that are event times, and the line whose progress they give."""
@@ -106,6 +108,7 @@ class ResultMetrics:
             registry=registry,
         )
         self._first: dict[str, _FirstAnswers] = {}
+        self._errors = _Errors(registry)
         self._lock = threading.Lock()
         self.report(deployment)
 
@@ -125,12 +128,14 @@ class ResultMetrics:
                     known.bound_us = bound_us
                     continue
                 self._first[query] = first
+                self._errors.report(query, spec)
                 self._late_windows.labels(query)
                 for label in ("stable", "tentative"):
                     self._windows.labels(query, label)  # exported from the start, at 0
 
     def _remove(self, query: str) -> None:
         del self._first[query]
+        self._errors.remove(query)
         for by_query in (self._undone, self._late_windows, self._bound):
             with contextlib.suppress(KeyError):  # no such record yet
                 by_query.remove(query)
@@ -145,6 +150,7 @@ class ResultMetrics:
             first = self._first.get(query)
             if first is None:
                 return  # deleted meanwhile
+            self._errors.take(record)
             if record["kind"] == "undo":
                 self._undone.labels(query).inc()
             if record["kind"] != "boundary":
@@ -154,6 +160,63 @@ class ResultMetrics:
             if run is not None:
                 self._latencies.observe(query, record["label"], run)
                 self._late_windows.labels(query).inc(run.above(first.bound_us))
+
+
+class _Errors:
+    """How wrong tentative answers were; of queries with windows, since else a row is a reading."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._early: dict[str, EarlyErrors] = {}
+        self._greatest_of: defaultdict[str, dict[str, float]] = defaultdict(dict)
+        """By query and figure."""
+        self._rows = Counter(
+            "slackwater_tentative_rows",
+            "Tentative rows whose window is exact now: right, off, or gone (no exact row).",
+            ["query", "verdict"],
+            registry=registry,
+        )
+        self._error = Summary(
+            "slackwater_tentative_error",
+            "How far a figure of a tentative row was from the exact one, in its own unit.",
+            ["query", "figure"],
+            registry=registry,
+        )
+        self._greatest = Gauge(
+            "slackwater_tentative_error_max",
+            "The greatest of these since the start of the exporter.",
+            ["query", "figure"],
+            registry=registry,
+        )
+
+    def report(self, query: str, spec: QuerySpec) -> None:
+        """Judge the answers of this query from now on."""
+        self.remove(query)
+        if spec.window is not None:
+            self._early[query] = EarlyErrors()
+            for verdict in VERDICTS:
+                self._rows.labels(query, verdict)
+
+    def remove(self, query: str) -> None:
+        """Forget a query and its metrics."""
+        if self._early.pop(query, None) is None:
+            return
+        for verdict in VERDICTS:
+            self._rows.remove(query, verdict)
+        for figure in self._greatest_of.pop(query, ()):
+            self._error.remove(query, figure)
+            self._greatest.remove(query, figure)
+
+    def take(self, record: Mapping[str, Any]) -> None:
+        """Accept a record of a query's results."""
+        query = record["query"]
+        early = self._early.get(query)
+        for row in () if early is None else early.take(record):
+            self._rows.labels(query, row.verdict).inc()
+            for figure, error in row.errors.items():
+                self._error.labels(query, figure).observe(error)
+                of = self._greatest_of[query]
+                of[figure] = max(error, of.get(figure, 0.0))
+                self._greatest.labels(query, figure).set(of[figure])
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from aiokafka import AIOKafkaProducer
@@ -10,6 +11,7 @@ from slackwater.delivery.rules import alert_rules
 from slackwater.host.committer import FencedProducers
 from slackwater.host.fragment import Fragment
 from slackwater.host.known import RegistryView
+from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import UsageError
 from slackwater.model.names import RESULT_KINDS, DeliveryName, base_of
 from slackwater.model.records import RootState
@@ -27,14 +29,15 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
     """Make the delivery ``name`` (QUERY.alerts) with its placement number; waits for its query.
 
     Raises:
-        UsageError: the query has been deleted, or has no alerts.
+        UsageError: the query has been deleted, or has and had no alerts.
     """
     of = DeliveryName.parse(name)
     deployment, definition = known.deployment_of(of.query), known.present_query(of.query)
     if definition.state == "deleted":
         raise UsageError(f"query {of.query} has been deleted: there is no delivery {name}")
-    spec, names, query = definition.spec, transport.names, base_of(of.query)
-    if not spec.alerts:
+    names, query = transport.names, base_of(of.query)
+    spec = _with_present_rules(definition.spec, deployment)
+    if not spec.delivers:
         raise UsageError(f"query {of.query} has no alerts: there is no delivery {name}")
     grid = Grid(definition.w_us, spec.units(definition.w_us))
     config = DeliveryConfig(
@@ -56,6 +59,12 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         heartbeat_period_us=HEARTBEAT_PERIOD_US,
         committer=RecordCommitter(transport, config),
     )
+
+
+def _with_present_rules(registered: QuerySpec, deployment: Deployment) -> QuerySpec:
+    """Return a query with the rules of the file: `up` may have been started with other ones."""
+    declared = deployment.queries.get(registered.name, registered)
+    return replace(registered, alerts=declared.alerts, had_alerts=declared.had_alerts)
 
 
 class RecordCommitter:

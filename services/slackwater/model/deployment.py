@@ -60,7 +60,9 @@ BUCKET_OF_ROWS_US: Final = 10_000
 
 _TUPLES: Final = ("shared_by", "child_aggregates")
 _PAIRS: Final = ("of_fields", "child_groups")
-_OMITTED: Final = frozenset({*_TUPLES, *_PAIRS, "alerts", "children_of", "cut_windows", "having"})
+_OMITTED: Final = frozenset(
+    {*_TUPLES, *_PAIRS, "alerts", "children_of", "cut_windows", "had_alerts", "having"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +264,13 @@ class QuerySpec:
     having: str | None = None
     """The condition on the figures of a row; see ``primitives/having.py``."""
     alerts: tuple[AlertSpec, ...] = ()
+    had_alerts: bool = False
+    """An earlier definition had rules: somebody has to end what stands of them."""
+
+    @property
+    def delivers(self) -> bool:
+        """Whether it has a delivery, which evaluates its alerts or ends those of before."""
+        return bool(self.alerts) or self.had_alerts
 
     @property
     def child_query(self) -> str:

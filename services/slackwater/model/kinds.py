@@ -59,10 +59,11 @@ QueryResource = Literal[
     "results read",
     "alerts",
     "fence",
+    "alert fence",
 ]
 """Logs; merged panes; state records of roots, and of orderers, which may be another query's; panes;
 results, and those of the queries that a query reads; alerts; transactional ids, of parts (rule-27)
-and of alerts."""
+and of deliveries."""
 Resource: TypeAlias = StreamResource | QueryResource | Literal["registry", "group", "own"]
 """What there is in Kafka to have access to, by what it is for: also the registry, the group ids
 that Spark makes, and all topics of the deployment."""
@@ -138,8 +139,8 @@ def _roots(query: QuerySpec) -> Groups:
 
 
 def _deliveries(query: QuerySpec) -> Groups:
-    """One for all parts, if the query has alerts."""
-    return ((DeliveryName(query.name).process,),) if query.alerts else ()
+    """One for all parts, if the query has alerts, or had some."""
+    return ((DeliveryName(query.name).process,),) if query.delivers else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +229,7 @@ _KINDS: Final = (
         access={
             "Read": ("results", "alerts"),
             # As a root it takes its placement number from the registry (rule-27).
-            "Write": ("alerts", "registry", "fence"),
+            "Write": ("alerts", "registry", "alert fence"),
         },
         groups=_deliveries,
         follows=True,

@@ -26,6 +26,7 @@ from slackwater.control.plan import Apply, SetState, State, changes
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.names import some_of
+from slackwater.registration.alert_ends import AlertEnds
 from slackwater.registration.begins import Begins
 from slackwater.registration.registration import Registration
 from slackwater.registration.replacing import Replacing
@@ -85,6 +86,7 @@ class Registering:
         self._replacing = Replacing(transport, listener)
         self._truncation, self._begins = truncation, begins
         self._retired = RetiredTopics(transport, listener)
+        self._alert_ends = AlertEnds.of(transport)
         self._registered: Mapping[str, QueryDefinition] = {}
         self._waits_since: dict[str, int] = {}
         self._with_topics: set[str] = set()
@@ -196,6 +198,8 @@ class Registering:
                     waiting -= {each.name for each in defined}
                     _log.info("registered %s", some_of([each.name for each in defined]))
             if not to_do:
+                self._complete_rules(registry, found, states, all_)
+                problems += self._alert_ends.end(found)
                 used = {n for n, s in states.items() if s != "deleted" and _is_deleted(n, found)}
                 problems += [
                     f"query {name} has the name of a deleted one: delete it, and apply it again,"
@@ -205,6 +209,24 @@ class Registering:
                 problems += [lost[name] for name in sorted({*lost} - used)]
                 self.awaits_readings = bool(waiting) and not problems
                 return frozenset(wanted) - waiting - used - {*lost}, "; ".join(problems)
+
+    def _complete_rules(
+        self,
+        registry: Registry,
+        found: Mapping[str, QueryDefinition],
+        states: Mapping[str, str],
+        all_: Deployment,
+    ) -> None:
+        """Register the rules of alerts with which `up` has been started again, if they changed."""
+        changed: list[QueryDefinition] = []
+        for name in states.keys() & found.keys() & all_.queries.keys():
+            wanted, spec = all_.queries[name], found[name].spec
+            of = (wanted.alerts, wanted.had_alerts)
+            if found[name].state != "deleted" and of != (spec.alerts, spec.had_alerts):
+                new = replace(spec, alerts=wanted.alerts, had_alerts=wanted.had_alerts)
+                changed.append(replace(found[name], spec=new))
+        if changed:
+            registry.publish_queries(*changed)
 
     def _complete_topics(
         self, found: Collection[str], states: Mapping[str, str], all_: Deployment

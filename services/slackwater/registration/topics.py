@@ -25,7 +25,7 @@ def topic_specs(
             query.parts,
             query.window is not None,
             query.has_children,
-            bool(query.alerts),
+            query.delivers,
             query.mergers > 0,
         )
         for query in deployment.queries.values()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 import re
@@ -22,6 +23,7 @@ from slackwater.cli.statements.results import changed_rows, check_select, exact_
 from slackwater.cli.statements.run import StatementRunner
 from slackwater.cli.statements.running import RunningDeployment, Surroundings
 from slackwater.control.admission import why_refused_on_nodes
+from slackwater.control.control_object import DeleteQuery
 from slackwater.deployment.parse import parse_deployment
 from slackwater.model.errors import DeploymentError, EnvironmentProblem, UsageError
 from slackwater.model.names import Names
@@ -123,7 +125,45 @@ def test_sentences_do_not_mix_with_rows_for_programs(
     shown = capsys.readouterr()
     assert "query averages is accepted" in shown.err
     assert "query averages is paused" in shown.err
-    assert len(shown.out.splitlines()) == (1 if format_ == "jsonl" else 2)
+    # A row for each statement and for the query, and in CSV the header of each table.
+    assert len(shown.out.splitlines()) == (4 if format_ == "jsonl" else 7)
+
+
+def test_programs_read_what_became_of_each_statement(capsys: pytest.CaptureFixture[str]) -> None:
+    session = Session(format_="jsonl")
+    alert = "CREATE ALERT high WITH (query = 'averages', when = 'x_avg > 3');"
+
+    def outcomes(text: str) -> list[tuple[str, str, str, int | None]]:
+        session.run(text)
+        of = ("statement", "name", "status", "generation")
+        found = rows(capsys.readouterr().out)
+        return [(row[of[0]], row[of[1]], row[of[2]], row[of[3]]) for row in found]
+
+    assert outcomes(f"{STREAM}CREATE {AVERAGES};") == [
+        ("CREATE STREAM", "lab", "accepted", None),
+        ("CREATE QUERY", "averages", "accepted", 0),
+    ]
+    assert outcomes(f"CREATE OR REPLACE {AVERAGES}") == [
+        ("CREATE QUERY", "averages", "unchanged", 0)
+    ]
+    assert outcomes(alert) == [("CREATE ALERT", "high", "accepted", 1)]
+    asyncio.run(session.controller.request(DeleteQuery("averages")))
+    assert outcomes("DROP ALERT high") == [("DROP ALERT", "high", "accepted", 2)]
+    asyncio.run(session.controller.request(DeleteQuery("averages.g1")))
+    assert outcomes("PAUSE QUERY averages; RESUME QUERY averages; DROP QUERY averages") == [
+        ("PAUSE QUERY", "averages", "paused", 2),
+        ("RESUME QUERY", "averages", "resumed", 2),
+        ("DROP QUERY", "averages", "deleted", 2),
+    ]
+
+
+def test_a_stream_that_no_query_reads_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    session = Session(format_="csv", keeps_streams=True)
+    session.run(STREAM)
+    assert capsys.readouterr().out.splitlines() == [
+        "statement,name,status,generation",
+        "CREATE STREAM,lab,kept,",
+    ]
 
 
 def test_what_is_applied_is_what_a_file_applies(session: Session) -> None:

@@ -60,6 +60,23 @@ def test_of_the_later_generation_all_but_its_delivery_runs_beside_the_earlier_on
     assert "root/one.0" not in names(after)
 
 
+def test_a_generation_without_rules_ends_the_alerts_of_the_earlier_one() -> None:
+    """Its delivery knows that there were some, also if a change before it was cancelled."""
+    rules = "\nalerts: {hot: {query: one, when: x_avg > 1}}"
+    first = recorded(applied("one", ONE + rules))
+    ends = change(first, ONE)
+    after = recorded(applied("one", ONE + rules), ends, DeleteQuery("one"))
+    assert "delivery/one.g1.alerts" in names(after)
+    deployment, name = as_generation(parsed(ONE), "one", after)
+    assert deployment.queries[name].delivers, "the next one, too: that one may not have run yet"
+    assert is_same(deployment.queries[name], parsed(ONE).queries["one"]), "it is as declared"
+    cancelled = recorded(applied("one", ONE + rules), ends, DeleteQuery("one.g1"))
+    assert as_generation(parsed(ONE), "one", cancelled)[0].queries["one.g2"].delivers
+    deleted = recorded(applied("one", ONE + rules), DeleteQuery("one"))
+    assert not as_generation(parsed(ONE), "one", deleted)[0].queries["one.g1"].delivers
+    assert not as_generation(parsed(ONE), "one", FIRST)[0].queries["one.g1"].delivers
+
+
 def test_changes_in_progress_are_found_by_name() -> None:
     assert replacements(["one", "two"]) == []
     assert replacements(["one.g10", "one", "two.g1", "one.g9"]) == [

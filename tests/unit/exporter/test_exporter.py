@@ -94,6 +94,34 @@ def test_windows_are_counted_by_kind_and_only_first_answers_have_a_latency() -> 
     assert page.value("bound_seconds") == DEPLOYMENT.queries["q"].bound_us / S
 
 
+def row(label: str, second: int, average: float | None) -> dict[str, object]:
+    """Return a row of key k."""
+    bounds = {"window_start": format_time(second * S), "window_end": format_time((second + 1) * S)}
+    fields = {"t": {"avg": average}}
+    return {"query": "q", "part": 0, "kind": label, "key": "k", "fields": fields, **bounds}
+
+
+def test_the_error_of_tentative_answers_by_figure() -> None:
+    wrong = [(2, 20.0, 20.5), (3, 20.0, 22.0), (4, 20.0, 20.0)]
+    page = Page(
+        *(each for n, early, _ in wrong for each in (
+            row("tentative", n, early), boundary("tentative", n, 0))),
+        {"query": "q", "part": 0, "kind": "undo"},
+        *(each for n, _, exact in wrong for each in (
+            row("stable", n, exact), boundary("stable", n, 0, epoch=1))),
+        row("stable", 5, 1.0), boundary("stable", 5, 0),
+    )  # fmt: skip
+    assert page.value("tentative_rows_total", verdict="off") == 2
+    assert page.value("tentative_rows_total", verdict="right") == 1
+    assert page.value("tentative_rows_total", verdict="gone") == 0
+    assert page.value("tentative_error_count", figure="t_avg") == 3
+    assert page.value("tentative_error_sum", figure="t_avg") == 2.5
+    assert page.value("tentative_error_max", figure="t_avg") == 2.0
+    page.metrics.report(replace(DEPLOYMENT, queries={}))
+    assert page.value("tentative_error_sum", figure="t_avg") is None
+    assert page.value("tentative_rows_total", verdict="off") is None
+
+
 def test_each_window_of_a_run_has_a_latency_of_its_own() -> None:
     """Seconds 1 to 5 in one boundary: the last 0.2 s after its normal time, the first 4.2 s."""
     page = Page(boundary("stable", 1, 200_000, windows=5))

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.memory import MemoryBroker
@@ -24,6 +25,7 @@ class Hook:
     def __init__(self) -> None:
         self.refuses = 0
         self.got: list[tuple[str, str, str]] = []
+        self.bodies: list[Any] = []
         hook = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -35,6 +37,7 @@ class Hook:
                 else:
                     key, token = self.headers["Idempotency-Key"], self.headers["Authorization"]
                     state = body["state"] if isinstance(body, dict) else "standing"
+                    hook.bodies.append(body)
                     hook.got.append((key, state, token))
                 self.send_response(status)
                 self.end_headers()

@@ -16,6 +16,7 @@ from slackwater.codec.state_records import encode_root_state
 from slackwater.control.applied import AppliedQuery, Start
 from slackwater.control.control_state import Wanted
 from slackwater.deployment.sharing import share, without_sharing
+from slackwater.model.alerts import AlertSpec
 from slackwater.model.deployment import Deployment, QuerySpec, TopicSpec
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.records import Position, RootState
@@ -140,6 +141,21 @@ async def test_a_registered_query_gets_topics_that_an_earlier_version_did_not_ma
     assert await carry_out(later, both) == (frozenset("qr"), "")
     assert await carry_out(later, both) == (frozenset("qr"), "")
     assert made == [["q", "r"], ["q", "r"]], "again after a failure, and once"
+
+
+async def test_the_rules_with_which_up_starts_again_are_registered(world: World) -> None:
+    """Its file has others now, or none: then the query still has to end what stands."""
+    hot = AlertSpec("hot", when="x_avg > 1")
+    first = replace(query("q", "s1"), alerts=(hot,))
+    await carry_out(world.registering(), share(deployment(first)))
+    registered = {name: q.spec for name, q in world.all().items()}
+    for rules in ((replace(hot, windows=3),), (), ()):
+        again = share(deployment(replace(first, alerts=rules)), registered)
+        await carry_out(world.registering(), again)
+        registered = {name: q.spec for name, q in world.all().items()}
+        assert registered["q"].alerts == rules
+        assert registered["q"].delivers
+    assert world.published == 3, "as often as they changed, and at first"
 
 
 async def test_one_whose_topic_is_missing_is_named_with_it(world: World) -> None:

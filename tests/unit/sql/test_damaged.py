@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -80,6 +81,86 @@ def test_a_damaged_token_is_an_error_with_its_place_or_another_statement(number:
             assert re.match(r"d\.sql:\d+:\d+: .+\n    .*\n +\^", reported), reported
             refused += 1
     assert refused > len(damaged(text)) / 2
+
+
+STREAMS = """CREATE STREAM lab WITH (key = (column = 'k'), time = (column = 't', unit = 's'),
+  fields = ['x', 'y']);
+CREATE STREAM "b-1" WITH (key = (value = 'k'), time = (column = 't', unit = 's'), fields = ['x']);
+CREATE QUERY read AS SELECT * FROM lab EMIT WITHIN INTERVAL '2' SECOND;
+"""
+
+
+KEYED = "key = (value = 'k'), time = (column = 't', unit = 'us')"
+
+
+def statement(of: Random) -> str:
+    """Return a valid statement over these streams."""
+    seconds = of.choice((1, 5, 10))
+    within = f"EMIT WITHIN INTERVAL '{of.randint(1, 9)}' SECOND"
+    name = of.choice(("q", '"q-1"', "climate"))
+    if of.random() < 0.2:
+        return of.choice(
+            (
+                "SHOW QUERIES;", "SHOW STREAMS;", "DROP QUERY read;", "PAUSE QUERY read;",
+                "RESUME QUERY read;", "DESCRIBE read;", "SHOW CREATE QUERY read;",
+                f"SELECT key, x FROM read WHERE x > {seconds} EMIT FINAL;",
+                "SELECT * FROM read EMIT CHANGES;", "SET prefix = 'p.';",
+                f"CREATE ALERT hot WITH (query = 'read', when = 'x > {seconds}', for = 2);",
+                "CREATE ALERT mute WITH (stream = 'lab', missing = '30s');",
+                f"CREATE STREAM s WITH ({KEYED}, fields = (x = 'X'), disorder = '1.5s');",
+            )
+        )  # fmt: skip
+    source = of.choice(("TABLE lab", 'TABLE lab UNION ALL TABLE "b-1"'))
+    where = of.choice(("", " WHERE x > -40", " WHERE NOT x IS NULL AND (key <> 'a' OR x < 3)"))
+    more = of.choice(
+        ("", " WITH (replicas = 1)", " WITH (policy = (failure = 'delay'), parts = 2)")
+    )
+    create = f"CREATE {of.choice(('', 'OR REPLACE '))}QUERY {name} AS SELECT"
+    if of.random() < 0.2:
+        columns = of.choice(
+            ("*", "x, x * 2 + 1 AS more", "CASE WHEN x > 1 THEN 1 ELSE 0 END AS up")
+        )
+        return f"{create} {columns} FROM ({source}){where} {within}{more};"
+    columns = of.choice(
+        (
+            "count(x), avg(x)", "avg(COLUMNS(*)), max(COLUMNS(*))", "quantile(x, 0.99)",
+            "avg(x * 1.8 + 32) AS f_avg, count(x * 1.8 + 32) AS f_count", "min(x), top(x, 3)",
+        )
+    )  # fmt: skip
+    size = f"INTERVAL '{seconds}' SECOND"
+    window = of.choice(
+        (
+            f"TUMBLE({source}, {size})", f"HOP({source}, INTERVAL '1' SECOND, {size})",
+            f"TUMBLE({source}, INTERVAL '1' DAY, ZONE => 'Europe/Berlin')",
+            f"HOP({source}, INTERVAL '1' SECOND, {size}, OFFSET => INTERVAL '500' MILLISECOND)",
+        )
+    )  # fmt: skip
+    having = " HAVING count(x) >= 3" if columns == "count(x), avg(x)" else ""
+    by = "GROUP BY window_start, key"
+    return (
+        f"{create} window_start, key, {columns} FROM {window}{where} {by}{having} {within}{more};"
+    )
+
+
+@pytest.mark.parametrize(
+    "count",
+    [pytest.param(5, id="few"), pytest.param(500, id="all", marks=pytest.mark.drill)],
+)
+@pytest.mark.timeout(7_200)
+def test_each_token_of_valid_statements_is_deleted_doubled_and_swapped(count: int) -> None:
+    drawn, valid, others = Random(0), dict[str, None](), 0
+    while len(valid) < count:
+        valid[statement(drawn)] = None
+    for text in valid:
+        given = parsed(STREAMS + text)
+        assert not given.errors, text
+        assert not text.startswith("CREATE") or why_refused(given) is None, text
+        for other in damaged(text):
+            found = parsed(STREAMS + other)
+            others += 1
+            if (reported := why_refused(found)) is not None:
+                assert re.match(r"d\.sql:\d+:\d+: .+\n    .*\n +\^", reported), (other, reported)
+    assert others > 40 * count
 
 
 @pytest.mark.parametrize("number", range(len(TEXTS)))

@@ -12,6 +12,7 @@ from typing import Any, Final
 import orjson
 
 from slackwater.cli.common import emit
+from slackwater.cli.statements.outcomes import COLUMNS, Row
 from slackwater.model.errors import UsageError
 
 FORMATS: Final = ("table", "jsonl", "csv")
@@ -49,6 +50,11 @@ class RowOutput:
             emit(orjson.dumps({"text": text}).decode(), is_json=True)
         else:
             emit(text)
+
+    def outcomes(self, rows: Iterable[Row]) -> None:
+        """Print what became of statements, for programs; people have read a sentence of each."""
+        if self._format != "table":
+            self.rows(COLUMNS, rows)
 
     def reporting(self) -> AbstractContextManager[Any]:
         """Sentences that are printed meanwhile do not mix with rows for programs."""

@@ -15,6 +15,7 @@ from slackwater.cli.query_changes import (
     wait_ready,
 )
 from slackwater.cli.statements import shown
+from slackwater.cli.statements.outcomes import DONE, Stated, kept, outcomes
 from slackwater.cli.statements.output import RowOutput
 from slackwater.cli.statements.results import check_select, print_select
 from slackwater.cli.statements.running import RunningDeployment, Surroundings
@@ -138,6 +139,7 @@ class _Checked:
         self.draft = Draft(parsed.source, content, self._current.streams)
         self._source = parsed.source
         self._created: list[str] = []
+        self._stated: list[Create | DropAlert] = []
         self._is_changed = False
         for each in parsed.statements:
             if not isinstance(each, Create | DropAlert):
@@ -161,6 +163,7 @@ class _Checked:
             case Create():
                 self.draft.add(statement)
                 self._is_changed = True
+                self._stated.append(statement)
                 if statement.section == "queries":
                     self._created.append(statement.name)
             case Setting():
@@ -174,6 +177,7 @@ class _Checked:
                 if self._is_there("alerts", name, at):
                     self.draft.drop_alert(name)
                     self._is_changed = True
+                    self._stated.append(statement)
             case Show(section):
                 self.acts.append(partial(self._show, section))
             case ShowCreate(section, name, at):
@@ -214,9 +218,11 @@ class _Checked:
         if not self._is_changed:
             return
         created, self._created, self._is_changed = self._created, [], False
+        statements, self._stated = self._stated, []
         deployment = self.draft.check(micro_batch=self._where.micro_batch)
         if deployment is None:
             return
+        stated = [Stated.of(each, deployment, self._current) for each in statements]
         before, self._current = self._current.queries, deployment
         created += [
             name
@@ -224,8 +230,7 @@ class _Checked:
             if name in before and before[name].alerts != query.alerts
         ]
         names = [query.name for query in deployment.in_order() if query.name in created]
-        if names:
-            self.acts.append(partial(self._create, deployment, names))
+        self.acts.append(partial(self._create, deployment, names, stated))
 
     def _check_unread(self, parsed: ParsedText) -> None:
         queries = self.draft.content["queries"].values()
@@ -236,18 +241,18 @@ class _Checked:
             if isinstance(each, Explain)
             for source in each.create.content["from"]
         }
-        kept = {}
+        unread = {}
         for each in parsed.statements:
             if not isinstance(each, Create) or each.section != "streams" or each.is_broken:
                 continue
             if each.name in read or each.name in self.draft.running:
                 continue
-            kept[each.name] = each.content
+            unread[each.name] = each.content
             if not self._runner._keeps_streams:
                 reason = f"no query reads stream {each.name}: create one in the same text"
                 self._error(each.at, reason)
-        if kept:
-            self.acts.append(partial(self._keep, kept))
+        if unread:
+            self.acts.append(partial(self._keep, unread))
 
     def _explain(self, create: Create) -> None:
         content = {**self.draft.content, "queries": dict(self.draft.content["queries"])}
@@ -276,19 +281,28 @@ class _Checked:
 
     # What statements do:
 
-    def _create(self, deployment: Deployment, names: list[str]) -> None:
-        reach = self._where.reach()
-        registry = self._where.registry
-        find = None if registry is None else lambda: registry(deployment.names)
-        with self._runner._output.reporting():
-            accepted = apply_queries(reach, deployment, names, "now", find)
-            if accepted and self._runner._waits:
-                wait_ready(self._where.cluster(), deployment.names, accepted)
+    def _create(self, deployment: Deployment, names: list[str], stated: list[Stated]) -> None:
+        output, running, accepted = self._runner._output, self._running, list[str]()
+        if names:
+            registry = self._where.registry
+            find = None if registry is None else lambda: registry(deployment.names)
+            with output.reporting():
+                accepted = apply_queries(self._where.reach(), deployment, names, "now", find)
+                if accepted and self._runner._waits:
+                    wait_ready(self._where.cluster(), deployment.names, accepted)
+        there = () if running is None else running.deployment.queries
+        generations = {} if running is None else {name: running.generation(name) for name in there}
+        output.outcomes(outcomes(stated, accepted, deployment, generations))
 
     def _change(self, change: Changing, name: str) -> None:
-        with self._runner._output.reporting():
+        output = self._runner._output
+        with output.reporting():
             request_each(self._where.reach(), _OPERATIONS[change], name)
             emit(f"query {name} {_DONE[change]}")
+        statement = f"{change.upper()} QUERY"
+        there = self._running is not None and name in self._running.deployment.queries
+        generation = self._running.generation(name) if self._running is not None and there else 0
+        output.outcomes([(statement, name, DONE[change], generation)])
 
     def _show(self, section: str) -> None:
         running = self._runner._read()
@@ -316,7 +330,9 @@ class _Checked:
         rows = shown.explained(name, deployment, self._running, start_us)
         self._runner._output.rows(shown.EXPLAINED, rows)
 
-    def _keep(self, kept: Mapping[str, Any]) -> None:
-        self._runner._kept |= kept
-        for name in kept:
-            emit(f"stream {name} is kept in this session: it begins with a query that reads it")
+    def _keep(self, streams: Mapping[str, Any]) -> None:
+        self._runner._kept |= streams
+        with self._runner._output.reporting():
+            for name in streams:
+                emit(f"stream {name} is kept in this session: it begins with a query that reads it")
+        self._runner._output.outcomes(kept(streams))

@@ -135,12 +135,15 @@ async function sendToken(token) {
 
 // ---- drawing
 
+// At once, unless the page was drawn less than DRAW_MS ago.
 let timer = null;
+let drawnAt = -DRAW_MS;
 function schedule() {
   timer ??= setTimeout(() => {
     timer = null;
+    drawnAt = performance.now();
     draw();
-  }, DRAW_MS);
+  }, drawnAt + DRAW_MS - performance.now());
 }
 
 function draw() {

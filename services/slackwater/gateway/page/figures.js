@@ -32,7 +32,7 @@ export class Chart {
     const width = Math.max(this.box.clientWidth, 200);
     this.plot = new uPlot({ ...options, width, height: HEIGHT }, data, this.box);
     this.plot.bands_ = options.bands_;
-    this.plot.redraw();
+    this.plot.setData(data); // a plain redraw at once would leave it without scales
   }
 
   resize() {

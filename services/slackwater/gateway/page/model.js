@@ -29,7 +29,7 @@ export class QueryModel {
     const start = ms(change.window_start);
     let found = this.windows.get(start);
     if (!found) {
-      found = { start, end: ms(change.window_end), count: change.windows, parts: new Map() };
+      found = { start, end: ms(change.window_end), count: change.windows, parts: new Map(), version: 0 };
       this.windows.set(start, found);
       this.trim();
     }
@@ -50,6 +50,7 @@ export class QueryModel {
     const after = (ms(change.emitted_at) - ms(change.due_at)) || 0;
     part.answers.push({ ...change, rows, after });
     part.revoked = false;
+    found.version = this.version;
   }
 
   undo(change) {
@@ -60,6 +61,7 @@ export class QueryModel {
       if (part.answers.at(-1).label === "tentative") {
         part.revoked = true;
         part.undone.push(change);
+        window.version = this.version;
       }
     }
   }
@@ -167,6 +169,47 @@ export function firstAnswers(windows) {
     }
   }
   return found;
+}
+
+// How wrong the tentative values of one figure were, over the windows that are exact now.
+export function earlyErrors(windows, name) {
+  const found = { rows: 0, right: 0, gone: 0, compared: 0, sum: 0, greatest: 0 };
+  for (const window of windows) {
+    for (const part of window.parts.values()) {
+      if (part.answers.length < 2 || part.revoked || part.answers.at(-1).label !== "stable") continue;
+      const of = judged(part, window.version, name);
+      for (const each of Object.keys(found)) {
+        found[each] = each === "greatest" ? Math.max(found[each], of[each]) : found[each] + of[each];
+      }
+    }
+  }
+  return found;
+}
+
+// Computed once for each version of a window: a long failure has many, and few of them change.
+function judged(part, version, name) {
+  const shape = `${version} ${name}`;
+  if (part.judged?.shape === shape) return part.judged;
+  const of = (part.judged = { shape, rows: 0, right: 0, gone: 0, compared: 0, sum: 0, greatest: 0 });
+  const early = part.answers.findLast((answer) => answer.label === "tentative");
+  const exact = part.answers.at(-1);
+  if (!early || early.incomplete || exact.incomplete || early.rows_left_off || exact.rows_left_off) return of;
+  for (const [key, row] of early.rows) {
+    of.rows += 1;
+    const now = exact.rows.get(key);
+    if (!now) {
+      of.gone += 1;
+      continue;
+    }
+    const [was, is] = [figure(row.fields, name), figure(now.fields, name)];
+    if (was === is) of.right += 1;
+    if (was === null || is === null) continue;
+    const error = Math.abs(is - was);
+    of.compared += 1;
+    of.sum += error;
+    of.greatest = Math.max(of.greatest, error);
+  }
+  return of;
 }
 
 // The steps by which the value of one cell came about, in order.

@@ -2,11 +2,11 @@
 
 import { list } from "./alerts.js";
 import { Chart, LINES_MAX, drawFirst, drawValues } from "./figures.js";
-import { cell, figure, history } from "./model.js";
+import { cell, earlyErrors, figure, history } from "./model.js";
 import { ROWS_MAX, Strip } from "./strip.js";
 import { STATES, el, number, seconds, short, time } from "./words.js";
 
-const CELL_PX = 46;
+const CELL_PX = 50;
 const ALERTS_MAX = 4;
 const DUE_MAX = 3;
 const CELLS_MIN = 24;
@@ -27,6 +27,7 @@ export class QueryView {
     this.first = new Chart("First answers");
     this.legend = el("ul", { class: "legend", "aria-label": "Lines" });
     this.more = el("p", { class: "facts" });
+    this.errors = el("p", { class: "facts errors" });
     this.strip = new Strip((key, start) => place.set({ key, window: start }), (stream) => place.go({ view: "streams", stream }));
     this.scroll = el("div", { class: "scroll" }, this.strip.table);
     this.table = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Values as a table" });
@@ -37,7 +38,7 @@ export class QueryView {
     this.content = el("div", {},
       el("section", { class: "card" }, el("div", { class: "row" }, el("h2", {}, "Values"), el("label", { for: "figure" }, "figure "), this.figures, el("label", { for: "filter" }, "keys "), this.filter), this.values.box, this.legend, this.details),
       el("section", { class: "card" }, el("h2", {}, "Windows"), key(), this.scroll, this.more, this.panel),
-      el("section", { class: "card" }, el("h2", {}, "First answers against X"), this.first.box, el("p", { class: "facts" }, "Time from when a window is due until its first answer is written. Dots are exact, rings tentative; the dashed line is the bound.")),
+      el("section", { class: "card" }, el("h2", {}, "First answers against X"), this.first.box, el("p", { class: "facts" }, "Time from when a window is due until its first answer is written. Dots are exact, rings tentative; the dashed line is the bound."), this.errors),
     );
     this.node = el("div", {}, el("p", {}, el("a", { href: "#view=queries" }, "← all queries")), el("h1", {}, short(name, 60)), this.sentence, this.facts, this.note, this.firing, this.empty, this.content);
     this.open = "";
@@ -46,6 +47,7 @@ export class QueryView {
   }
 
   close() {
+    clearTimeout(this.charting);
     this.values.close();
     this.first.close();
     this.width.disconnect();
@@ -85,6 +87,12 @@ export class QueryView {
     this.draw();
   }
 
+  // Charts are drawn in a task of their own, so that no task is long.
+  chart(draw) {
+    clearTimeout(this.charting);
+    this.charting = setTimeout(draw, 0);
+  }
+
   showAlerts(firing) {
     const shape = JSON.stringify(firing);
     if (shape === this.alerts) return;
@@ -98,7 +106,7 @@ export class QueryView {
     const { model, status } = this;
     const bound = status?.bound_ms ?? null;
     const width = this.scroll.clientWidth || 800;
-    const fits = Math.max(6, Math.floor((width - 130) / CELL_PX));
+    const fits = Math.max(6, Math.floor((width - 135) / CELL_PX));
     const past = model.last(Math.max(fits, POINTS_MIN));
     const due = this.due(past);
     const windows = past.slice(-Math.max(fits - due.length, CELLS_MIN));
@@ -125,8 +133,11 @@ export class QueryView {
     if (isAtEnd || !this.wasShown) this.scroll.scrollLeft = this.scroll.scrollWidth;
     this.wasShown = true;
     const chosen = keys.slice(0, LINES_MAX);
-    drawValues(this.values, { windows: past, keys: chosen, name, bound });
-    if (bound !== null) drawFirst(this.first, { windows: past, bound });
+    this.chart(() => {
+      drawValues(this.values, { windows: past, keys: chosen, name, bound });
+      if (bound !== null) drawFirst(this.first, { windows: past, bound });
+    });
+    text(this.errors, errorWords(earlyErrors(model.windows.values(), name), name));
     const lines = chosen.join("\n");
     if (this.lines !== lines) {
       this.lines = lines;
@@ -205,6 +216,14 @@ export class QueryView {
 
 function text(node, value) {
   if (node.textContent !== value) node.textContent = value;
+}
+
+function errorWords(of, name) {
+  if (!of.rows) return "No tentative answer of the windows kept here is exact yet, so there is no error to tell.";
+  const values = `${of.rows} tentative value${of.rows === 1 ? "" : "s"} of ${name} ${of.rows === 1 ? "is" : "are"} exact now: ${of.right} right`;
+  const off = of.compared ? `, off by ${number(of.sum / of.compared)} on average and by ${number(of.greatest)} at most` : "";
+  const gone = of.gone ? `; ${of.gone} without an exact row` : "";
+  return `${values}${off}${gone}.`;
 }
 
 function key() {

@@ -1,5 +1,5 @@
 // The strip: a row for each key, a cell for each window; below it a row for each stream. The cells
-// are made once and changed in place. Arrow keys move, Enter explains.
+// are made once and changed in place, if what they show has changed. Arrow keys move, Enter explains.
 
 import { cell, lane, windowState } from "./model.js";
 import { STATES, el, number, short, time } from "./words.js";
@@ -10,12 +10,13 @@ export class Strip {
   constructor(explain, select) {
     this.explain = explain;
     this.select = select;
-    this.body = el("tbody");
-    this.head = el("tr");
+    // Its rows are boxes, so what a table would tell of itself is said.
+    this.body = el("tbody", { role: "rowgroup" });
+    this.head = el("tr", { role: "row" });
     this.table = el(
       "table",
       { class: "strip", role: "grid", "aria-label": "Windows of each key and stream" },
-      el("thead", {}, this.head),
+      el("thead", { role: "rowgroup" }, this.head),
       this.body,
     );
     this.rows = [];
@@ -45,15 +46,15 @@ export class Strip {
       ...streams.map((stream) => ({ kind: "stream", name: stream.stream, of: stream })),
     ];
     while (this.body.children.length < rows.length) {
-      this.body.append(el("tr", {}, el("th", { scope: "row" })));
+      this.body.append(el("tr", { role: "row" }, el("th", { scope: "row", role: "rowheader" })));
     }
     while (this.body.children.length > rows.length) this.body.lastChild.remove();
     this.rows = rows;
-    rows.forEach((row, r) => this.row(this.body.children[r], row, r, columns, name, bound));
+    rows.forEach((row, r) => this.row(this.body.children[r], row, columns, name, bound));
     this.reach();
   }
 
-  row(tr, row, r, columns, name, bound) {
+  row(tr, row, columns, name, bound) {
     tr.className = row.kind;
     this.fit(tr, columns.length + 1, "td");
     const label = row.kind === "stream" ? `${short(row.name, 24)}` : short(row.name, 24);
@@ -61,13 +62,14 @@ export class Strip {
     tr.firstChild.title = row.name.slice(0, 400);
     columns.forEach((window, i) => {
       const td = tr.children[i + 1];
+      const shows = [window, window.version, bound, name, row.kind, row.name];
+      if (window.parts && td.shows?.every((each, at) => each === shows[at])) return;
+      td.shows = shows;
       const of = row.kind === "key" ? keyCell(window, row.name, name, bound) : laneCell(window, row);
       if (td.className !== of.class) td.className = of.class;
       set(td, of.text);
       const said = `${short(row.name, 80)}, ${time(window.start)}, ${of.said}`;
       if (td.getAttribute("aria-label") !== said) td.setAttribute("aria-label", said);
-      if (td.dataset.row !== `${r}`) td.dataset.row = r;
-      if (td.dataset.column !== `${i}`) td.dataset.column = i;
     });
   }
 
@@ -82,7 +84,7 @@ export class Strip {
 
   fit(tr, count, tag) {
     while (tr.children.length < count) {
-      tr.append(el("td", tag === "td" ? { role: "gridcell", tabindex: -1 } : {}));
+      tr.append(el("td", tag === "td" ? { role: "gridcell", tabindex: -1 } : { role: "gridcell" }));
     }
     while (tr.children.length > count) tr.lastChild.remove();
   }
@@ -106,9 +108,15 @@ export class Strip {
     }
   }
 
+  // Where a cell is now: its row, and its column without that of the names.
+  place(td) {
+    return [td.parentNode.sectionRowIndex, td.cellIndex - 1];
+  }
+
   move(td, focus = true) {
-    const row = this.rows[td.dataset.row];
-    const window = this.columns[td.dataset.column];
+    const [r, c] = this.place(td);
+    const row = this.rows[r];
+    const window = this.columns[c];
     if (!row || !window) return;
     this.at = { name: row.name, kind: row.kind, start: window.start };
     this.reach();
@@ -118,7 +126,7 @@ export class Strip {
   key(event) {
     const td = event.target.closest("td");
     if (!td) return;
-    const [r, c] = [Number(td.dataset.row), Number(td.dataset.column)];
+    const [r, c] = this.place(td);
     const to = {
       ArrowLeft: [r, c - 1],
       ArrowRight: [r, c + 1],
@@ -138,8 +146,9 @@ export class Strip {
   }
 
   open(td) {
-    const row = this.rows[td.dataset.row];
-    const window = this.columns[td.dataset.column];
+    const [r, c] = this.place(td);
+    const row = this.rows[r];
+    const window = this.columns[c];
     if (!row || !window) return;
     this.move(td);
     if (row.kind === "key") this.explain(row.name, window.start);

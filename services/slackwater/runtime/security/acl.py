@@ -33,15 +33,19 @@ _OF_OTHERS: Final[Mapping[Role, Access]] = {
         "Create": ("own", "input"),
         "Delete": ("ordered", "deltas", "merged", "panes"),
         "Describe": ("input",),
-        # The audit compares results.
-        "Read": ("source", "results", "state", "child state"),
-        "Write": ("registry",),
+        # The audit compares results. Who deletes a query ends its alerts.
+        "Read": ("source", "results", "state", "child state", "alerts"),
+        "Write": ("registry", "alerts", "alert fence"),
     },
 }
 """What roles need that run no fragments."""
 _READERS: Final = frozenset({Role.CLIENT, Role.GATEWAY})
 """The roles that write nothing."""
-_TYPES: Final[Mapping[Resource, ResourceType]] = {"group": "group", "fence": "transactional-id"}
+_TYPES: Final[Mapping[Resource, ResourceType]] = {
+    "group": "group",
+    "fence": "transactional-id",
+    "alert fence": "transactional-id",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +139,9 @@ def _names(of: Deployment, queries: Sequence[QuerySpec]) -> dict[Resource, list[
         "panes": [names.panes(q.name) for q in queries if q.window is not None],
         "state": [names.state(query.name) for query in queries],
         "child state": [names.state(query.child_query) for query in queries],
-        "fence": [
-            *(names.transactional_id(query.name, part) for query, part in parts),
-            *(names.delivery_id(query.name) for query in queries if query.alerts),
-        ],
-        "alerts": [names.alerts(query.name) for query in queries if query.alerts],
+        "fence": [names.transactional_id(query.name, part) for query, part in parts],
+        "alert fence": [names.delivery_id(query.name) for query in queries if query.delivers],
+        "alerts": [names.alerts(query.name) for query in queries if query.delivers],
         "results": [names.results(q.name, kind) for q in queries for kind in RESULT_KINDS],
         "results read": [names.results(name, kind) for name in read for kind in RESULT_KINDS],
     }

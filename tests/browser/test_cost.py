@@ -1,0 +1,108 @@
+"""What the page costs a browser: what it loads, how long its tasks take, what its heap becomes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from typing import Any, Final
+
+import pytest
+from tests.support.gateway_site import Recorded, Site, query_status, stream_status
+
+_log = logging.getLogger(__name__)
+TRANSFERRED_MAX: Final = 150_000
+"""Bytes of all responses, headers included."""
+TASK_MS_MAX: Final = 50.0
+HOUR_S: Final = 60.0 * float(os.environ.get("PAGE_MINUTES", "60"))
+"""Of the drill."""
+QUERIES, KEYS = 20, 1_000
+SETTLE_MS: Final = 1_500
+"""Until the snapshot has been drawn."""
+BEGUN, FILLED, FILLING_MS = 25, 280, 70
+"""Windows when the page is opened, and when the measurement begins: more than the page keeps, so
+what it has grows no more. Those between come so far apart that a reader on this machine keeps up.
+"""
+SAMPLES: Final = 20
+GROWS_MAX: Final = 1.05
+"""Median of the last quarter's heap, after a collection, against that of the second quarter."""
+OBSERVER: Final = """
+    window.tasks = [];
+    new PerformanceObserver((list) => {
+      for (const each of list.getEntries()) window.tasks.push(each.duration);
+    }).observe({ type: "longtask", buffered: true });
+"""
+
+
+def test_all_that_is_transferred(page: Any, site: Site) -> None:
+    """Of the first visit; without events, which depend on the queries."""
+    session = page.context.new_cdp_session(page)
+    sizes: list[float] = []
+    session.on("Network.loadingFinished", lambda of: sizes.append(of["encodedDataLength"]))
+    session.send("Network.enable")
+    page.goto(site.url)
+    page.locator(".query").wait_for()
+    assert len(sizes) >= 8, "the page, its style, its scripts and the chart"
+    assert sum(sizes) < TRANSFERRED_MAX
+
+
+def _heap(session: Any) -> float:
+    """Return what is in use after a collection, in bytes."""
+    session.send("HeapProfiler.collectGarbage")
+    return float(session.send("Runtime.getHeapUsage")["usedSize"])
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [pytest.param(20.0, id="short"), pytest.param(HOUR_S, id="hour", marks=pytest.mark.drill)],
+)
+@pytest.mark.timeout(HOUR_S + 600)
+def test_twenty_queries_of_a_thousand_keys(page: Any, site: Site, seconds: float) -> None:
+    """One of them is shown, the states of all change each second; a window comes each second."""
+    keys = [f"sensor-{n:04}" for n in range(KEYS)]
+    names = [f"q{n:02}" for n in range(QUERIES - 1)]
+    made = Recorded()
+
+    def window(number: int) -> None:
+        """One in seven is tentative first."""
+        values = {key: number + n / KEYS for n, key in enumerate(keys)}
+        if number % 7 == 0:
+            made.window(number, values, "tentative", 1, ("room-2",))
+            made.undo(number, number)
+        made.window(number, values, epoch=int(number % 7 == 0))
+        site.publish(made)
+
+    for number in range(BEGUN):
+        window(number)
+    session = page.context.new_cdp_session(page)
+    page.add_init_script(OBSERVER)
+    page.goto(site.url + "#view=query&query=climate")
+    page.locator(".strip td").first.wait_for()
+    page.wait_for_timeout(SETTLE_MS)
+    begin = page.evaluate("window.tasks.splice(0)")
+    for number in range(BEGUN, FILLED):
+        window(number)
+        page.wait_for_timeout(FILLING_MS)
+    page.evaluate("window.tasks.length = 0")
+    heaps, tasks = list[float](), list[float]()
+    began, number = time.monotonic(), FILLED
+    while (now := time.monotonic() - began) < seconds:
+        window(number)
+        states = [query_status(name, sentence=f"exact, {now:.0f} s") for name in names]
+        site.set_status(queries=[query_status(), *states], streams=[stream_status("room-1")])
+        number += 1
+        if now >= len(heaps) * seconds / SAMPLES:
+            tasks += page.evaluate("window.tasks")
+            heaps.append(_heap(session))
+            page.evaluate("window.tasks.length = 0")  # the collection is a task
+        page.wait_for_timeout(max(0.0, 1_000 * (began + number - FILLED - time.monotonic())))
+    tasks += page.evaluate("window.tasks")
+    shown_mb = [round(heap / 1e6, 2) for heap in heaps]
+    _log.info("%d windows, heap %s MB", number - FILLED, shown_mb)
+    _log.info("tasks %s ms, of the begin %s ms", tasks, begin)
+    shown = page.locator(".strip tbody tr.key").count()
+    assert shown == 40
+    assert not [ms for ms in tasks if ms > TASK_MS_MAX]
+    quarter = len(heaps) // 4
+    middle = sorted(heaps[quarter : 2 * quarter])[quarter // 2]
+    assert sorted(heaps[-quarter:])[quarter // 2] < GROWS_MAX * middle
