@@ -129,6 +129,7 @@ class Driven:
         clock: the current time.
         decode: decodes what the catch-up readers read; may be shared by the host's sessions.
         recent: records that the live consumer read last, for the catch-up readers.
+        centre: what the session asks ``AtCentre``.
     """
 
     def __init__(
@@ -150,6 +151,7 @@ class Driven:
         clock: SystemClock | None = None,
         decode: Decode = decode,
         recent: RecentRecords | None = None,
+        centre: Transport | None = None,
     ) -> None:
         self.session = session
         self._transport = transport
@@ -161,6 +163,7 @@ class Driven:
         self._ends: SharedEnds | Transport = ends or transport
         self._positions = positions
         self._committer = committer
+        self._centre = centre
         self._heartbeat_period_us = heartbeat_period_us
         self._clock = clock or SystemClock()
         self._write = write or transport.writer
@@ -432,7 +435,8 @@ class Driven:
         def writer() -> Writer:
             return self._writer
 
-        return await perform(procedure, self._transport, writer, self._committer, self._read_to)
+        at = self._transport, writer, self._committer, self._read_to, self._centre
+        return await perform(procedure, *at)
 
     async def _read_to(self) -> Mapping[Log, int]:
         return {} if self._positions is None else await self._positions(self)

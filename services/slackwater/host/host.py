@@ -487,7 +487,7 @@ class Hosted:
             shared.listener,
             end_timeout_us=fragment.end_timeout_us,
             wake=host.turns.wake,
-            write=write,
+            write=fragment.write or write,
             observe=fragment.observe,
             ends=host.ends,
             positions=host.logs.positions,
@@ -497,4 +497,5 @@ class Hosted:
             decode=host.decode,
             recent=host.logs.recent,
             clock=shared.clock,
+            centre=fragment.centre,
         )

@@ -60,7 +60,9 @@ BUCKET_OF_ROWS_US: Final = 10_000
 
 _TUPLES: Final = ("shared_by", "child_aggregates")
 _PAIRS: Final = ("of_fields", "child_groups")
-_OMITTED: Final = frozenset({*_TUPLES, *_PAIRS, "alerts", "children_of", "cut_windows", "having"})
+_OMITTED: Final = frozenset(
+    {*_TUPLES, *_PAIRS, "alerts", "children_of", "cut_windows", "having", "sites", "uplink"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +193,14 @@ class StreamSpec:
     """Texts and numbers that stand for a missing value; see ``model/meanings.py``."""
     values: tuple[tuple[str, float], ...] = ()
     """Texts that are values, with their numbers."""
+    elsewhere: bool = False
+    """Whether it is read at a site with a Kafka of its own: here are no proxy and no logs of it."""
 
     @property
     def proxy_names(self) -> tuple[ProxyName, ...]:
-        """The stream's proxies."""
+        """The stream's proxies here."""
+        if self.elsewhere:
+            return ()
         shares = 1 if self.topic is None else self.topic.proxies
         return tuple(ProxyName(self.name, share) for share in range(shares))
 
@@ -217,6 +223,28 @@ class JoinSpec:
     left: str
     right: str
     within_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class SiteSpec:
+    """A site with a Kafka of its own; addresses are ``HOST:PORT``.
+
+    ``centre``: where the site finds the Kafka of the centre. ``bootstrap``: its own; None: that of
+    its command line, or an embedded one.
+    """
+
+    name: str
+    centre: str
+    bootstrap: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UplinkSpec:
+    """Of a query at a site: which child it is at the centre, and where that is."""
+
+    site: str
+    centre: str
+    child: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +290,30 @@ class QuerySpec:
     having: str | None = None
     """The condition on the figures of a row; see ``primitives/having.py``."""
     alerts: tuple[AlertSpec, ...] = ()
+    sites: tuple[str, ...] = ()
+    """At the centre, by child: the site whose Kafka has its logs; empty: this Kafka."""
+    uplink: UplinkSpec | None = None
+    """At a site: where its merged panes are sent."""
+
+    def is_remote(self, child: int) -> bool:
+        """Whether a site has the child: here are its merged panes only."""
+        return bool(self.sites) and bool(self.sites[child])
+
+    @property
+    def has_remote(self) -> bool:
+        """Whether a site has any child."""
+        return any(self.sites)
+
+    @property
+    def is_aggregated(self) -> bool:
+        """Whether readings of any child are aggregated here."""
+        return self.window is not None and not (self.sites and all(self.sites))
+
+    @property
+    def remote_sources(self) -> frozenset[str]:
+        """The streams that sites read."""
+        groups = zip(self.child_groups, self.sites, strict=False)
+        return frozenset(source for (_, of), site in groups if site for source in of)
 
     @property
     def child_query(self) -> str:
@@ -313,6 +365,9 @@ class QuerySpec:
         values["sources"] = tuple(values["sources"])
         values["aggregate"] = tuple(values["aggregate"])
         values["alerts"] = tuple(AlertSpec.from_json(each) for each in values.get("alerts", ()))
+        values["sites"] = tuple(values.get("sites", ()))
+        uplink = values.get("uplink")
+        values["uplink"] = None if uplink is None else UplinkSpec(**uplink)
         return cls(**values)
 
 
@@ -345,6 +400,9 @@ class Deployment:
     queries: Mapping[str, QuerySpec]
     names: Names = UNPREFIXED
     http: HttpListenSpec = HTTP_DEFAULT
+    sites: Mapping[str, SiteSpec] = field(default_factory=dict)
+    """Sites with a Kafka of their own; none once it is the centre's, or a site's
+    (``deployment/sites.py``)."""
     known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Cache of derived values."""
 

@@ -55,7 +55,14 @@ class MergedInput:
         self._logs = {child: log for log, child in self.at.items()}
         normal, replicas = config.schedule.normal_time, config.replicas
         self._cursors = [
-            _Cursor(0, MergedPanes(config.grid, normal, wait_us or 0, replicas)) for _ in self.at
+            _Cursor(
+                0,
+                MergedPanes(
+                    *(config.grid, normal, wait_us or 0, replicas),
+                    is_remote=child in config.remote,
+                ),
+            )
+            for child in range(children)
         ]
         self._ends: Mapping[Log, int] = {}
         self._has_begun = False
@@ -150,7 +157,7 @@ class MergedInput:
                 self._skipped.append(Skipped(log, offset, NOT_A_PANE, f"{len(value)} rows"))
                 self._read(core, child)
                 return
-        core.resting.use(child, usable.end, value, usable.positions, core.needed_to)
+        core.resting.use(child, usable.end, value, usable.positions, core.needed_to, usable.gap)
         core.resting.rest(child, core.line.live_next)
 
     def wanted(self, core: RootCore) -> dict[tuple[LineName, Log], int]:

@@ -116,6 +116,9 @@ class RootConfig:
     """Keys of which none is forgotten (``primitives.key_table``)."""
     merged_wait_us: int | None = None
     """How long a merged pane is waited for (``protocols.fargo.parent``); None without mergers."""
+    remote: frozenset[int] = frozenset()
+    """The children of which only merged panes come, since a site has them (rule-37). Their logs of
+    deltas are empty here."""
     is_recorded: bool = False
     """Whether controllers have recorded ``placement``: all starts on one node then have one
     number."""
