@@ -88,7 +88,8 @@ def check_children(
     why = f"{remote[0]} {ADVICE.format(site=streams[remote[0]].site)}"
     if shape.join is not None:
         findings.error((*place, "join"), f"{why}: one orderer must read both streams")
-    elif shape.children != SITES:
+        return
+    if shape.children != SITES:
         at = (*place, "children") if "children" in shape.model_fields_set else (*place, "from")
         findings.error(at, f"{why}, and no child can be in two: write `children: {SITES}`")
     if not shape.mergers:

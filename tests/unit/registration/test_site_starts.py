@@ -1,0 +1,89 @@
+"""trace-73: a query starts at a site where it starts at the centre, at a pane's edge."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from tests.support.memory import MemoryBroker
+from tests.unit.deployment.test_sites import parsed
+
+from slackwater.model.deployment import Deployment
+from slackwater.model.errors import EnvironmentProblem
+from slackwater.primitives.eventclock import WallClock
+from slackwater.registration import starts
+from slackwater.registration.registration import Registration
+from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.registry import QueryDefinition, Registry
+
+CENTRE = "kafka.centre:9092"
+
+
+class At(SystemClock):
+    """A clock that stands."""
+
+    def now_us(self) -> int:
+        return 1_000_000_000_000_000 + 3_456_789
+
+
+class Places:
+    """The centre's Kafka and the site's, in memory."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.centre, self.site = MemoryBroker(), MemoryBroker()
+        for broker in (self.centre, self.site):
+            cast(Any, broker).cluster = broker
+            broker.create_topic("sw.registry")
+        monkeypatch.setattr(starts, "KafkaTransport", self._reached)
+        monkeypatch.setattr(starts, "partition_counts", lambda _, topics: dict.fromkeys(topics, 1))
+        monkeypatch.setattr(starts, "await_first_readings", lambda *_: None)
+
+    def _reached(self, address: str, _: object) -> MemoryBroker:
+        assert address == CENTRE
+        return self.centre
+
+    def define(self, deployment: Deployment, broker: MemoryBroker) -> list[QueryDefinition]:
+        """Register q, as a node does."""
+        for name in deployment.streams:
+            log = f"sw.source.{name}"
+            if (log, 0) not in broker._logs:
+                broker.create_topic(log)
+        registration = Registration(cast(Any, broker), deployment, Path("f.yaml"), clock=At())
+        registration._partitions_of = {"c": 1}
+        found = registration.define({"q": "beginning"}, WallClock())
+        Registry(cast(Any, broker)).publish_queries(*found)
+        return found
+
+
+@pytest.fixture(name="places")
+def _places(monkeypatch: pytest.MonkeyPatch) -> Places:
+    return Places(monkeypatch)
+
+
+def test_the_centre_starts_at_an_edge_and_the_site_with_it(places: Places) -> None:
+    (centre,) = places.define(parsed(), places.centre)
+    assert centre.e0_us % 10_000_000 == 0, "windows of 10 s"
+    assert 0 <= centre.e0_us - (At().now_us() - 5_000_000) < 10_000_000, "lateness is 5 s"
+    (site,) = places.define(parsed(site="north"), places.site)
+    assert (site.e0_us, site.w_us) == (centre.e0_us, centre.w_us)
+
+
+def test_a_site_waits_for_the_centre_and_says_so(places: Places) -> None:
+    with pytest.raises(EnvironmentProblem, match=f"when the centre has registered it: {CENTRE}"):
+        places.define(parsed(site="north"), places.site)
+    places.define(parsed(), places.centre)
+    places.centre.go_away()
+    with pytest.raises(EnvironmentProblem, match="does not answer"):
+        places.define(parsed(site="north"), places.site)
+    places.centre.come_back()
+    assert places.define(parsed(site="north"), places.site)
+
+
+def test_a_site_with_another_definition_is_not_registered(places: Places) -> None:
+    places.define(parsed(), places.centre)
+    north = parsed(site="north")
+    other = replace(north, queries={"q": replace(north.queries["q"], where="x > 1")})
+    with pytest.raises(EnvironmentProblem, match="another one at the centre: where differ"):
+        places.define(other, places.site)
