@@ -12,7 +12,7 @@ from slackwater.model.records import Gap, Position
 from slackwater.protocols.dpc.soutput.core import RootCore
 from slackwater.protocols.fargo.parent import MergedPanes
 from slackwater.protocols.fargo.uplink import Uplink
-from slackwater.sessions.uplink import whole_to
+from slackwater.sessions.uplink import complete_to_of
 
 X_MS = 1_000
 
@@ -61,7 +61,7 @@ def test_an_uplink_that_died_within_a_pane_is_followed_from_the_pane_on() -> Non
     first, second = pieces_of(0, PANE, 5), pieces_of(PANE, 2 * PANE, 5, 3)
     at_centre = [*first, *second[:2]]
     uplink = Uplink(CHILD, 1, 0)
-    uplink.centre_has(max(map(whole_to, at_centre[-1:])))
+    uplink.centre_has(max(map(complete_to_of, at_centre[-1:])))
     for offset, record in enumerate([*first, *second]):
         uplink.take(offset, record)
     assert [(of.start, of.pane.piece) for of in uplink.write()] == [

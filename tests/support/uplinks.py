@@ -23,7 +23,7 @@ from slackwater.model.records import Gap, LogPosition, Position
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.fargo.parent import MergedPanes
 from slackwater.protocols.fargo.uplink import Uplink
-from slackwater.sessions.uplink import whole_to
+from slackwater.sessions.uplink import complete_to_of
 
 PANE = 100
 GRID = Grid(10, WindowSpec(PANE, PANE))
@@ -102,7 +102,7 @@ class Site:
             return
         sender = Sender(self._make(self.beginning), self.beginning)
         last = self.centre[-1:]
-        sender.panes.centre_has(max(map(whole_to, last), default=NEVER))
+        sender.panes.centre_has(max(map(complete_to_of, last), default=NEVER))
         self.senders[copy] = sender
 
     def read(self, copy: int) -> None:

@@ -21,8 +21,9 @@ from slackwater.deployment.findings import Findings
 from slackwater.deployment.sites import view_of
 from slackwater.deployment.yaml_lines import Document, read_document
 from slackwater.deployment.yaml_lines import Path as Place
-from slackwater.model.deployment import Deployment, SiteSpec
+from slackwater.model.deployment import Deployment
 from slackwater.model.errors import DeploymentError
+from slackwater.model.sites import SiteSpec
 
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 

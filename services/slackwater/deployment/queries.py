@@ -22,12 +22,12 @@ from slackwater.model.deployment import (
     Deployment,
     JoinSpec,
     QuerySpec,
-    SiteSpec,
     StreamSpec,
     WindowSpec,
 )
 from slackwater.model.durations import format_duration_us
 from slackwater.model.row_fields import columns_of_results, joined_fields, shown_of
+from slackwater.model.sites import SiteSpec
 from slackwater.model.text_codes import text_names
 from slackwater.primitives.aggregates import PARAMETERISED
 from slackwater.primitives.expression_text import ExpressionError

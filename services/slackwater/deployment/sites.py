@@ -24,13 +24,12 @@ from slackwater.deployment.yaml_lines import Path as Place
 from slackwater.model.deployment import (
     Deployment,
     QuerySpec,
-    SiteSpec,
     StreamSpec,
-    UplinkSpec,
 )
 from slackwater.model.errors import UsageError
 from slackwater.model.http import HTTP_DEFAULT
 from slackwater.model.names import some_of
+from slackwater.model.sites import SiteSpec, UplinkSpec
 
 ADVICE: Final = "is read at site {site}, which has a Kafka of its own"
 

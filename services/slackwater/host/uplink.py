@@ -22,7 +22,8 @@ from slackwater.sessions.uplink import UplinkConfig, UplinkSession
 
 HEARTBEAT_PERIOD_US: Final = 100_000
 IN_FLIGHT_BYTES_MAX: Final = 32 * 1024 * 1024
-COMPRESSION: Final = "zstd"
+COMPRESSION: Final = "gzip"
+"""The one that all readers have: zstd and lz4 need libraries that not each installation has."""
 
 
 def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:

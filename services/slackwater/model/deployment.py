@@ -27,6 +27,7 @@ from slackwater.model.kinds import deadlines_from
 from slackwater.model.mqtt import MqttSpec
 from slackwater.model.names import UNPREFIXED, Names, ProxyName, base_of, earliest_generation
 from slackwater.model.row_fields import OfFields, columns_of_results, joined_fields, shown_of
+from slackwater.model.sites import ChildrenAtSites, SiteSpec, UplinkSpec
 from slackwater.model.windows import WindowSpec as WindowSpec  # noqa: PLC0414 -- exported here too
 
 Clock = Literal["wall", "data"]
@@ -58,11 +59,10 @@ BUCKET_OF_ROWS_US: Final = 10_000
 """Bucket width without a window, where every reading waits for the end of its bucket."""
 
 
-_TUPLES: Final = ("shared_by", "child_aggregates")
+_TUPLES: Final = ("shared_by", "child_aggregates", "sites")
 _PAIRS: Final = ("of_fields", "child_groups")
-_OMITTED: Final = frozenset(
-    {*_TUPLES, *_PAIRS, "alerts", "children_of", "cut_windows", "having", "sites", "uplink"}
-)
+_UNSET: Final = ("alerts", "children_of", "cut_windows", "having", "uplink")
+_OMITTED: Final = frozenset({*_TUPLES, *_PAIRS, *_UNSET})
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +199,7 @@ class StreamSpec:
     @property
     def proxy_names(self) -> tuple[ProxyName, ...]:
         """The stream's proxies here."""
-        if self.elsewhere:
-            return ()
-        shares = 1 if self.topic is None else self.topic.proxies
+        shares = 0 if self.elsewhere else 1 if self.topic is None else self.topic.proxies
         return tuple(ProxyName(self.name, share) for share in range(shares))
 
     @property
@@ -226,29 +224,7 @@ class JoinSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class SiteSpec:
-    """A site with a Kafka of its own; addresses are ``HOST:PORT``.
-
-    ``centre``: where the site finds the Kafka of the centre. ``bootstrap``: its own; None: that of
-    its command line, or an embedded one.
-    """
-
-    name: str
-    centre: str
-    bootstrap: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class UplinkSpec:
-    """Of a query at a site: which child it is at the centre, and where that is."""
-
-    site: str
-    centre: str
-    child: int
-
-
-@dataclass(frozen=True, slots=True)
-class QuerySpec:
+class QuerySpec(ChildrenAtSites):
     """A query: its sources, its computation, and its bound (``bound_us`` is X).
 
     Without a ``window`` the result is the readings themselves, without aggregation. ``select``
@@ -294,26 +270,6 @@ class QuerySpec:
     """At the centre, by child: the site whose Kafka has its logs; empty: this Kafka."""
     uplink: UplinkSpec | None = None
     """At a site: where its merged panes are sent."""
-
-    def is_remote(self, child: int) -> bool:
-        """Whether a site has the child: here are its merged panes only."""
-        return bool(self.sites) and bool(self.sites[child])
-
-    @property
-    def has_remote(self) -> bool:
-        """Whether a site has any child."""
-        return any(self.sites)
-
-    @property
-    def is_aggregated(self) -> bool:
-        """Whether readings of any child are aggregated here."""
-        return self.window is not None and not (self.sites and all(self.sites))
-
-    @property
-    def remote_sources(self) -> frozenset[str]:
-        """The streams that sites read."""
-        groups = zip(self.child_groups, self.sites, strict=False)
-        return frozenset(source for (_, of), site in groups if site for source in of)
 
     @property
     def child_query(self) -> str:
@@ -365,9 +321,7 @@ class QuerySpec:
         values["sources"] = tuple(values["sources"])
         values["aggregate"] = tuple(values["aggregate"])
         values["alerts"] = tuple(AlertSpec.from_json(each) for each in values.get("alerts", ()))
-        values["sites"] = tuple(values.get("sites", ()))
-        uplink = values.get("uplink")
-        values["uplink"] = None if uplink is None else UplinkSpec(**uplink)
+        values["uplink"] = values.get("uplink") and UplinkSpec(**values["uplink"])
         return cls(**values)
 
 
@@ -401,8 +355,7 @@ class Deployment:
     names: Names = UNPREFIXED
     http: HttpListenSpec = HTTP_DEFAULT
     sites: Mapping[str, SiteSpec] = field(default_factory=dict)
-    """Sites with a Kafka of their own; none once it is the centre's, or a site's
-    (``deployment/sites.py``)."""
+    """Sites with a Kafka of their own; none in what runs at one place (``deployment/sites.py``)."""
     known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Cache of derived values."""
 

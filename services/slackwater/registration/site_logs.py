@@ -28,7 +28,7 @@ READ_RECORDS_MAX = 8
 READ_S_MAX = 10.0
 
 
-class Beats(Protocol):
+class LatestBeats(Protocol):
     """The latest heartbeats of all processes."""
 
     def all(self) -> Mapping[str, Heartbeat]:
@@ -56,7 +56,7 @@ def kept_at_site(
     for part, log in merged.items():
         sent = _sent(query.name, part, beats)
         limits = {log: None if sent is None else max(min(sent, ends[log] - LAST_RECORDS_MAX), 0)}
-        limits |= _behind(query, part, _last_pane(transport, log, ends[log]), names)
+        limits |= _next_positions(query, part, _last_pane(transport, log, ends[log]), names)
         for limited, limit in limits.items():
             if limited not in kept:
                 continue
@@ -70,11 +70,11 @@ def kept_at_site(
 def _sent(query: str, part: int, beats: Mapping[str, Heartbeat]) -> int | None:
     """Return the offset below which the centre has everything; None if no uplink knows."""
     names = (UplinkName(query, 0, copy).process for copy in range(UPLINKS))
-    told = (beats[name].detail.get(f"{SENT}{part}") for name in names if name in beats)
-    return max((offset for offset in told if offset is not None), default=None)
+    reported = (beats[name].detail.get(f"{SENT}{part}") for name in names if name in beats)
+    return max((offset for offset in reported if offset is not None), default=None)
 
 
-def _behind(
+def _next_positions(
     query: QuerySpec, part: int, last: MergedRecord | None, names: Names
 ) -> dict[Log, int | None]:
     """Return, of the stable deltas of each replica, what lies behind the last merged pane."""
@@ -92,8 +92,8 @@ def _last_pane(transport: Transport, log: Log, end: int) -> MergedRecord | None:
     begin = transport.beginning_offsets([log])[log]
     start = max(begin, end - READ_RECORDS_MAX)
     records = _decoded(transport, log, start, end)
-    whole = [each for each in records if each.pane.piece + 1 >= each.pane.ref.pieces]
-    return max(whole, key=lambda each: each.end, default=None)
+    complete = [each for each in records if each.pane.piece + 1 >= each.pane.ref.pieces]
+    return max(complete, key=lambda each: each.end, default=None)
 
 
 def _decoded(transport: Transport, log: Log, start: int, end: int) -> Iterable[MergedRecord]:

@@ -8,10 +8,11 @@ from slackwater.codec.results import format_time
 from slackwater.control.applied import Start
 from slackwater.deployment.fragments import sources_of
 from slackwater.deployment.sites import why_other
-from slackwater.model.deployment import Deployment, QuerySpec, UplinkSpec
+from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import EnvironmentProblem, SlackwaterError
 from slackwater.model.names import RootName, base_of, earlier_generations, generation_of
 from slackwater.model.records import RootState
+from slackwater.model.sites import UplinkSpec
 from slackwater.primitives.eventclock import DataClock, EventClock, WallClock
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.soutput.config import answered_by_all, start_of_generation

@@ -32,7 +32,7 @@ from slackwater.model.deployment import QuerySpec
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.names import UNPREFIXED, Names, OrdererName, RootName, copy_names
 from slackwater.model.records import LogState, OrdererState, RootState
-from slackwater.registration.site_logs import Beats, kept_at_site
+from slackwater.registration.site_logs import LatestBeats, kept_at_site
 from slackwater.runtime.logs.topics import deltas_partition, ordered_partition
 from slackwater.runtime.logs.transport import Log, Transport
 from slackwater.runtime.service.registry import Registry
@@ -151,7 +151,7 @@ class Truncation:
     """Truncates logs: each round deletes what the previous round has found not needed."""
 
     def __init__(
-        self, transport: Transport, queries: Iterable[QuerySpec], beats: Beats | None = None
+        self, transport: Transport, queries: Iterable[QuerySpec], beats: LatestBeats | None = None
     ) -> None:
         """``beats``: of the uplinks; without it the logs of queries at a site are kept."""
         self._transport, self._beats = transport, beats

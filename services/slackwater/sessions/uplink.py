@@ -25,7 +25,7 @@ from slackwater.model.names import UNPREFIXED, Names, UplinkName
 from slackwater.model.records import Heartbeat
 from slackwater.protocols.common.line import LineName
 from slackwater.protocols.common.states import LineState
-from slackwater.protocols.fargo.uplink import Duty, Seen, Uplink
+from slackwater.protocols.fargo.uplink import Duty, OtherCopy, Uplink
 from slackwater.sessions.effects import Append, Effect, LogLine, Perform
 from slackwater.sessions.events import (
     CommitFailed,
@@ -130,7 +130,7 @@ class _Centre:
     asking: bool = False
     ask_at: int = 0
     problem: str = ""
-    others: dict[int, Seen] = field(default_factory=dict)
+    others: dict[int, OtherCopy] = field(default_factory=dict)
 
 
 class UplinkSession:
@@ -204,7 +204,7 @@ class UplinkSession:
             ends: dict[int, int] = {}
             for log, number in self._centre_logs.items():
                 records = yield AtCentre(ReadMerged(log, 1, CENTRE_TIMEOUT_US))
-                ends[number] = max(map(whole_to, records), default=NEVER)
+                ends[number] = max(map(complete_to_of, records), default=NEVER)
         except SlackwaterError as error:
             self._note_problem(str(error))
             return
@@ -276,7 +276,7 @@ class UplinkSession:
         if copy is None:
             return
         is_linked = beat.ready and not beat.is_dead and beat.detail.get(LINKED, 0) > 0
-        self._centre.others[copy] = Seen(received_at, is_linked)
+        self._centre.others[copy] = OtherCopy(received_at, is_linked)
         for part in self._parts:
             part.panes.centre_has(beat.detail.get(f"{HAS_TO}{part.number}", NEVER))
 
@@ -363,7 +363,7 @@ class UplinkSession:
         )
 
 
-def whole_to(record: MergedRecord) -> int:
+def complete_to_of(record: MergedRecord) -> int:
     """Return up to where the centre has all if this is its last record: a pane may lack pieces."""
-    is_whole = record.pane.piece + 1 >= record.pane.ref.pieces
-    return record.end if is_whole else record.start
+    is_complete = record.pane.piece + 1 >= record.pane.ref.pieces
+    return record.end if is_complete else record.start

@@ -14,8 +14,9 @@ from slackwater.deployment.parse import load_deployment, parse_deployment, site_
 from slackwater.deployment.sharing import share
 from slackwater.deployment.sites import check_all_here, view_of, why_other
 from slackwater.deployment.stored import read_stored, to_text
-from slackwater.model.deployment import Deployment, QuerySpec, UplinkSpec
+from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import DeploymentError, UsageError
+from slackwater.model.sites import UplinkSpec
 from slackwater.registration.topics import topic_specs
 from slackwater.runtime.security.acl import rules
 from slackwater.runtime.security.credentials import Role

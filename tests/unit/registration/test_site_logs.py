@@ -11,8 +11,8 @@ from tests.unit.machine.test_layout import query
 
 from slackwater.codec.pane_records import encode_merged
 from slackwater.codec.state_records import encode_root_state
-from slackwater.model.deployment import UplinkSpec
 from slackwater.model.records import Heartbeat, LogPosition, LogState, Position, RootState
+from slackwater.model.sites import UplinkSpec
 from slackwater.registration.site_logs import kept_at_site
 from slackwater.registration.truncation import Truncation
 from slackwater.sessions.merger import LAST_RECORDS_MAX

@@ -200,7 +200,7 @@ class Uplink:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class OtherCopy:
     """Another copy, as its last heartbeat tells: when that came, and whether it is linked."""
 
     at: int
@@ -221,7 +221,7 @@ class Duty:
         self._moved_at: int | None = None
 
     def panes_max(
-        self, others: Mapping[int, Seen], arrived: int, now: int, *, has_unsent: bool
+        self, others: Mapping[int, OtherCopy], arrived: int, now: int, *, has_unsent: bool
     ) -> int:
         """Return how many panes this copy may have in flight.
 

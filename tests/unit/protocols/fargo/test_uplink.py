@@ -18,7 +18,7 @@ from slackwater.protocols.fargo.uplink import (
     QUEUED_CELLS_MAX,
     STALLED_US,
     Duty,
-    Seen,
+    OtherCopy,
     Uplink,
     cells_of,
 )
@@ -164,10 +164,10 @@ def test_a_cut_link_is_buffered_in_the_sites_kafka() -> None:
 def test_the_first_copy_that_works_sends() -> None:
     now = 10 * STALLED_US
     first, second = Duty(0), Duty(1)
-    alive = {0: Seen(now, linked=True)}
-    assert first.panes_max({1: Seen(now, linked=True)}, 0, now, has_unsent=True) > 1
+    alive = {0: OtherCopy(now, linked=True)}
+    assert first.panes_max({1: OtherCopy(now, linked=True)}, 0, now, has_unsent=True) > 1
     assert second.panes_max(alive, 0, now, has_unsent=True) == 0
-    silent = {0: Seen(now - FRESH_US - 1, linked=True)}
+    silent = {0: OtherCopy(now - FRESH_US - 1, linked=True)}
     assert second.panes_max(silent, 0, now, has_unsent=True) == IN_FLIGHT_PANES_MAX
     assert second.panes_max({}, 0, now, has_unsent=True) == IN_FLIGHT_PANES_MAX
 
@@ -177,7 +177,7 @@ def test_a_second_copy_tries_one_pane_when_nothing_arrives() -> None:
 
     def most(after_us: int, arrived: int, *, linked: bool = True) -> int:
         at = now + after_us
-        return duty.panes_max({0: Seen(at, linked)}, arrived, at, has_unsent=True)
+        return duty.panes_max({0: OtherCopy(at, linked)}, arrived, at, has_unsent=True)
 
     assert most(0, 100) == 0
     assert most(STALLED_US - 1, 100) == 0

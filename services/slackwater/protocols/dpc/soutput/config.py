@@ -136,6 +136,11 @@ class RootConfig:
         return self.children_of or self.query
 
     @property
+    def remote_logs(self) -> set[DeltaLog]:
+        """The logs that stay empty, since a site has the child."""
+        return {log for log in self.logs if log.child in self.remote}
+
+    @property
     def logs(self) -> list[DeltaLog]:
         """All the delta logs of the part."""
         return [
