@@ -26,6 +26,8 @@ from slackwater.sessions.events import Record
 from slackwater.sessions.requests import Log
 
 LOOK_PERIOD_US: Final = 5_000
+REMOTE_TO: Final = "remote_to."
+"""Details of a root's heartbeat, by child that a site has: up to where its panes have come."""
 NOT_A_PANE: Final = "merged pane that its digest does not name"
 
 
@@ -209,4 +211,8 @@ class MergedInput:
         if not self.at:
             return {}
         used = sum(cursor.panes.used for cursor in self._cursors)
-        return {"merged": used, "resting": len(core.resting.children)}
+        remote = {
+            f"{REMOTE_TO}{child}": core.resting.frontier(child).bucket_start
+            for child in self._config.remote
+        }
+        return {"merged": used, "resting": len(core.resting.children)} | remote
