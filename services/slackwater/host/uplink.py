@@ -39,6 +39,9 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         raise UsageError(f"query {of.query} has been deleted: there is no uplink {name}")
     if spec.uplink is None:
         raise UsageError(f"query {of.query} is at no site: there is no uplink {name}")
+    # The address may have been changed in the file since the query was registered.
+    declared = known.deployment.queries.get(of.query)
+    link = spec.uplink if declared is None or declared.uplink is None else declared.uplink
     session = UplinkSession(
         UplinkConfig(
             query=of.query,
@@ -51,7 +54,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
             topics=names,
         )
     )
-    centre = KafkaTransport(spec.uplink.centre, names)
+    centre = KafkaTransport(link.centre, names)
     own = {names.registry}
     return Fragment(
         session,

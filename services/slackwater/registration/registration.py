@@ -134,8 +134,9 @@ def _why_not_started(name: str, live: Iterable[str]) -> str:
 
 
 def _computed(query: QuerySpec) -> QuerySpec:
-    """Return what a query computes: its alerts may change while it does not run."""
-    return replace(without_sharing(query), alerts=())
+    """Return what a query computes: alerts, and the centre's address, may change between runs."""
+    link = query.uplink and replace(query.uplink, centre="")
+    return replace(without_sharing(query), alerts=(), uplink=link)
 
 
 class Registration:

@@ -13,7 +13,7 @@ from tests.contracts.transport import no_failure
 from tests.support.live_consumer import hand_over
 from tests.support.memory import MemoryBroker
 from tests.support.uplinks import pieces_of
-from tests.unit.deployment.test_sites import parsed
+from tests.unit.deployment.test_sites import FILE, parsed
 from tests.unit.host.test_driver_of_roots import NoPeers, until
 
 from slackwater.codec.pane_records import decode_merged, encode_merged
@@ -29,6 +29,7 @@ from slackwater.runtime.service.registry import QueryDefinition, Registry
 
 SITE, CENTRE = ("sw.merged.q.0", 0), ("sw.merged.q.0", 2)
 E0 = 50_000_000
+MOVED = FILE.replace("kafka.centre", "kafka.moved")
 LOST = (Gap("c", 3),)
 
 
@@ -49,7 +50,9 @@ class Linked:
         Registry(self.centre).publish_queries(at_centre)
         monkeypatch.setattr(uplink, "KafkaTransport", self._reach)
         monkeypatch.setattr(uplink, "_writer", lambda centre, fatal: centre.writer(fatal))
-        known: Any = SimpleNamespace(present_query=lambda _: definition("west"))
+        known: Any = SimpleNamespace(
+            present_query=lambda _: definition("west"), deployment=parsed(MOVED, "west")
+        )
         site: Any = self.site
         self.fragment = uplink.make("q.0.a", known, site)
         others: Any = NoPeers()
@@ -63,7 +66,7 @@ class Linked:
         self.panes = 0
 
     def _reach(self, address: str, _: object) -> MemoryBroker:
-        assert address == "kafka.centre:9092"
+        assert address == "kafka.moved:9092", "that of the file, not the one that was registered"
         return self.centre
 
     async def start(self) -> asyncio.Task[None]:

@@ -8,13 +8,14 @@ from typing import Any, cast
 
 import pytest
 from tests.support.memory import MemoryBroker
-from tests.unit.deployment.test_sites import parsed
+from tests.unit.deployment.test_sites import FILE, parsed
 
 from slackwater.model.deployment import Deployment
-from slackwater.model.errors import EnvironmentProblem
+from slackwater.model.errors import DeploymentError, EnvironmentProblem
 from slackwater.primitives.eventclock import WallClock
 from slackwater.registration import starts
 from slackwater.registration.registration import Registration
+from slackwater.runtime.logs.transport import NoAnswerError
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 
@@ -33,12 +34,18 @@ class Places:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.centre, self.site = MemoryBroker(), MemoryBroker()
+        self.is_cut = False
         for broker in (self.centre, self.site):
-            cast(Any, broker).cluster = broker
+            cast(Any, broker).cluster, cast(Any, broker).bootstrap = broker, "memory:1"
             broker.create_topic("sw.registry")
         monkeypatch.setattr(starts, "KafkaTransport", self._reached)
-        monkeypatch.setattr(starts, "partition_counts", lambda _, topics: dict.fromkeys(topics, 1))
+        monkeypatch.setattr(starts, "partition_counts", self._partitions)
         monkeypatch.setattr(starts, "await_first_readings", lambda *_: None)
+
+    def _partitions(self, _: object, topics: set[str]) -> dict[str, int]:
+        if self.is_cut:
+            raise NoAnswerError("no answer")
+        return dict.fromkeys(topics, 1)
 
     def _reached(self, address: str, _: object) -> MemoryBroker:
         assert address == CENTRE
@@ -74,10 +81,10 @@ def test_a_site_waits_for_the_centre_and_says_so(places: Places) -> None:
     with pytest.raises(EnvironmentProblem, match=f"when the centre has registered it: {CENTRE}"):
         places.define(parsed(site="north"), places.site)
     places.define(parsed(), places.centre)
-    places.centre.go_away()
+    places.is_cut = True
     with pytest.raises(EnvironmentProblem, match="does not answer"):
         places.define(parsed(site="north"), places.site)
-    places.centre.come_back()
+    places.is_cut = False
     assert places.define(parsed(site="north"), places.site)
 
 
@@ -87,3 +94,16 @@ def test_a_site_with_another_definition_is_not_registered(places: Places) -> Non
     other = replace(north, queries={"q": replace(north.queries["q"], where="x > 1")})
     with pytest.raises(EnvironmentProblem, match="another one at the centre: where differ"):
         places.define(other, places.site)
+
+
+def test_the_centre_may_move(places: Places) -> None:
+    """A site starts again with a file that has the centre's new address, without the link."""
+    places.define(parsed(), places.centre)
+    places.define(parsed(site="north"), places.site)
+    moved = parsed(FILE.replace("kafka.centre", "kafka.moved"), "north")
+    registration = Registration(cast(Any, places.site), moved, Path("f.yaml"), clock=At())
+    assert registration.missing() == []
+    other = replace(moved, queries={"q": replace(moved.queries["q"], where="x > 1")})
+    registration = Registration(cast(Any, places.site), other, Path("f.yaml"), clock=At())
+    with pytest.raises(DeploymentError, match="another definition"):
+        registration.missing()
