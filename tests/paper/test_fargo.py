@@ -18,12 +18,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.paper.stage import FIELDS, MS, Orderer, Root, Settings, Source, aggregated, label
 from tests.support.deltamap import DeltaMap
+from tests.support.uplinks import CHILD, GRID, PANE, pieces_of
 from tests.support.window_starts import starts_covering
 
 from slackwater.deployment.children import planned
 from slackwater.deployment.parse import parse_deployment
 from slackwater.deployment.sharing import share
 from slackwater.model.deployment import WindowSpec
+from slackwater.model.limits import NEVER
+from slackwater.model.merged import MergedRecord
 from slackwater.model.records import (
     DeltaRecord,
     Gap,
@@ -45,6 +48,7 @@ from slackwater.protocols.dpc.soutput.config import Commit
 from slackwater.protocols.dpc.sunion.cursor import SourceCursor
 from slackwater.protocols.fargo.merger import Merger
 from slackwater.protocols.fargo.parent import MergedPanes
+from slackwater.protocols.fargo.uplink import Uplink
 
 Readings = dict[str, list[float]]
 
@@ -371,6 +375,51 @@ def test_3_2_definition_25_two_trees_over_the_same_streams_with_two_queries_each
 
 
 # Sections 3.4.6 and 3.4.8: merging.
+
+
+def test_3_4_5_a_parent_over_a_link_is_sent_what_it_has_not_got() -> None:
+    """The states of a child are re-streamed from what the parent has, once it can be reached.
+
+    In the thesis the parent asks for an offset. Here it is in the parent's log: the end of the last
+    pane there. A state that was sent, and whose acknowledgement the link has lost, is not repeated.
+    """
+    child = [pieces_of(n * PANE, n * PANE + PANE, rows=5)[0] for n in range(6)]
+    parent: list[MergedRecord] = []
+
+    def connect(acknowledged: int, arrived: int) -> None:
+        uplink = Uplink(CHILD, 1, 0)
+        uplink.centre_has(parent[-1].end if parent else NEVER)
+        for offset, state in enumerate(child):
+            uplink.take(offset, state)
+        sent = uplink.write()
+        parent.extend(sent[:arrived])
+        for _ in range(acknowledged):
+            uplink.acknowledged()
+
+    connect(acknowledged=1, arrived=3)  # the link is cut
+    connect(acknowledged=0, arrived=1)  # again
+    connect(acknowledged=2, arrived=2)
+    assert [state.start // PANE for state in parent] == [0, 1, 2, 3, 4, 5]
+
+
+def test_3_5_what_the_parent_has_from_another_node_is_redundant() -> None:
+    """RR: of a state that is received, what is there already is removed; here it is not sent."""
+    one, other = Uplink(CHILD, 1, 0), Uplink(CHILD, 1, 0)
+    for offset in range(4):
+        for uplink in (one, other):
+            uplink.take(offset, *pieces_of(offset * PANE, offset * PANE + PANE, rows=5))
+    parent = one.write()
+    for _ in parent[:3]:
+        one.acknowledged()
+    other.centre_has(one.has_to)
+    parent += other.write()
+    assert [state.start // PANE for state in parent] == [0, 1, 2, 3, 3], "one was on its way"
+    panes, frontier, used = MergedPanes(GRID, lambda e: e, PANE, 1), 0, []
+    for state in parent:
+        if (found := panes.take(state, Position(frontier), 0)) is not None:
+            used.append(frontier // PANE)
+            frontier = found.end
+    assert used == [0, 1, 2, 3], "and is dropped by its start"
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))

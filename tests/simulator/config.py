@@ -20,7 +20,8 @@ from tests.simulator.clock import MS, SECOND
 from tests.simulator.readings import Habits
 
 from slackwater.model.deployment import QuerySpec, WindowSpec
-from slackwater.model.names import MergerName, OrdererName, ProxyName, copy_names
+from slackwater.model.kinds import UPLINKS
+from slackwater.model.names import MergerName, OrdererName, ProxyName, UplinkName, copy_names
 from slackwater.model.row_fields import joined_fields
 from slackwater.primitives.lateness import Lateness, Learning, Step
 from slackwater.primitives.windows import Grid
@@ -111,6 +112,8 @@ class WorldConfig:
     """Copies of each part, of this query and of the other one."""
     mergers: int = 0
     """Copies of the merger of each child, of this query and of the other one."""
+    sites: bool = False
+    """Whether each child is at a site, and the root at the centre (``uplinks.py``)."""
     window_us: int = 1 * SECOND
     slide_us: int = 1 * SECOND
     w_us: int = 100 * MS
@@ -400,6 +403,12 @@ class WorldConfig:
         at = product(range(len(self.children)), range(0 if self.rows else self.mergers))
         return [MergerName(self.name, child, copy).process for child, copy in at]
 
+    @property
+    def uplink_names(self) -> list[str]:
+        """Names of all copies of the uplinks of all children."""
+        at = product(range(len(self.children) if self.sites else 0), range(UPLINKS))
+        return [UplinkName(self.name, child, copy).process for child, copy in at]
+
     def proxy_names(self, stream: str) -> list[ProxyName]:
         """Names of the proxies of a stream."""
         return [ProxyName(stream, share) for share in range(self.shares.get(stream, 1))]
@@ -409,7 +418,7 @@ class WorldConfig:
         """Names of all processes, as in ``status``; those of the reader last."""
         proxies = [name.process for s in self.all_streams for name in self.proxy_names(s)]
         own = [*proxies, *self.orderer_names, *self.aggregator_names]
-        own += [*self.merger_names, *self.root_names]
+        own += [*self.merger_names, *self.uplink_names, *self.root_names]
         reader = self.reader
         if reader is None:
             return own

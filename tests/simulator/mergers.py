@@ -60,6 +60,7 @@ class SimMerger(Fragment):
                 children_of=config.children_of,
                 stalled_us=config.paced(STALLED_US),
                 kept_keys_min=0,
+                keeps_all=config.sites,
                 **query.contents_of_part(0),
             )
         )

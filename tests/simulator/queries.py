@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from tests.simulator.mergers import SimMerger
     from tests.simulator.orderers import SimOrderer
     from tests.simulator.roots import SimRoot
+    from tests.simulator.uplinks import SimUplink
     from tests.simulator.world import World
 
     from slackwater.sessions.root import RootSession
@@ -102,6 +103,7 @@ class SimQuery:
         self._child_logs = self._divided()
         self._own_orderers: dict[tuple[int, int], SimOrderer] = {}
         self.mergers: dict[tuple[int, int], SimMerger] = {}
+        self.uplinks: dict[tuple[int, int], SimUplink] = {}
         """By child and copy."""
         self.roots: dict[tuple[int, int], SimRoot] = {}
         """By part and copy."""
@@ -405,6 +407,8 @@ class SimQuery:
             reread_us_max=self.config.head_us or NEVER_US,
             head_period_us=HEAD_PERIOD_US,
             merged_wait_us=self._merged_wait_us,
+            topics=Names("centre.") if self.config.sites else Names(),
+            remote=frozenset(range(len(self.config.children)) if self.config.sites else ()),
             **self.contents_of_part(part),
         )
 

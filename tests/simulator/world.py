@@ -28,6 +28,7 @@ from tests.simulator.roots import SimRoot
 from tests.simulator.sources import SimProxy, Spool
 from tests.simulator.topic_proxies import SimTopicProxy
 from tests.simulator.topics import InputTopic
+from tests.simulator.uplinks import SimUplink
 
 from slackwater.model.names import (
     OrdererName,
@@ -110,6 +111,8 @@ class World:
         """By process: additional time of a unit of its work."""
         self._outages_now: dict[str, Outage] = {}
         self._given_up: dict[str, int] = {}
+        self.is_link_cut = False
+        """Whether no site reaches the centre."""
 
     # Supervision.
 
@@ -139,7 +142,9 @@ class World:
         before = self._present(name)
         if before is not None and before.speaks:
             self._outlive(before)
-        process: SimProxy | SimTopicProxy | SimOrderer | SimAggregator | SimMerger | SimRoot
+        process: (
+            SimProxy | SimTopicProxy | SimOrderer | SimAggregator | SimMerger | SimUplink | SimRoot
+        )
         if kind == "proxy":
             of = ProxyName.parse(rest)
             is_of_topic = of.stream in self.topics
@@ -152,6 +157,9 @@ class World:
             process = query.orderers[at] = SimOrderer(query, *at)
         elif kind == "aggregator":
             process = self.aggregators[name] = self._aggregator(int(rest))
+        elif kind == "uplink":
+            query, at = self._fragment(rest)
+            process = query.uplinks[at] = SimUplink(query, *at)
         elif kind == "merger":
             query, at = self._fragment(rest)
             process = query.mergers[at] = SimMerger(query, *at)
@@ -202,6 +210,9 @@ class World:
         if kind == "merger":
             query, at = self._fragment(rest)
             return query.mergers.get(at)
+        if kind == "uplink":
+            query, at = self._fragment(rest)
+            return query.uplinks.get(at)
         query, of = self._part(rest)
         return query.roots.get((of.part, of.copy))
 
@@ -297,9 +308,26 @@ class World:
 
         self.scheduler.after(self.scheduler.between(*self.config.zombie_us), sees)
 
+    def cut_link(self) -> None:
+        """Cut the link between the sites and the centre."""
+        self.is_link_cut = True
+        self.begin_outage("link to the centre", "cut")
+
+    def heal_link(self) -> None:
+        """End this."""
+        self.is_link_cut = False
+        self.over("link to the centre")
+        for query in self.queries.values():
+            for uplink in query.uplinks.values():
+                uplink.link_heals()
+
     def begin_outage(self, whom: str, what: str) -> None:
-        """Begin an outage, unless one has begun already; what befalls a merger is none."""
-        if whom.removeprefix(_LATE).removeprefix(_OVERLOAD).startswith("merger/"):
+        """Begin an outage, unless one has begun already.
+
+        What befalls a merger is none, except at a site: the centre has nothing else.
+        """
+        is_merger = whom.removeprefix(_LATE).removeprefix(_OVERLOAD).startswith("merger/")
+        if is_merger and not self.config.sites:
             return
         self._outages_now.setdefault(whom, Outage(self.scheduler.now, -1, f"{whom} {what}"))
 

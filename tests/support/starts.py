@@ -57,6 +57,7 @@ OWN: Final[Mapping[str, Own]] = {
     "test_own_topics.py": Own(2, 0, "its own topics are deleted, after which it does not start"),
     "test_readme.py": Own(2, 4, "the pages' commands start them"),
     "test_secured.py": Own(2, 1, "TLS and access control; `up --secure`"),
+    "test_sites.py": Own(2, 2, "a site and a centre, each with a broker"),
     "test_spark_cluster.py": Own(0, 1, "a Spark cluster with a secret"),
     "test_topic_changes.py": Own(1, 0, "its topics are deleted under a query of two replicas"),
     "test_web.py": Own(1, 0, "`up --web` as a process: what it prints, and its end"),
@@ -83,8 +84,8 @@ IN_DRILLS: Final = frozenset(
 )
 """Files that start deployments in drills only, or on containers."""
 
-DEPLOYMENTS_MAX: Final = 21
-SESSIONS_MAX: Final = 18
+DEPLOYMENTS_MAX: Final = 23
+SESSIONS_MAX: Final = 20
 """Spark sessions of all files but the shared deployment's."""
 
 STARTS: Final = re.compile(

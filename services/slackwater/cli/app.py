@@ -24,6 +24,7 @@ from slackwater.cli.common import (
     FileOption,
     KafkaConfigOption,
     PrefixOption,
+    SiteOption,
     StartedFileOption,
     data_dir,
     emit,
@@ -133,6 +134,7 @@ def up(
             " SLACKWATER_WEBHOOK_URL (see `slackwater notify`).",
         ),
     ] = False,
+    site: SiteOption = None,
 ) -> None:
     """Run a deployment on this machine until Ctrl-C.
 
@@ -160,6 +162,7 @@ def up(
         secure=secure,
         web=web,
         notify=notify,
+        site=site,
     )
 
 
@@ -176,6 +179,7 @@ def topics(
             help="Also create missing input topics of streams, with this many partitions.",
         ),
     ] = None,
+    site: SiteOption = None,
 ) -> None:
     """Create the missing topics of a deployment in a Kafka cluster.
 
@@ -187,7 +191,7 @@ def topics(
 
     if inputs is not None and inputs < 1:
         raise UsageError(f"--inputs {inputs}: must be at least 1")
-    make_topics(deployment, reach_kafka(bootstrap, kafka_config, role=Role.ADMIN), inputs)
+    make_topics(deployment, reach_kafka(bootstrap, kafka_config, role=Role.ADMIN), inputs, site)
 
 
 @app.command()
@@ -351,6 +355,7 @@ def plan(
         str, typer.Option("--format", metavar="text|json", help="Output format.")
     ] = "text",
     data_dir_: DataDirOption = None,
+    site: SiteOption = None,
 ) -> None:
     """Estimate what a deployment needs of this machine: processes, memory, CPU, topics, disk.
 
@@ -365,7 +370,7 @@ def plan(
         raise UsageError("--rate must be at least 0, and --keys at least 1")
     if format_ not in {"text", "json"}:
         raise UsageError(f"--format {format_}: choose text or json")
-    print_plan(deployment, PlannedLoad(rate, keys), data_dir(data_dir_), format_)
+    print_plan(deployment, PlannedLoad(rate, keys), data_dir(data_dir_), format_, site)
 
 
 @app.command()

@@ -77,18 +77,24 @@ def print_audit(
     from slackwater.cli.audit_input import audit_input, check_inputs, print_account
     from slackwater_spark.audit.job import run_audit
 
+    run = read_run(data_dir)
     if deployment is None:
-        run = read_run(data_dir)
         if run is None:
             raise UsageError(
                 f"{data_dir} has no run.json with a deployment file: add --deployment FILE"
             )
         deployment = Path(run.deployment)
-    loaded = load_deployment(deployment)
+    loaded = load_deployment(deployment, site=None if run is None else run.site)
     definition = registered_query(cluster, loaded.names, query)
     if definition.spec.window is None:
         raise UsageError(
             f"query {query} has no window: the audit recomputes windows only; use a rehearsal"
+        )
+    if definition.spec.has_remote:
+        at = ", ".join(dict.fromkeys(site for site in definition.spec.sites if site))
+        raise UsageError(
+            f"query {query} reads streams of {at}, whose logs are in the Kafka there: audit the"
+            " query at each site"
         )
     loaded = _as_registered(loaded, definition, deployment)
     read = loaded.queries_of(definition.spec)

@@ -42,6 +42,7 @@ from slackwater.cli.ingest import check_stream
 from slackwater.cli.tables import short_time
 from slackwater.codec.results import format_time, parse_time
 from slackwater.deployment.parse import load_deployment, parse_deployment
+from slackwater.deployment.sites import check_all_here
 from slackwater.formats.jsonfile import is_json
 from slackwater.machine.paths import java_executable
 from slackwater.machine.starting import StartLines, repeatedly
@@ -170,6 +171,7 @@ def _delete_topics(cluster: Cluster, names: Names) -> None:
 def _chosen(options: BackfillOptions, prefix: str = "") -> tuple[str, Deployment]:
     """Return the deployment file of the query and what it reads, and the given deployment."""
     given, inputs = load_deployment(options.deployment), options.inputs
+    check_all_here(given, options.deployment, "history is computed with one")
     if options.query not in given.queries:
         known = ", ".join(given.queries) or "none"
         raise UsageError(f"there is no query {options.query}, only {known}")

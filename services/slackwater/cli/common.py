@@ -43,6 +43,15 @@ KafkaConfigOption = Annotated[
         " for each role. Default: SLACKWATER_KAFKA_CONFIG, else that of run.json.",
     ),
 ]
+SiteOption = Annotated[
+    str | None,
+    typer.Option(
+        "--site",
+        metavar="NAME",
+        help="What runs at this site of the file, which has a Kafka of its own. Default: what runs"
+        " at the centre.",
+    ),
+]
 DataDirOption = Annotated[
     Path | None,
     typer.Option(

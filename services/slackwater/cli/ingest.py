@@ -46,7 +46,7 @@ def run_ingest(
     run = read_run(data_dir)
     if run is None or not is_running(data_dir):
         raise EnvironmentProblem(f"no deployment runs from {data_dir}: start `slackwater up`")
-    spec = load_deployment(deployment or Path(run.deployment))
+    spec = load_deployment(deployment or Path(run.deployment), site=run.site)
     streams = spec.streams
     if not files.keys() <= streams.keys():
         streams = {**streams, **running_streams(data_dir, run.lives)}

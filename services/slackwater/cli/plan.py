@@ -15,9 +15,11 @@ from slackwater.model.deployment import Deployment
 from slackwater.model.errors import CheckFailed
 
 
-def print_plan(deployment: Path, load: PlannedLoad, data_dir: Path, format_: str) -> None:
+def print_plan(
+    deployment: Path, load: PlannedLoad, data_dir: Path, format_: str, site: str | None = None
+) -> None:
     """Print the plan; ``CheckFailed`` if it does not fit this machine."""
-    found, lacks, machine = needs(load_deployment(deployment), load, data_dir)
+    found, lacks, machine = needs(load_deployment(deployment, site=site), load, data_dir)
     if format_ == "json":
         emit(json.dumps(as_json(found, lacks, machine)))
     else:

@@ -144,6 +144,6 @@ def _spec(directory: Path, cluster: Cluster, stream: str) -> StreamSpec | None:
         run = read_run(directory)
         if run is None or run.bootstrap != cluster.bootstrap:
             return None
-        return load_deployment(Path(run.deployment)).streams.get(stream)
+        return load_deployment(Path(run.deployment), site=run.site).streams.get(stream)
     except SlackwaterError:
         return None

@@ -14,6 +14,7 @@ from slackwater.cli.common import (
     DataDirOption,
     KafkaConfigOption,
     PrefixOption,
+    SiteOption,
     data_dir,
     emit,
     find_names,
@@ -109,6 +110,7 @@ def query_apply(
     tls_dir: TlsDirOption = None,
     bootstrap: BootstrapOption = None,
     kafka_config: KafkaConfigOption = None,
+    site: SiteOption = None,
 ) -> None:
     """Start the queries of a file that do not run, and change those whose definition differs.
 
@@ -122,7 +124,7 @@ def query_apply(
     from slackwater.runtime.logs.kafka import KafkaTransport
     from slackwater.runtime.service.registry import Registry
 
-    deployment, wanted = queries_of(file, query or [])
+    deployment, wanted = queries_of(file, query or [], site)
     start, directory = parse_start(from_), data_dir(data_dir_)
     reach = reach_controllers(controllers, secret_file, tls_dir, directory)
 

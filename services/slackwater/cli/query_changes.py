@@ -70,10 +70,12 @@ def parse_start(text: str) -> Start:
     return round(aware.timestamp() * 1_000_000)
 
 
-def queries_of(file: Path, only: Sequence[str]) -> tuple[Deployment, list[str]]:
+def queries_of(
+    file: Path, only: Sequence[str], site: str | None = None
+) -> tuple[Deployment, list[str]]:
     """Return the deployment of a file, and the names of the queries to apply in their order."""
     micro_batch = settings().aggregator_mode == "micro-batch"
-    checked = check_deployment(file, micro_batch=micro_batch)
+    checked = check_deployment(file, micro_batch=micro_batch, site=site)
     for warning in checked.warnings:
         warn(f"warning: {warning}")
     deployment = checked.deployment

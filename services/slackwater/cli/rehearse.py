@@ -22,6 +22,7 @@ from slackwater.cli.terminals import repaints
 from slackwater.codec.results import format_time
 from slackwater.deployment.parse import load_deployment
 from slackwater.deployment.sharing import share
+from slackwater.deployment.sites import check_all_here
 from slackwater.judge.bound import SLACK_US
 from slackwater.machine.paths import java_executable
 from slackwater.machine.starting import READY
@@ -64,6 +65,7 @@ def rehearse(options: Options, watcher: Watcher) -> RehearsalOutcome:
     java_executable()  # before the files, which may be large
     micro_batch = settings().aggregator_mode == "micro-batch"
     deployment = share(load_deployment(options.deployment, micro_batch=micro_batch))
+    check_all_here(deployment, options.deployment, "a rehearsal has one")
     processes = process_names(deployment, options.paths)
     watcher.phase("reading the files")
     plan = make_plan(

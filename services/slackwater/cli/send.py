@@ -301,7 +301,7 @@ def find_stream(stream: str, file: Path | None, data_dir: Path) -> tuple[StreamS
                 f"no deployment runs from {data_dir}: start `slackwater up`, or name the file of"
                 " one that runs elsewhere with --deployment"
             )
-        deployment = load_deployment(Path(run.deployment))
+        deployment = load_deployment(Path(run.deployment), site=run.site)
         streams = {**deployment.streams, **running_streams(data_dir, run.lives)}
     else:
         deployment = load_deployment(file)

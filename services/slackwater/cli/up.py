@@ -20,7 +20,7 @@ from slackwater.cli.plan import warn_of
 from slackwater.cli.quarantine import FirstReadings
 from slackwater.cli.web import choose_web
 from slackwater.codec.results import format_time
-from slackwater.deployment.parse import check_deployment, load_deployment
+from slackwater.deployment.parse import check_deployment, load_deployment, site_of
 from slackwater.machine.broker_security import CLIENT_FILE, KCAT_FILE
 from slackwater.machine.starting import LOOK_S, Everything, StartLines, repeatedly
 from slackwater.model.kinds import BROKER
@@ -48,19 +48,22 @@ def run_up(
     secure: bool = False,
     web: str | None = None,
     notify: bool = False,
+    site: str | None = None,
 ) -> None:
     """Start the deployment, print events until stopped, and stop it.
 
     ``web`` is the address of the page; None: there is none, empty: the first that is free.
-    ``notify``: also send alerts to the receivers of the settings.
+    ``notify``: also send alerts to the receivers of the settings. ``site``: what runs here.
     """
     if notify:
         receivers_of(settings())  # it refuses what its process would refuse
+    micro_batch = settings().aggregator_mode == "micro-batch"
+    checked = check_deployment(deployment, micro_batch=micro_batch, site=site)
+    if site is not None and (bootstrap, kafka_config, port) == (None, None, None):
+        bootstrap = site_of(deployment, site).bootstrap
     if bootstrap is not None or kafka_config is not None:
         given = find_cluster(bootstrap, kafka_config, Role.ADMIN)
         check_address(given.bootstrap, "--bootstrap" if bootstrap else str(kafka_config))
-    micro_batch = settings().aggregator_mode == "micro-batch"
-    checked = check_deployment(deployment, micro_batch=micro_batch)
     for warning in checked.warnings:
         warn(f"warning: {warning}")
     is_elsewhere = (bootstrap, kafka_config) != (None, None)
@@ -85,6 +88,7 @@ def run_up(
         runs_long=True,
         web=page,
         notify=notify,
+        site=site,
     )
     thread = StackThread(options)
     is_refused = True
@@ -117,9 +121,11 @@ def run_up(
         thread.stop()
 
 
-def make_topics(deployment: Path, cluster: Cluster, inputs: int | None) -> None:
+def make_topics(
+    deployment: Path, cluster: Cluster, inputs: int | None, site: str | None = None
+) -> None:
     """Run the command ``slackwater topics``."""
-    checked = load_deployment(deployment)
+    checked = load_deployment(deployment, site=site)
     registration = Registration(KafkaTransport(cluster, checked.names), checked, deployment)
     registration.make_topics(input_partitions=inputs, within_s=TOPICS_S_MAX)
     emit(f"all topics of {deployment} exist")

@@ -68,7 +68,7 @@ def _make_pane(values: list[Any]) -> PaneRecord:
 def encode_merged(record: MergedRecord) -> bytes:
     """Encode a piece of a merged pane."""
     behind = list(map(position_values, record.positions))
-    return codec("merged").encode(record.end, behind, *_pane_values(record.pane))
+    return codec("merged").encode(record.end, behind, *_pane_values(record.pane), record.gap)
 
 
 def decode_merged(buf: Bytes, where: object = "") -> MergedRecord:
@@ -77,13 +77,13 @@ def decode_merged(buf: Bytes, where: object = "") -> MergedRecord:
 
 
 def _make_merged(values: list[Any]) -> MergedRecord:
-    end, behind, *of_pane = values
+    end, behind, *of_pane, gap = values
     pane = _make_pane(of_pane)
     if end <= pane.ref.start:
         raise DamageError(f"panes from {pane.ref.start} to {end}")
     if not 0 <= pane.piece < max(pane.ref.pieces, 1):
         raise DamageError(f"piece {pane.piece} of {pane.ref.pieces}")
-    return MergedRecord(pane, end, tuple(map(log_position, behind)))
+    return MergedRecord(pane, end, tuple(map(log_position, behind)), tuple(map(Gap._make, gap)))
 
 
 def encode_head(head: Head) -> bytes:

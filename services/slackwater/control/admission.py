@@ -107,7 +107,11 @@ def why_refused_of_client(operation: Operation, state: ControlState) -> str:
         case ApplyQuery(name, text) if not why_unreadable(operation):
             declared = from_text(name, text).deployment
             read = [declared.streams[s] for s in declared.source_streams(name)]
-            files = [s.name for s in read if s.topic is None and s.mqtt is None and s.http is None]
+            files = [
+                s.name
+                for s in read
+                if s.topic is None and s.mqtt is None and s.http is None and not s.elsewhere
+            ]
             if files:
                 return (
                     f"query {name} reads {', '.join(files)} from files, which `slackwater ingest`"

@@ -22,8 +22,9 @@ from slackwater.deployment.queries import (
     QueryChecker,
     Written,
 )
-from slackwater.deployment.shapes import FileShape
-from slackwater.deployment.shaping import shaped
+from slackwater.deployment.shapes import FileShape, SiteShape
+from slackwater.deployment.shaping import check_name, shaped
+from slackwater.deployment.sites import check_sites, with_sites
 from slackwater.deployment.streams import StreamChecker
 from slackwater.deployment.yaml_lines import Path as Place
 from slackwater.model.deployment import Deployment
@@ -44,17 +45,29 @@ def check_content(content: Any, findings: Findings, *, micro_batch: bool) -> Dep
         if (spec := stream_checker.stream(name, value)) is not None
     }
     http = check_listening(None if top is None else top.http, streams, findings)
+    sites = check_sites(_site_shapes(content, findings), streams, findings)
     margin_us = MARGIN_MICRO_BATCH_US if micro_batch else MARGIN_DEFAULT_US
-    query_checker = QueryChecker(written, streams, findings, margin_us, clock)
+    query_checker = QueryChecker(written, streams, findings, margin_us, clock, sites)
     for name in _in_order(written.queries, findings):
         query_checker.check(name, written.queries[name])
-    valid = Deployment("wall", streams, query_checker.queries, names, http)
+    queries = with_sites(query_checker.queries, streams, sites)
+    valid = Deployment("wall", streams, queries, names, http, sites)
     deployment = with_alerts(_section(content, "alerts"), valid, written, findings)
     if top is None or findings.any():
         return None
     deployment = replace(deployment, clock=top.clock)
     advise(deployment, findings)
     return None if findings.any() else deployment
+
+
+def _site_shapes(content: Any, findings: Findings) -> dict[str, SiteShape]:
+    found: dict[str, SiteShape] = {}
+    for name, value in _section(content, "sites").items():
+        check_name(name, ("sites", name), findings)
+        shape = shaped(SiteShape, value, ("sites", name), findings)
+        if shape is not None:
+            found[name] = shape
+    return found
 
 
 def _section(content: Any, name: str) -> Mapping[str, Any]:

@@ -79,7 +79,12 @@ def seen_of(
     since the registry does not have the streams. ``latest`` has the latest heartbeats, see
     ``seen_in``.
     """
-    read = (name for query in queries.values() for name in query.sources)
+    read = (
+        name
+        for query in queries.values()
+        for name in query.sources
+        if name not in query.remote_sources
+    )
     known = {base_of(name) for name in queries}
     proxies = dict.fromkeys(ProxyName(name).process for name in read if name not in known)
     return seen_in([*proxies, *_of_queries(queries.values())], latest)
@@ -122,7 +127,7 @@ def stages(query: QuerySpec, seen: dict[str, str] | None = None) -> tuple[tuple[
     ``seen``: the processes of fragments if they are not those of a single machine.
     """
     before = (kind for kind in KINDS.values() if not (kind.reads_answers or kind.spares_work))
-    groups = [group for kind in before for group in kind.groups(query)]
+    groups = [group for kind in before for group in kind.groups(query) if group]
     of = seen_in(name for group in groups for name in group) | (seen or {})
     return tuple(dict.fromkeys([(BROKER,), *(tuple(of[name] for name in g) for g in groups)]))
 
@@ -142,11 +147,11 @@ def without_queries(deployment: Deployment, names: Iterable[str]) -> Deployment:
 def sources_of(
     deployment: Deployment, partitions_of: Mapping[str, int]
 ) -> dict[str, tuple[str, ...]]:
-    """Return the names of each stream's source logs, as used in topic names."""
+    """Return the names of each stream's source logs here, as used in topic names."""
     return {
         stream: tuple(f"{stream}.{p}" for p in range(partitions_of[stream]))
         if spec.topic is not None
-        else (stream,)
+        else (() if spec.elsewhere else (stream,))
         for stream, spec in deployment.streams.items()
     }
 

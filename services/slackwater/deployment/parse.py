@@ -12,16 +12,18 @@ by ``check.py`` and the modules it calls, where the line is known.
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from slackwater.deployment.check import check_content
 from slackwater.deployment.findings import Findings
+from slackwater.deployment.sites import view_of
 from slackwater.deployment.yaml_lines import Document, read_document
 from slackwater.deployment.yaml_lines import Path as Place
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import DeploymentError
+from slackwater.model.sites import SiteSpec
 
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 
@@ -34,14 +36,35 @@ class CheckedDeployment:
     warnings: tuple[str, ...]
 
 
-def load_deployment(path: Path | str, *, micro_batch: bool = False) -> Deployment:
-    """Return the deployment in the file; ``DeploymentError`` lists all its errors."""
-    return check_deployment(path, micro_batch=micro_batch).deployment
+def load_deployment(
+    path: Path | str, *, micro_batch: bool = False, site: str | None = None
+) -> Deployment:
+    """Return the deployment in the file; ``DeploymentError`` lists all its errors.
+
+    Of a file with ``sites`` it is what runs at ``site``, or, without it, at the centre;
+    ``UsageError`` if there is no such site.
+    """
+    return check_deployment(path, micro_batch=micro_batch, site=site).deployment
 
 
-def check_deployment(path: Path | str, *, micro_batch: bool = False) -> CheckedDeployment:
+def site_of(path: Path, site: str) -> SiteSpec:
+    """Return a site of a file that has been checked for it."""
+    return _read(path, micro_batch=False).deployment.sites[site]
+
+
+def check_deployment(
+    path: Path | str, *, micro_batch: bool = False, site: str | None = None
+) -> CheckedDeployment:
     """As ``load_deployment``, with warnings. ``micro_batch``: aggregators run in micro-batches."""
-    path = Path(path)
+    return _view(_read(Path(path), micro_batch=micro_batch), site)
+
+
+def _view(checked: CheckedDeployment, site: str | None) -> CheckedDeployment:
+    return replace(checked, deployment=view_of(checked.deployment, site))
+
+
+def _read(path: Path, *, micro_batch: bool) -> CheckedDeployment:
+    """Return the content of a file, with all of its sites."""
     try:
         with path.open("rb") as file:
             raw = file.read(FILE_BYTES_MAX + 1)
@@ -55,7 +78,7 @@ def check_deployment(path: Path | str, *, micro_batch: bool = False) -> CheckedD
         raise DeploymentError(f"{path}:{line}: {found}") from error
     if len(raw) > FILE_BYTES_MAX:
         raise DeploymentError(f"{path}: is larger than {FILE_BYTES_MAX} bytes")
-    return parse_deployment(text, str(path), micro_batch=micro_batch)
+    return _parse(text, str(path), micro_batch=micro_batch)
 
 
 def found_later(path: Path, place: Place, reason: str) -> DeploymentError:
@@ -74,8 +97,14 @@ def found_later(path: Path, place: Place, reason: str) -> DeploymentError:
     return findings.failure()
 
 
-def parse_deployment(text: str, where: str, *, micro_batch: bool = False) -> CheckedDeployment:
+def parse_deployment(
+    text: str, where: str, *, micro_batch: bool = False, site: str | None = None
+) -> CheckedDeployment:
     """As ``check_deployment``, for a text; ``where`` is the file's name in messages."""
+    return _view(_parse(text, where, micro_batch=micro_batch), site)
+
+
+def _parse(text: str, where: str, *, micro_batch: bool) -> CheckedDeployment:
     document = read_document(text)
     findings = Findings(document, where)
     for problem in document.problems:

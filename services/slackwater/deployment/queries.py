@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 from slackwater.deployment.bounds import too_many_fields
@@ -14,6 +15,7 @@ from slackwater.deployment.findings import Findings
 from slackwater.deployment.mending import shaped_or_mended
 from slackwater.deployment.shapes import QueryShape
 from slackwater.deployment.shaping import check_name, did_you_mean, not_yet
+from slackwater.deployment.sites import check_children
 from slackwater.deployment.windows import window_of
 from slackwater.deployment.yaml_lines import Path as Place
 from slackwater.model.deployment import (
@@ -25,6 +27,7 @@ from slackwater.model.deployment import (
 )
 from slackwater.model.durations import format_duration_us
 from slackwater.model.row_fields import columns_of_results, joined_fields, shown_of
+from slackwater.model.sites import SiteSpec
 from slackwater.model.text_codes import text_names
 from slackwater.primitives.aggregates import PARAMETERISED
 from slackwater.primitives.expression_text import ExpressionError
@@ -60,9 +63,10 @@ class QueryChecker:
         findings: Findings,
         margin_us: int,
         clock: object = "wall",
+        sites: Mapping[str, SiteSpec] = MappingProxyType({}),
     ) -> None:
-        """``clock``: as written in the file."""
-        self._clock = clock
+        """``clock``: as written in the file; ``sites``: those with a Kafka of their own."""
+        self._clock, self._sites = clock, sites
         self._written = written
         self._streams = streams
         self._findings = findings
@@ -94,6 +98,7 @@ class QueryChecker:
         self._policy(shape, place)
         margin = self._margin(name, shape, place)
         join = self._join(shape, place)
+        check_children(shape, self._streams, self._sites, place, self._findings)
         children, groups = children_of(shape, self._streams, self.queries, place, self._findings)
         if not known:
             self._expressions_of_unknown(shape, place)

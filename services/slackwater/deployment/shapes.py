@@ -180,6 +180,7 @@ Aggregated = Annotated[
 COUNTED, NAMED, BY_SITE = "[count]", "[named]", "[sites]"
 """Tags of the forms of ``children``."""
 SITES: Final = "sites"
+SITES_MAX: Final = 1_000
 
 
 def _form_of_children(value: Any) -> str:
@@ -437,6 +438,13 @@ class AlertShape(Shape):
     missing: PositiveDuration | None = None
 
 
+class SiteShape(Shape):
+    """One entry of ``sites``: a site with a Kafka of its own, and how it reaches the centre's."""
+
+    centre: Text
+    bootstrap: Text | None = None
+
+
 class FileShape(Shape):
     """The complete file; streams, queries and alerts are validated one by one."""
 
@@ -447,3 +455,4 @@ class FileShape(Shape):
     streams: Annotated[dict[str, Any], Field(min_length=1)]
     queries: Annotated[dict[str, Any], Field(min_length=1)]
     alerts: Annotated[dict[str, Any], Field(max_length=ALERTS_MAX)] = {}
+    sites: Annotated[dict[str, Any], Field(max_length=SITES_MAX)] = {}

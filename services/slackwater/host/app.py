@@ -42,7 +42,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from slackwater.host import delivery, merger, orderer, root
+from slackwater.host import delivery, merger, orderer, root, uplink
 from slackwater.host.faust_worker import LiveConsumer, run_consumer
 from slackwater.host.fragment import Fragment
 from slackwater.host.host import IN_FLIGHT_BYTES_MAX, Host, HostShared
@@ -51,7 +51,7 @@ from slackwater.host.wake_signal import WakeSignal
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import UsageError
 from slackwater.model.kinds import is_hosted, parsed, query_of
-from slackwater.model.names import DELIVERY, MERGER, ORDERER, ROOT, kind_of, own_name
+from slackwater.model.names import DELIVERY, MERGER, ORDERER, ROOT, UPLINK, kind_of, own_name
 from slackwater.runtime.logs.described import TopicObserver
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.service.entry import ProcessContext
@@ -85,6 +85,7 @@ Make = Mapping[str, Callable[[str, RegistryView, KafkaTransport], Fragment]]
 MAKE: Final[Make] = {
     ORDERER: orderer.make,
     MERGER: merger.make,
+    UPLINK: uplink.make,
     ROOT: root.make,
     DELIVERY: delivery.make,
 }

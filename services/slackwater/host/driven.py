@@ -123,7 +123,7 @@ class Driven:
             (trace-12).
         ends: answers the session's requests for end offsets; the transport by default.
         positions: answers the session's requests for the live consumer's positions.
-        committer: commits transactions, of a root or a delivery.
+        committer: commits transactions, of a root or a delivery. ``centre``: asked ``AtCentre``.
         heartbeat_period_us: interval at which the session's report is published.
         prefetch_kib_max: limit for each of the session's catch-up readers.
         clock: the current time.
@@ -150,6 +150,7 @@ class Driven:
         clock: SystemClock | None = None,
         decode: Decode = decode,
         recent: RecentRecords | None = None,
+        centre: Transport | None = None,
     ) -> None:
         self.session = session
         self._transport = transport
@@ -161,6 +162,7 @@ class Driven:
         self._ends: SharedEnds | Transport = ends or transport
         self._positions = positions
         self._committer = committer
+        self._of_procedures = committer, self._read_to, centre
         self._heartbeat_period_us = heartbeat_period_us
         self._clock = clock or SystemClock()
         self._write = write or transport.writer
@@ -178,8 +180,7 @@ class Driven:
         """Filled by the writer's thread, emptied at each turn."""
         self._undelivered = 0
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._reported_at = 0
-        self._reported_state = ""
+        self._reported_at, self._reported_state = 0, ""
         self._failed: BaseException | None = None
         # An event loop holds weak references to its tasks: an unreferenced task may be collected.
         self._tasks: set[asyncio.Task[None]] = set()
@@ -432,7 +433,7 @@ class Driven:
         def writer() -> Writer:
             return self._writer
 
-        return await perform(procedure, self._transport, writer, self._committer, self._read_to)
+        return await perform(procedure, self._transport, writer, *self._of_procedures)
 
     async def _read_to(self) -> Mapping[Log, int]:
         return {} if self._positions is None else await self._positions(self)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from slackwater.host.driven import HEARTBEAT_PERIOD_US
 from slackwater.host.earlier import EarlierGenerations
 from slackwater.host.procedures import Committer
+from slackwater.runtime.logs.transport import Transport, Writer
 from slackwater.sessions.session import Session
 
 
@@ -21,7 +22,8 @@ class Fragment:
 
     ``close`` releases what was acquired to make the fragment. ``topics``: those in which it keeps
     positions, or whose records have offsets in others (rule-32). ``earlier`` tells the session
-    when the earlier generations of its query have ended (rule-29).
+    when the earlier generations of its query have ended (rule-29). ``write`` makes its writer, if
+    that is not one of the host's, and ``centre`` answers what it asks of another Kafka.
     """
 
     session: Session
@@ -32,3 +34,5 @@ class Fragment:
     committer: Committer | None = None
     close: Callable[[], None] = _nothing
     earlier: EarlierGenerations | None = None
+    write: Callable[[Callable[[str], None]], Writer] | None = None
+    centre: Transport | None = None

@@ -63,8 +63,7 @@ IN_FLIGHT_BYTES_MAX: Final = 128 * 1024 * 1024
 """Limit for all fragments together."""
 FRAGMENT_IN_FLIGHT_BYTES_MAX: Final = 64 * 1024 * 1024
 PREFETCH_KIB_MAX: Final = 64 * 1024
-"""Limit for all catch-up readers together, at two per fragment. An orderer that reads results as
-well as source logs has four."""
+"""Limit for all catch-up readers, at two per fragment; an orderer that reads results has four."""
 READER_PREFETCH_KIB_MIN: Final = 512
 READER_PREFETCH_KIB_MAX: Final = 8 * 1024
 JOIN_S: Final = 1.0
@@ -487,7 +486,7 @@ class Hosted:
             shared.listener,
             end_timeout_us=fragment.end_timeout_us,
             wake=host.turns.wake,
-            write=write,
+            write=fragment.write or write,
             observe=fragment.observe,
             ends=host.ends,
             positions=host.logs.positions,
@@ -497,4 +496,5 @@ class Hosted:
             decode=host.decode,
             recent=host.logs.recent,
             clock=shared.clock,
+            centre=fragment.centre,
         )

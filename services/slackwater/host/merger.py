@@ -39,6 +39,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
             start_time=definition.e0_us,
             topics=names,
             children_of=spec.children_of,
+            keeps_all=spec.uplink is not None,
             **contents_of_windows(spec, fields),
         )
     )

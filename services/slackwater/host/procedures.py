@@ -33,11 +33,13 @@ from slackwater.runtime.service.registry import Registry
 from slackwater.runtime.service.state import read_copies, read_part, read_states
 from slackwater.sessions.effects import CommitRecords
 from slackwater.sessions.requests import (
+    AtCentre,
     AwaitRead,
     BeginIncarnation,
     Beginnings,
     ClaimPart,
     Ends,
+    FindDefinition,
     FindIncarnation,
     FindReaders,
     OpenTransactions,
@@ -97,12 +99,13 @@ async def perform(
     writer: Callable[[], Writer],
     committer: Committer | None = None,
     read_to: Callable[[], Awaitable[Mapping[Log, int]]] | None = None,
+    centre: Transport | None = None,
 ) -> T:
     """Run a procedure to its end and return its value.
 
     The error of a failed request is raised inside the procedure, which handles it or ends with it.
     Records are written through the writer that ``writer`` returns. ``read_to`` returns the
-    positions of the session's live consumer.
+    positions of the session's live consumer. ``centre``: the Kafka that a site's fragment asks.
     """
     answer: Any = None
     error: SlackwaterError | None = None
@@ -122,6 +125,9 @@ async def perform(
             elif isinstance(request, AwaitRead):
                 assert read_to is not None, "there is no live consumer"
                 await _await_read(request, read_to)
+            elif isinstance(request, AtCentre):
+                assert centre is not None, "it has no centre"
+                answer = await asyncio.to_thread(_answer, request.request, centre, writer)
             else:
                 answer = await asyncio.to_thread(_answer, request, transport, writer)
         except SlackwaterError as failed:
@@ -173,6 +179,8 @@ def _answer(request: Request, transport: Transport, writer: Callable[[], Writer]
             return read_panes(transport, query, part, keys_only=keys_only, timeout_s=timeout_s)
         case ReadMerged(log, records_max):
             return _read_merged(log, records_max, transport, timeout_s)
+        case FindDefinition(query):
+            return Registry(transport).all_queries().get(query)
         case ReadLatest(log):
             written = read_to_end(transport, log, isolation="read_committed", timeout_s=timeout_s)
             return {raw.key: raw.value for raw in written if raw.key is not None}

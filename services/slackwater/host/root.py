@@ -83,6 +83,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         is_history=known.follows_data,
         reread_us_max=round(settings().reread_s_max * 1e6),
         is_recorded=known.has_recorded_placements,
+        remote=frozenset(filter(spec.is_remote, range(spec.children))),
         has_earlier=has_earlier,
         merged_wait_us=wait_us(deployment.deadline_us(spec, ROOT)) if spec.mergers else None,
         **(

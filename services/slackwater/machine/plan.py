@@ -182,11 +182,13 @@ def _rows_per_s(query: QuerySpec, load: PlannedLoad) -> float:
 
 def _broker(deployment: Deployment, load: PlannedLoad) -> PlannedProcess:
     memory_mb, cores, _ = astuple(PROCESSES[BROKER].cost)
-    logs = [load.per_s for _ in deployment.streams]
+    logs = [load.per_s for stream in deployment.streams.values() if not stream.elsewhere]
     for query in deployment.queries.values():
         if not query.has_children:
             continue
         for child in range(query.children):
+            if query.is_remote(child):
+                continue
             per_s = _child_per_s(deployment, query, child, load)
             # Each replica writes all readings to its stable log, normally none to its live log.
             logs += [per_s, 0.0] * query.replicas
@@ -212,6 +214,8 @@ def _disk(deployment: Deployment, load: PlannedLoad) -> tuple[float, float]:
     }
     a_day = kept = 0.0
     for name, stream in deployment.streams.items():
+        if stream.elsewhere:
+            continue
         log = names.source(f"{name}.0" if stream.topic is not None else name)
         reading = costs.READING_BYTES + costs.FIELD_BYTES * len(stream.fields)
         grows = DAY_S * (costs.CUTS_PER_S * costs.RECORD_BYTES + load.per_s * reading)
@@ -264,7 +268,10 @@ def _for_cores(
 
 def _for_children(deployment: Deployment, load: PlannedLoad) -> Iterator[str]:
     for query in deployment.queries.values():
-        per_s = [_child_per_s(deployment, query, c, load) for c in range(query.children)]
+        per_s = [
+            0.0 if query.is_remote(c) else _child_per_s(deployment, query, c, load)
+            for c in range(query.children)
+        ]
         if max(per_s) > costs.CHILD_READINGS_PER_S_MAX:
             wanted = -(-sum(per_s) // costs.CHILD_READINGS_PER_S_MAX)
             yield (

@@ -27,6 +27,7 @@ from slackwater.model.kinds import deadlines_from
 from slackwater.model.mqtt import MqttSpec
 from slackwater.model.names import UNPREFIXED, Names, ProxyName, base_of, earliest_generation
 from slackwater.model.row_fields import OfFields, columns_of_results, joined_fields, shown_of
+from slackwater.model.sites import ChildrenAtSites, SiteSpec, UplinkSpec
 from slackwater.model.windows import WindowSpec as WindowSpec  # noqa: PLC0414 -- exported here too
 
 Clock = Literal["wall", "data"]
@@ -58,11 +59,10 @@ BUCKET_OF_ROWS_US: Final = 10_000
 """Bucket width without a window, where every reading waits for the end of its bucket."""
 
 
-_TUPLES: Final = ("shared_by", "child_aggregates")
+_TUPLES: Final = ("shared_by", "child_aggregates", "sites")
 _PAIRS: Final = ("of_fields", "child_groups")
-_OMITTED: Final = frozenset(
-    {*_TUPLES, *_PAIRS, "alerts", "children_of", "cut_windows", "had_alerts", "having"}
-)
+_UNSET: Final = ("alerts", "children_of", "cut_windows", "had_alerts", "having", "uplink")
+_OMITTED: Final = frozenset({*_TUPLES, *_PAIRS, *_UNSET})
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,11 +193,13 @@ class StreamSpec:
     """Texts and numbers that stand for a missing value; see ``model/meanings.py``."""
     values: tuple[tuple[str, float], ...] = ()
     """Texts that are values, with their numbers."""
+    elsewhere: bool = False
+    """Whether it is read at a site with a Kafka of its own: here are no proxy and no logs of it."""
 
     @property
     def proxy_names(self) -> tuple[ProxyName, ...]:
-        """The stream's proxies."""
-        shares = 1 if self.topic is None else self.topic.proxies
+        """The stream's proxies here."""
+        shares = 0 if self.elsewhere else 1 if self.topic is None else self.topic.proxies
         return tuple(ProxyName(self.name, share) for share in range(shares))
 
     @property
@@ -222,7 +224,7 @@ class JoinSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class QuerySpec:
+class QuerySpec(ChildrenAtSites):
     """A query: its sources, its computation, and its bound (``bound_us`` is X).
 
     Without a ``window`` the result is the readings themselves, without aggregation. ``select``
@@ -266,6 +268,10 @@ class QuerySpec:
     alerts: tuple[AlertSpec, ...] = ()
     had_alerts: bool = False
     """An earlier definition had rules: somebody has to end what stands of them."""
+    sites: tuple[str, ...] = ()
+    """At the centre, by child: the site whose Kafka has its logs; empty: this Kafka."""
+    uplink: UplinkSpec | None = None
+    """At a site: where its merged panes are sent."""
 
     @property
     def delivers(self) -> bool:
@@ -322,6 +328,7 @@ class QuerySpec:
         values["sources"] = tuple(values["sources"])
         values["aggregate"] = tuple(values["aggregate"])
         values["alerts"] = tuple(AlertSpec.from_json(each) for each in values.get("alerts", ()))
+        values["uplink"] = values.get("uplink") and UplinkSpec(**values["uplink"])
         return cls(**values)
 
 
@@ -354,6 +361,8 @@ class Deployment:
     queries: Mapping[str, QuerySpec]
     names: Names = UNPREFIXED
     http: HttpListenSpec = HTTP_DEFAULT
+    sites: Mapping[str, SiteSpec] = field(default_factory=dict)
+    """Sites with a Kafka of their own; none in what runs at one place (``deployment/sites.py``)."""
     known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Cache of derived values."""
 

@@ -1,9 +1,9 @@
 """The kinds of fragments, one row each, in the order of their stages.
 
 A proxy serves streams, orderers sort readings by time, aggregators compute deltas in Spark, mergers
-merge them into panes, roots answer, deliveries evaluate alerts. What places, starts, sizes, prints,
-watches or rehearses fragments of any kind reads this table, and so do deadlines and Kafka's access
-rules: a new kind is a new row.
+merge them into panes, uplinks send these to a centre, roots answer, deliveries evaluate alerts.
+What places, starts, sizes, prints, watches or rehearses fragments of any kind reads this table, and
+so do deadlines and Kafka's access rules: a new kind is a new row.
 ``slackwater.host.app`` has the factories of those that hosts run.
 """
 
@@ -21,12 +21,14 @@ from slackwater.model.names import (
     ORDERER,
     PROXY,
     ROOT,
+    UPLINK,
     DeliveryName,
     FragmentName,
     MergerName,
     OrdererName,
     ProxyName,
     RootName,
+    UplinkName,
     copy_names,
     kind_of,
     own_name,
@@ -42,7 +44,7 @@ GATEWAY: Final = "gateway"
 NOTIFIER: Final = "notifier"
 """Name of the process that sends alerts (`slackwater notify`, `up --notify`)."""
 HOST: Final = "host"
-"""Kind of the processes that run orderers, mergers, roots and deliveries."""
+"""Kind of the processes that run orderers, mergers, uplinks, roots and deliveries."""
 
 StreamResource = Literal["source", "added", "input", "quarantine", "learned"]
 """Source logs; those of partitions that are added to a stream's topic (rule-30); the topics that
@@ -104,13 +106,19 @@ _PROCESSES: Final = (
 PROCESSES: Final[Mapping[str, ProcessKind]] = {each.name: each for each in _PROCESSES}
 
 
+UPLINKS: Final = 2
+"""Copies of each uplink."""
 Groups: TypeAlias = tuple[tuple[str, ...], ...]
 """Full names of fragments. Those of one group are copies of each other: one of them suffices."""
 
 
 def _orderers(query: QuerySpec) -> Groups:
+    """The replicas of each child; a child that a site has is an empty group."""
     return tuple(
-        tuple(OrdererName(query.child_query, child, r).process for r in range(query.replicas))
+        tuple(
+            OrdererName(query.child_query, child, r).process
+            for r in range(0 if query.is_remote(child) else query.replicas)
+        )
         for child in range(query.children)
     )
 
@@ -126,9 +134,19 @@ def _aggregated(query: QuerySpec) -> Groups:
 
 def _mergers(query: QuerySpec) -> Groups:
     return tuple(
-        tuple(MergerName(query.name, child, copy).process for copy in range(query.mergers))
+        tuple(
+            MergerName(query.name, child, copy).process
+            for copy in range(0 if query.is_remote(child) else query.mergers)
+        )
         for child in range(query.children if query.mergers else 0)
     )
+
+
+def _uplinks(query: QuerySpec) -> Groups:
+    """Two at a site with a Kafka of its own, which has one child."""
+    if query.uplink is None:
+        return ()
+    return (tuple(UplinkName(query.name, 0, copy).process for copy in range(UPLINKS)),)
 
 
 def _roots(query: QuerySpec) -> Groups:
@@ -171,7 +189,7 @@ class FragmentKind:
     reads_answers: bool = False
     """Its input are the answers, which do not wait for it."""
     spares_work: bool = False
-    """Answers do without it, and cost more then: nobody waits for it."""
+    """Answers here do without it: none of them waits for it."""
 
 
 _KINDS: Final = (
@@ -210,6 +228,13 @@ _KINDS: Final = (
         cost=Cost(1.0, 0.008),
         access={"Read": ("deltas", "merged", "state"), "Write": ("merged",)},
         groups=_mergers,
+        spares_work=True,
+    ),
+    FragmentKind(
+        *(UPLINK, "uplinks", HOST, "uplinks, which send merged panes on", UplinkName.parse),
+        cost=Cost(15.0, 0.004),
+        access={"Read": ("merged",)},
+        groups=_uplinks,
         spares_work=True,
     ),
     FragmentKind(
@@ -266,7 +291,7 @@ def query_of(process: str) -> str:
 def replica_of(process: str) -> int | None:
     """Return the number of a fragment among its copies; None if it has only one."""
     name = parsed(process)
-    if isinstance(name, MergerName | RootName) and name.copy != ONLY:
+    if isinstance(name, MergerName | UplinkName | RootName) and name.copy != ONLY:
         return name.copy
     return name.replica if isinstance(name, OrdererName) else None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slackwater.model.heads import PaneRecord
-from slackwater.model.records import LogPosition
+from slackwater.model.records import Gap, LogPosition
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,12 +19,14 @@ class MergedRecord:
 
     The start of the pane is the record's seq: the record whose ``end`` it is precedes it. ``pane``
     has no rows if the first pane of [start, end) is empty, too. ``positions`` has, of each replica,
-    the position in its stable deltas from which reading continues at ``end``.
+    the position in its stable deltas from which reading continues at ``end``. ``gap`` has readings
+    of the panes that are lost (rule-28); only at a site does such a pane have a record.
     """
 
     pane: PaneRecord
     end: int
     positions: tuple[LogPosition, ...]
+    gap: tuple[Gap, ...] = ()
 
     @property
     def start(self) -> int:

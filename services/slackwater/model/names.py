@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import ClassVar, Final, Literal, Self, TypeAlias
 
 from slackwater.model.errors import UsageError
 
@@ -38,6 +38,7 @@ PROXY: Final = "proxy"
 ORDERER: Final = "orderer"
 AGGREGATOR: Final = "aggregator"
 MERGER: Final = "merger"
+UPLINK: Final = "uplink"
 ROOT: Final = "root"
 DELIVERY: Final = "delivery"
 """Kinds of fragments, and first parts of their names: the rows of ``model/kinds.py``."""
@@ -51,7 +52,7 @@ _GENERATION: Final = re.compile(r"([a-z][a-z0-9-]*)\.g([1-9]\d{0,8})", re.ASCII)
 _ORDERER: Final = re.compile(rf"({_QUERY})\.(\d+)\.([a-z])", re.ASCII)
 _PROXY: Final = re.compile(r"([^./]+)(?:\.([1-9]\d*))?", re.ASCII)
 _ROOT: Final = re.compile(rf"({_QUERY})\.(\d+)(?:\.([a-z]))?", re.ASCII)
-_MERGER: Final = _ORDERER
+_COPY_OF_CHILD: Final = _ORDERER
 _DELIVERY: Final = re.compile(rf"({_QUERY})\.alerts", re.ASCII)
 
 ONLY: Final = -1
@@ -137,19 +138,23 @@ class OrdererName:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class MergerName:
-    """One copy of the merger of one child of a query: ``climate.0.a``."""
+class _CopyOfChild:
+    """One of several copies of what belongs to one child of a query: ``climate.0.a``."""
 
+    kind: ClassVar[str]
     query: str
     child: int
     copy: int
 
     @classmethod
-    def parse(cls, text: str) -> MergerName:
+    def parse(cls, text: str) -> Self:
         """The inverse of ``str``; ``UsageError`` if it is none."""
-        match = _MERGER.fullmatch(text)
+        match = _COPY_OF_CHILD.fullmatch(text)
         if match is None:
-            raise UsageError(f"{text}: a merger is named QUERY.CHILD.COPY, as in climate.0.a")
+            article = "an" if cls.kind == UPLINK else "a"
+            raise UsageError(
+                f"{text}: {article} {cls.kind} is named QUERY.CHILD.COPY, as in climate.0.a"
+            )
         query, child, letter = match.groups()
         return cls(query, int(child), ord(letter) - ord("a"))
 
@@ -159,7 +164,21 @@ class MergerName:
     @property
     def process(self) -> str:
         """As ``slackwater status`` prints it: ``merger/climate.0.a``."""
-        return f"{MERGER}/{self}"
+        return f"{self.kind}/{self}"
+
+
+class MergerName(_CopyOfChild):
+    """One copy of the merger of one child of a query."""
+
+    __slots__ = ()
+    kind = MERGER
+
+
+class UplinkName(_CopyOfChild):
+    """One copy of the uplink of one child of a query, at a site."""
+
+    __slots__ = ()
+    kind = UPLINK
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -245,7 +264,9 @@ class DeliveryName:
         return f"{DELIVERY}/{self}"
 
 
-FragmentName: TypeAlias = ProxyName | OrdererName | MergerName | RootName | DeliveryName
+FragmentName: TypeAlias = (
+    ProxyName | OrdererName | MergerName | UplinkName | RootName | DeliveryName
+)
 
 
 def kind_of(process: str) -> str:

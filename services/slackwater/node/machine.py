@@ -131,7 +131,7 @@ class NodeMachine:
         """See ``FragmentRunner``; it also truncates logs from now on."""
         if self._processes is None:
             return None
-        truncation = Truncation(self._processes.transport, ())
+        truncation = Truncation(self._processes.transport, (), self._processes.listener)
         every_s = settings().truncate_every_s
         self._background.run("truncation of logs", partial(truncation.run, every_s))
         registry = Registry(self._processes.transport)
@@ -287,7 +287,7 @@ class NodeMachine:
             self._aggregated,
         )
         self._aggregated = {at: has for at, has in placed.items() if has}
-        if not self._aggregated and any(query.window is not None for query in queries.values()):
+        if not self._aggregated and any(query.is_aggregated for query in queries.values()):
             self._aggregated = {next(iter(placed), f"{HOST}/0"): []}
         return {
             f"{AGGREGATOR}/{self._place.prefix}{own_name(at)}": [own_name(each) for each in has]

@@ -154,12 +154,16 @@ class PaneStore(Generic[V]):
         self._note(self._frontier.bucket_start, to, notes)
         self._move(to)
 
-    def add_panes(self, end: int, value: V) -> None:
-        """Add the complete panes from the frontier to ``end``: of these the first is ``value``."""
+    def add_panes(self, end: int, value: V, notes: Notes = NOTHING) -> None:
+        """Add the complete panes from the frontier to ``end``: of these the first is ``value``.
+
+        ``notes`` are those of all of them.
+        """
         start = self._frontier.bucket_start
         assert start == self.complete_to < end, "the pane at the frontier has begun"
         assert not self._frontier.piece, "the bucket at the frontier is incomplete"
         assert self._grid.pane_start(end) == end, f"{end} is not the end of a pane"
+        self._note(start, end, notes)
         self._frontier = Position(end)
         if len(value):
             self._starts.append(start)

@@ -147,7 +147,7 @@ class Begins:
             if state == "STABLE"
         }
         queries = {base_of(each) for each in self._definitions}
-        streams = [source for source in spec.sources if source not in queries]
+        streams = [s for s in spec.sources if s not in queries and s not in spec.remote_sources]
         if not one_copy_suffices and not all(
             self._beats.ready(ProxyName(stream).process) for stream in streams
         ):
@@ -161,4 +161,5 @@ class Begins:
                 for of in (OrdererName(spec.child_query, child, r) for r in replicas)
             )
             for child in range(spec.children)
+            if not spec.is_remote(child)
         )

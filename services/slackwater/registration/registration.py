@@ -27,6 +27,7 @@ from slackwater.model.names import (
     latest_generation,
 )
 from slackwater.primitives.eventclock import DataClock, EventClock, WallClock
+from slackwater.primitives.windows import Grid
 from slackwater.registration.key_hashes import key_hash_of
 from slackwater.registration.starts import Starts
 from slackwater.registration.topics import topic_specs
@@ -133,8 +134,9 @@ def _why_not_started(name: str, live: Iterable[str]) -> str:
 
 
 def _computed(query: QuerySpec) -> QuerySpec:
-    """Return what a query computes: its alerts may change while it does not run."""
-    return replace(without_sharing(query), alerts=())
+    """Return what a query computes: alerts, and the centre's address, may change between runs."""
+    link = query.uplink and replace(query.uplink, centre="")
+    return replace(without_sharing(query), alerts=(), uplink=link)
 
 
 class Registration:
@@ -393,7 +395,12 @@ class Registration:
         if start_us is None:
             return None
         factor = self._starts.speed(query, event_clock) if speed is None else speed
-        return start_us, query.bucket_us(factor)
+        w_us = query.bucket_us(factor)
+        if query.has_remote:  # only whole panes come from a site
+            grid = Grid(w_us, query.units(w_us), query.cut_windows)
+            is_edge = grid.pane_start(start_us) == start_us
+            start_us = start_us if is_edge else grid.pane_end(start_us)
+        return start_us, w_us
 
     def _all_registered(self) -> Mapping[str, QueryDefinition]:
         return Registry(self._transport).all_queries()

@@ -16,7 +16,8 @@ def topic_specs(
     sources = {log for logs in sources_of(deployment, partitions_of).values() for log in logs}
     names = deployment.names
     wanted = {names.source(log) for log in sources}
-    wanted |= {names.quarantine(stream) for stream in deployment.streams}
+    here = [name for name, stream in deployment.streams.items() if not stream.elsewhere]
+    wanted |= {names.quarantine(stream) for stream in here}
     shapes = [
         QueryTopics(
             query.name,
@@ -31,7 +32,7 @@ def topic_specs(
         for query in deployment.queries.values()
     ]
     # A stream fed by a topic has a source log for each partition, but one quarantine topic.
-    both = dict.fromkeys([*sorted(sources), *deployment.streams])
+    both = dict.fromkeys([*sorted(sources), *here])
     of_streams = (names.source(""), names.quarantine(""))
     return tuple(
         spec

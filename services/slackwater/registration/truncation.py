@@ -8,10 +8,11 @@ on: the smallest ``contiguous_seq`` of the roots, where a starting aggregator be
 the offset from which its own writer reads it at a start (rule-25). Without a window there is no
 aggregator: the root reads the ordered log, and its positions count as for deltas. Merged panes are
 needed from ``merged_from`` of the roots on. A merger is no reader of deltas here: nobody needs what
-it has not merged, and a dead one would keep them (rule-36). Nothing of a log is deleted while one
-of the roots that read it has no state record, also the root of a query that has joined (trace-50).
- Source logs are not truncated here: the audit recomputes from them, and their
-retention is set by the user. If retention deletes records that are still needed,
+it has not merged, and a dead one would keep them (rule-36). At a site with a Kafka of its own the
+mergers and the uplinks are readers, since the centre needs each pane (``site_logs``). Nothing of a
+log is deleted while one of the roots that read it has no state record, also the root of a query
+that has joined (trace-50). Source logs are not truncated here: the audit recomputes from them, and
+their retention is set by the user. If retention deletes records that are still needed,
 ``runtime/logs/catchup.py`` detects it, and the results report the loss (rule-28).
 
 Each round deletes what the previous round found not needed: an aggregator that has just read a
@@ -31,6 +32,7 @@ from slackwater.model.deployment import QuerySpec
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.names import UNPREFIXED, Names, OrdererName, RootName, copy_names
 from slackwater.model.records import LogState, OrdererState, RootState
+from slackwater.registration.site_logs import LatestBeats, kept_at_site
 from slackwater.runtime.logs.topics import deltas_partition, ordered_partition
 from slackwater.runtime.logs.transport import Log, Transport
 from slackwater.runtime.service.registry import Registry
@@ -148,8 +150,11 @@ def _firsts(query: QuerySpec, copy: RootState) -> Iterable[tuple[LogState, int]]
 class Truncation:
     """Truncates logs: each round deletes what the previous round has found not needed."""
 
-    def __init__(self, transport: Transport, queries: Iterable[QuerySpec]) -> None:
-        self._transport = transport
+    def __init__(
+        self, transport: Transport, queries: Iterable[QuerySpec], beats: LatestBeats | None = None
+    ) -> None:
+        """``beats``: of the uplinks; without it the logs of queries at a site are kept."""
+        self._transport, self._beats = transport, beats
         self._before: dict[Log, int] = {}
         self.read_by(queries)
 
@@ -164,7 +169,11 @@ class Truncation:
             states: dict[str, OrdererState | RootState] = {}
             for query in dict.fromkeys([readers[0].child_query, *(q.name for q in readers)]):
                 states |= read_states(self._transport, query, readers[0].parts)
-            now |= not_needed(readers, states, self._transport.names)
+            needed = not_needed(readers, states, self._transport.names)
+            beats = {} if self._beats is None else self._beats.all()
+            for at_site in (reader for reader in readers if reader.uplink is not None):
+                needed = kept_at_site(at_site, needed, beats, self._transport)
+            now |= needed
         given_up = {
             log: min(offset, now[log]) for log, offset in self._before.items() if log in now
         }

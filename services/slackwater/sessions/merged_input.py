@@ -26,6 +26,8 @@ from slackwater.sessions.events import Record
 from slackwater.sessions.requests import Log
 
 LOOK_PERIOD_US: Final = 5_000
+REMOTE_TO: Final = "remote_to."
+"""Details of a root's heartbeat, by child that a site has: up to where its panes have come."""
 NOT_A_PANE: Final = "merged pane that its digest does not name"
 
 
@@ -55,7 +57,14 @@ class MergedInput:
         self._logs = {child: log for log, child in self.at.items()}
         normal, replicas = config.schedule.normal_time, config.replicas
         self._cursors = [
-            _Cursor(0, MergedPanes(config.grid, normal, wait_us or 0, replicas)) for _ in self.at
+            _Cursor(
+                0,
+                MergedPanes(
+                    *(config.grid, normal, wait_us or 0, replicas),
+                    is_remote=child in config.remote,
+                ),
+            )
+            for child in range(children)
         ]
         self._ends: Mapping[Log, int] = {}
         self._has_begun = False
@@ -150,7 +159,7 @@ class MergedInput:
                 self._skipped.append(Skipped(log, offset, NOT_A_PANE, f"{len(value)} rows"))
                 self._read(core, child)
                 return
-        core.resting.use(child, usable.end, value, usable.positions, core.needed_to)
+        core.resting.use(child, usable.end, value, usable.positions, core.needed_to, usable.gap)
         core.resting.rest(child, core.line.live_next)
 
     def wanted(self, core: RootCore) -> dict[tuple[LineName, Log], int]:
@@ -202,4 +211,8 @@ class MergedInput:
         if not self.at:
             return {}
         used = sum(cursor.panes.used for cursor in self._cursors)
-        return {"merged": used, "resting": len(core.resting.children)}
+        remote = {
+            f"{REMOTE_TO}{child}": core.resting.frontier(child).bucket_start
+            for child in self._config.remote
+        }
+        return {"merged": used, "resting": len(core.resting.children)} | remote

@@ -9,6 +9,9 @@ the part if that is later. If the deltas there have been deleted, since the root
 panes (rule-34), it begins at the next pane of which all deltas are kept. A pane that it leaves out
 is read from the deltas.
 
+At a site with a Kafka of its own it leaves nothing out: the centre has no deltas (rule-37). There
+the deltas behind its log are kept, and it continues behind its log whatever has been answered.
+
 It reports no hole and nobody waits for it. Where it is stuck, the roots go on with the deltas, and
 whatever hinders them is their concern: a merger that they have left behind begins again at S.
 """
@@ -85,6 +88,8 @@ class MergerConfig:
     topics: Names = UNPREFIXED
     children_of: str = ""
     stalled_us: int = STALLED_US
+    keeps_all: bool = False
+    """Whether each pane is needed, since it is sent to a centre; also those with losses."""
     kept_keys_min: int = KEPT_KEYS_MIN
 
     @property
@@ -196,17 +201,19 @@ class MergerSession:
         log: Log = (config.topics.merged(config.query, part), config.child)
         state, _ = yield ReadPart(config.query, part, self._fits)
         records = yield ReadMerged(log, LAST_RECORDS_MAX)
-        start, frontier, positions = self._continue_at(state, records)
+        start, frontier, positions = self._continue_at(None if config.keeps_all else state, records)
         first = [beginnings[self._places[part, of]] for of in config.logs]
         gone = [at > position.offset for at, position in zip(first, positions, strict=True)]
         if all(gone) and any(first):
-            if state is not None:
+            if state is not None and not config.keeps_all:
                 moved_to = state.moved_to[config.child : config.child + 1]
                 start = frontier = self._edge_from(max(frontier, *moved_to, state.answered_to))
             positions = [LogPosition(at, -1, -1, Position(frontier)) for at in first]
         keys = KeyTable(kept_keys_min=config.kept_keys_min)
         contents = config.contents(keys, config.fields)
-        merger = Merger(config.child, config.grid, contents, start)
+        merger = Merger(
+            *(config.child, config.grid, contents, start), writes_losses=config.keeps_all
+        )
         if frontier > start:
             merger.panes.advance(frontier)
         cursors = [DeltaCursor(at, config.grid.pane_start, strict=True) for at in positions]
@@ -358,7 +365,12 @@ class MergerSession:
         return effects
 
     def _look_behind(self, part: _Part, now: int) -> None:
-        """Begin again if the part has been answered beyond where this merger stands still."""
+        """Begin again if the part has been answered beyond where this merger stands still.
+
+        It would begin where it is if it needs all.
+        """
+        if self.config.keeps_all:
+            return
         frontier = part.stable.frontier
         if frontier != part.frontier_then or not part.moved_at:
             part.frontier_then, part.moved_at = frontier, now

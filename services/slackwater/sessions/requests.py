@@ -229,6 +229,26 @@ class ReadMerged:
 
 
 @dataclass(frozen=True, slots=True)
+class FindDefinition:
+    """Find the definition of a query in the registry. Answer: the definition, or None."""
+
+    query: str
+    timeout_us: int = TIMEOUT_US
+
+
+@dataclass(frozen=True, slots=True)
+class AtCentre:
+    """Make a request of the centre's Kafka instead of the site's; its answer is the answer."""
+
+    request: FindDefinition | ReadMerged
+
+    @property
+    def timeout_us(self) -> int:
+        """That of the request."""
+        return self.request.timeout_us
+
+
+@dataclass(frozen=True, slots=True)
 class OtherTurns:
     """Let the other sessions of the host take turns. Answer: ``None``."""
 
@@ -256,6 +276,8 @@ Request: TypeAlias = (
     | ReadCopies
     | ReadPanes
     | ReadMerged
+    | FindDefinition
+    | AtCentre
     | OtherTurns
     | ReadLatest
     | ReadOrdered

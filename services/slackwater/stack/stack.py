@@ -86,6 +86,8 @@ class StackOptions:
     aggregator_options: tuple[str, ...] = ()
     python: str = sys.executable
     settings: Settings | None = None
+    site: str | None = None
+    """The site whose view ``deployment`` is; None: the centre's, or a file without sites."""
 
     @property
     def has_external_broker(self) -> bool:
@@ -371,7 +373,7 @@ class Stack:
         takes half of a restart, and for most of it needs no broker. The other aggregators start
         later (``node/machine.py``): on two cores they would delay the broker and the first one.
         """
-        if any(query.window is not None for query in self._deployment.queries.values()):
+        if any(query.is_aggregated for query in self._deployment.queries.values()):
             await self.supervisor.start(aggregator_spec(FIRST, (), launch))
             self._early = launch.bootstrap
 
@@ -401,4 +403,5 @@ class Stack:
                 {} if kept is None else kept.pids(),
                 self._deployment.names,
                 {} if kept is None else kept.lives(),
+                self.options.site,
             )

@@ -66,7 +66,9 @@ class LastReadings:
 
     def complete(self, picture: Picture) -> Picture:
         """Return the picture with the last readings of streams that have none in it."""
-        unknown = frozenset(row.name for row in picture.streams if row.last_reading is None)
+        unknown = frozenset(
+            row.name for row in picture.streams if row.last_reading is None and not row.site
+        )
         if unknown and (unknown != self._asked or self._now_us() >= self._until_us):
             try:
                 topics = self._topics()

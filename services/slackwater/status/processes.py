@@ -47,7 +47,7 @@ from slackwater.runtime.service.parts import (
 from slackwater.runtime.service.registry import QueryDefinition
 from slackwater.status.copies import disagreements, in_one_process
 from slackwater.status.observed import age, counters, phrases, receivers
-from slackwater.status.queries import QueryRow, StreamRow, query_rows, stream_rows
+from slackwater.status.queries import QueryRow, StreamRow, at_sites, query_rows, stream_rows
 from slackwater.status.topics import topic_remarks
 
 LATE_US: Final = 10_000_000
@@ -227,7 +227,7 @@ def look_at(
     }
     gaps, beats = _gaps(latest.values()), {name: latest[name].beat for name in fresh}
     of_queries = in_one_process(query_rows(queries, beats, late, gaps), beats)
-    of_streams = stream_rows(of_queries, beats, expected)
+    of_streams = stream_rows(of_queries, beats, expected, at_sites(queries, beats))
     differ = tuple(disagreements(beats))
     return Picture(rows, late, gaps, not_ready, differ, of_queries, of_streams, event_us)
 

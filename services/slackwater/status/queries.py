@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from slackwater.codec.results import format_time
@@ -23,6 +24,7 @@ from slackwater.proxy.quarantine import REASONS
 from slackwater.runtime.service.heartbeat_view import answering
 from slackwater.runtime.service.parts import COMPLETE_TO, LAST_READING
 from slackwater.runtime.service.registry import QueryDefinition
+from slackwater.sessions.merged_input import REMOTE_TO
 from slackwater.status.observed import phrases
 from slackwater.status.topics import (
     partitions_behind,
@@ -140,6 +142,8 @@ class StreamRow:
     """Whether no proxy of it sends heartbeats."""
     had_none: bool = True
     """Without a last reading: whether there was none, or it is only not known."""
+    site: str = ""
+    """The site with a Kafka of its own that reads it; empty: it is read here."""
 
     @property
     def needs_attention(self) -> bool:
@@ -148,7 +152,11 @@ class StreamRow:
 
     def text(self, event_us: int | None) -> str:
         """Return all but the name."""
-        if self.last_reading is None:
+        if self.site and self.complete_to is None:
+            last = f"nothing has come from site {self.site} yet"
+        elif self.site:
+            last = f"site {self.site} has sent all to {moment(self.complete_to, event_us)}"
+        elif self.last_reading is None:
             last = "no reading yet" if self.had_none else "the time of its last reading is unknown"
         else:
             last = f"last reading {moment(self.last_reading, event_us)}"
@@ -180,6 +188,25 @@ class StreamRow:
         }
 
 
+def at_sites(
+    queries: Mapping[str, QueryDefinition], beats: Heartbeats
+) -> dict[str, tuple[str, int | None]]:
+    """Return the streams that sites read: the site, and up to when all has come; None: unknown."""
+    found: dict[str, tuple[str, int | None]] = {}
+    for query in queries.values():
+        spec = query.spec
+        roots = [answering(beats.get, query.name, part) for part in range(spec.parts)]
+        for child, (site, (_, streams)) in enumerate(
+            zip(spec.sites, spec.child_groups, strict=False)
+        ):
+            reached = [beat.detail.get(f"{REMOTE_TO}{child}") for beat in roots if beat is not None]
+            known = [at for at in reached if at is not None]
+            to = min(known) if len(known) == spec.parts else None
+            if site:
+                found |= dict.fromkeys(streams, (site, to))
+    return found
+
+
 def query_rows(
     queries: Mapping[str, QueryDefinition],
     beats: Heartbeats,
@@ -191,7 +218,7 @@ def query_rows(
         stream: min(_each(beats, stream, COMPLETE_TO), default=None)
         for query in queries.values()
         for stream in streams_of(query, queries)
-    }
+    } | {stream: to for stream, (_, to) in at_sites(queries, beats).items()}
     lacks: dict[str, set[str]] = {}
     for children_of, stream in withheld(beats):
         lacks.setdefault(children_of, set()).add(stream)
@@ -205,18 +232,29 @@ def query_rows(
 
 
 def stream_rows(
-    queries: Iterable[QueryRow], beats: Heartbeats, known: Iterable[str] = ()
+    queries: Iterable[QueryRow],
+    beats: Heartbeats,
+    known: Iterable[str] = (),
+    remote: Mapping[str, tuple[str, int | None]] = MappingProxyType({}),
 ) -> tuple[StreamRow, ...]:
     """Return a row for each stream that a query reads or a proxy serves.
 
-    ``known`` are the names of proxies that should run.
+    ``known`` are the names of proxies that should run, ``remote`` is that of ``at_sites``.
     """
     missing = {stream for query in queries for stream in query.missing}
     of_queries = [stream for query in queries for stream in query.streams]
     of_proxies = {stream_of(process) for process in [*beats, *known]} - {""}
     lacking = withheld(beats)
     return tuple(
-        _stream_row(stream, beats, lacking, is_missing=stream in missing)
+        StreamRow(
+            stream,
+            runs=True,
+            complete_to=remote[stream][1],
+            is_missing=stream in missing,
+            site=remote[stream][0],
+        )
+        if stream in remote
+        else _stream_row(stream, beats, lacking, is_missing=stream in missing)
         for stream in sorted({*of_queries, *of_proxies})
     )
 

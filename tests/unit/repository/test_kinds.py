@@ -16,6 +16,7 @@ NAMED_BY: Final = {
     "services/slackwater/model/names.py": "the names themselves",
     "services/slackwater/model/kinds.py": "the table",
     # What a kind is made of.
+    "services/slackwater/model/deployment.py": "the field of a query that has one",
     "services/slackwater/host/app.py": "the factories of orderers and roots",
     "services/slackwater/host/root.py": "its own deadline",
     "services/slackwater/proxy/app.py": "its own kind and folder",

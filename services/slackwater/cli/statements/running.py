@@ -84,6 +84,8 @@ def file_of_up(data_dir: Path) -> Deployment | None:
     """
     try:
         run = read_run(data_dir)
-        return load_deployment(Path(run.deployment)) if run and is_running(data_dir) else None
+        if run is None or not is_running(data_dir):
+            return None
+        return load_deployment(Path(run.deployment), site=run.site)
     except (DeploymentError, EnvironmentProblem):
         return None

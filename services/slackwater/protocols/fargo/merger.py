@@ -12,8 +12,9 @@ is the merger's state, too: a merger that starts continues behind the last recor
 record can be older or newer than what was written.
 
 A pane in which readings are lost is not written: two versions of it may exist (rule-28), and its
-parents decide by themselves which one they use. Live logs pass a merger by: a tentative answer must
-not wait for another process.
+parents decide by themselves which one they use. At a site it is, with the loss: the centre has no
+deltas to decide by, and uses the version that comes first (rule-37). Live logs pass a merger by: a
+tentative answer must not wait for another process.
 
 Rejected: one writer for a group, chosen by a lease or a transactional fence. It halves what is
 written, a few records for each pane, and costs an answer for each time a writer is replaced.
@@ -30,7 +31,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from slackwater.model.heads import PaneRecord, PaneRef
 from slackwater.model.merged import MergedRecord
-from slackwater.model.records import LogPosition
+from slackwater.model.records import Gap, LogPosition
 from slackwater.primitives.contents import Content, Contents
 from slackwater.primitives.panes import NOTHING, PaneStore
 from slackwater.primitives.windows import Grid
@@ -53,6 +54,7 @@ class _Complete(Generic[V]):
     end: int
     value: V
     positions: tuple[LogPosition, ...]
+    gap: tuple[Gap, ...]
 
 
 class Merger(Generic[V]):
@@ -63,12 +65,22 @@ class Merger(Generic[V]):
         grid: the query's windows.
         contents: makes and folds its slices.
         start: where its first pane begins.
+        writes_losses: whether panes in which readings are lost are written, too.
     """
 
-    def __init__(self, child: int, grid: Grid, contents: Mergeable[V], start: int) -> None:
+    def __init__(
+        self,
+        child: int,
+        grid: Grid,
+        contents: Mergeable[V],
+        start: int,
+        *,
+        writes_losses: bool = False,
+    ) -> None:
         assert grid.pane_start(start) == start, "a merger begins at a pane's start"
         self._child = child
         self._contents = contents
+        self._writes_losses = writes_losses
         self.panes: PaneStore[V] = PaneStore(grid, contents, start)
         """The pane that has begun; add the child's buckets to it, in order."""
         self._merged_to = start
@@ -78,7 +90,7 @@ class Merger(Generic[V]):
         self.written = 0
         """Number of panes, or runs of empty ones, that have been written."""
         self.withheld = 0
-        """Number of those in which readings are lost."""
+        """Number of those that were not, since readings are lost in them."""
 
     @property
     def merged_to(self) -> int:
@@ -112,13 +124,14 @@ class Merger(Generic[V]):
         if end == start:
             return
         self._merged_to = end
-        if self.panes.notes(start, end) != NOTHING:
+        notes = self.panes.notes(start, end)
+        if notes != NOTHING and not self._writes_losses:
             self.withheld += 1
         else:
             rows = self.panes.panes(start, end)
             assert len(rows) <= 1, "a record ends at most one pane that has rows"
             value = rows[0] if rows else self._contents.empty
-            self._complete.append(_Complete(start, end, value, tuple(positions())))
+            self._complete.append(_Complete(start, end, value, tuple(positions()), notes.lost))
         self.panes.drop_before(end)
 
     def write(self) -> list[MergedRecord]:
@@ -156,5 +169,5 @@ class Merger(Generic[V]):
         for piece in range(max(ref.pieces, 1)):
             record = PaneRecord(ref, piece, contents.extract(value, piece))
             cells = contents.cells(value) // max(ref.pieces, 1)
-            yield WriteStep(cells, MergedRecord(record, panes.end, panes.positions))
+            yield WriteStep(cells, MergedRecord(record, panes.end, panes.positions, panes.gap))
         self.written += 1

@@ -30,7 +30,7 @@ from typing import Final, NamedTuple
 from slackwater.model.heads import PaneColumns
 from slackwater.model.limits import NEVER
 from slackwater.model.merged import MergedRecord
-from slackwater.model.records import LogPosition, Position
+from slackwater.model.records import Gap, LogPosition, Position
 from slackwater.primitives.windows import Grid
 
 WAIT_US_MAX: Final = 250_000
@@ -55,6 +55,7 @@ class Usable(NamedTuple):
     digest: int
     rows: int
     positions: tuple[LogPosition, ...]
+    gap: tuple[Gap, ...] = ()
 
 
 class MergedPanes:
@@ -65,6 +66,8 @@ class MergedPanes:
         normal_time: the wall time at which an event time is due; None if it is not known yet.
         wait_us: how long a pane is waited for.
         replicas: the number of the child's replicas.
+        is_remote: whether a site has the child: there are no deltas of it here, so panes in which
+            readings are lost are used, too (rule-37).
     """
 
     def __init__(
@@ -73,11 +76,14 @@ class MergedPanes:
         normal_time: Callable[[int], int | None],
         wait_us: int,
         replicas: int,
+        *,
+        is_remote: bool = False,
     ) -> None:
         self._grid = grid
         self._normal_time = normal_time
         self._wait_us = wait_us
         self._replicas = replicas
+        self._is_remote = is_remote
         self._pieces: dict[int, MergedRecord] = {}
         """Pieces of the pane at the frontier, one digest."""
         self._punctual_to = NEVER
@@ -111,11 +117,13 @@ class MergedPanes:
             return None
         if any(self._grid.pane_start(edge) != edge for edge in (record.start, record.end)):
             return None  # of other windows
+        if record.gap and not self._is_remote:
+            return None  # the deltas say which version of the pane counts
         ref = record.pane.ref
         if record.start < e or not ref.rows:  # what follows the first pane is empty
             return self._use(record.end, (), record, now)
         known = next(iter(self._pieces.values()), None)
-        if known is None or known.pane.ref != ref:
+        if known is None or (known.pane.ref, known.gap) != (ref, record.gap):
             self._pieces = {}
         self._pieces[record.pane.piece] = record
         if len(self._pieces) < ref.pieces:
@@ -130,7 +138,8 @@ class MergedPanes:
         self._came_at, self.rests = now, True
         self.used += 1
         ref = record.pane.ref
-        return Usable(end, pieces, ref.digest, ref.rows if pieces else 0, record.positions)
+        rows = ref.rows if pieces else 0
+        return Usable(end, pieces, ref.digest, rows, record.positions, record.gap)
 
     def damaged(self) -> None:
         """Do not use the last panes: their contents are not those that the record names."""

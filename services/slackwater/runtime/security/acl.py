@@ -122,7 +122,7 @@ def _rules(
 
 def _names(of: Deployment, queries: Sequence[QuerySpec]) -> dict[Resource, list[str]]:
     """Return the names of all resources of these queries and of all streams, as far as known."""
-    names, streams = of.names, of.streams.values()
+    names, streams = of.names, [s for s in of.streams.values() if not s.elsewhere]
     fed = [stream.topic.name for stream in streams if stream.topic is not None]
     learns = fed or any(stream.learns_gaps for stream in streams)
     parts = [(query, part) for query in queries for part in range(query.parts)]

@@ -100,6 +100,8 @@ class RunFile(BaseModel):
     lives: dict[str, Life] = {}
     """Restarts and last exit of all processes that the supervisor keeps running, by name."""
     prefix: str = ""
+    site: str | None = None
+    """The site of the file that runs here; None: its centre, or a file without sites."""
 
     @field_validator("prefix")
     @classmethod
@@ -159,6 +161,7 @@ class DataDirectory:
         processes: Mapping[str, int],
         names: Names = UNPREFIXED,
         lives: Mapping[str, Life] = MappingProxyType({}),
+        site: str | None = None,
     ) -> None:
         """Write ``run.json``; without processes it records that nothing runs."""
         cluster = cluster_of(where)
@@ -171,6 +174,7 @@ class DataDirectory:
             processes=dict(processes),
             prefix=names.prefix,
             lives=dict(lives),
+            site=site,
         )
         # The stack does not need the file, and continues if the disk is full.
         with contextlib.suppress(OSError):

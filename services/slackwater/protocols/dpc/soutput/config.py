@@ -116,6 +116,9 @@ class RootConfig:
     """Keys of which none is forgotten (``primitives.key_table``)."""
     merged_wait_us: int | None = None
     """How long a merged pane is waited for (``protocols.fargo.parent``); None without mergers."""
+    remote: frozenset[int] = frozenset()
+    """The children of which only merged panes come, since a site has them (rule-37). Their logs of
+    deltas are empty here."""
     is_recorded: bool = False
     """Whether controllers have recorded ``placement``: all starts on one node then have one
     number."""
@@ -131,6 +134,11 @@ class RootConfig:
     def child_query(self) -> str:
         """The query after which the ordered logs and deltas are named."""
         return self.children_of or self.query
+
+    @property
+    def remote_logs(self) -> set[DeltaLog]:
+        """The logs that stay empty, since a site has the child."""
+        return {log for log in self.logs if log.child in self.remote}
 
     @property
     def logs(self) -> list[DeltaLog]:

@@ -417,7 +417,8 @@ class RootCore:
     @property
     def connected(self) -> bool:
         """True if every log has a record that this copy or an earlier one has read, or had one."""
-        return all(seq or log in self._begun for log, seq in self._contiguous_seq.items())
+        begun = self._begun.union(self._config.remote_logs)
+        return all(seq or log in begun for log, seq in self._contiguous_seq.items())
 
     @property
     def holes(self) -> tuple[Hole, ...]:

@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from slackwater.model.records import LogPosition, Position, RootState
+from slackwater.model.records import Gap, LogPosition, Position, RootState
+from slackwater.primitives.panes import Notes
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.common.inputs import Inputs
 from slackwater.protocols.common.line import LineName
@@ -158,14 +159,21 @@ class Resting:
             self._inputs.attach(line, log)
 
     def use(
-        self, child: int, end: int, value: Any, behind: Sequence[LogPosition], needed_to: int
+        self,
+        child: int,
+        end: int,
+        value: Any,
+        behind: Sequence[LogPosition],
+        needed_to: int,
+        gap: Sequence[Gap] = (),
     ) -> None:
         """Take the complete panes from the frontier to ``end``, of which the first is ``value``.
 
-        ``behind`` has, of each replica, the position in its stable deltas at ``end``.
+        ``behind`` has, of each replica, the position in its stable deltas at ``end``; ``gap`` has
+        readings of the panes that are lost.
         """
         of = self._children[child]
-        of.panes.add_panes(end, value)
+        of.panes.add_panes(end, value, Notes.of((), gap))
         of.stable.move_to(end, behind, needed_to)
         before = [cursor.offset for cursor, _ in of.live.cursors]
         of.live.move_to(behind)

@@ -1,0 +1,189 @@
+"""Sites with a Kafka of their own: the section ``sites``, and what runs at each place. Pure.
+
+One file describes the centre and its sites; each place runs its own *view* of it, a deployment like
+any other. At a site these are its streams, and of each query that reads them the child that they
+are, with mergers, roots for the site's own answers, and an uplink. At the centre it is the rest:
+a child that a site has is *remote*. Its merged panes come from the site, and nothing else.
+
+So a site has controllers, a registry and answers of its own, and needs the centre for its first
+start only (decision 230).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final
+
+from slackwater.deployment.findings import Findings
+from slackwater.deployment.listening import parse_address
+from slackwater.deployment.shapes import SITES, QueryShape, SiteShape
+from slackwater.deployment.yaml_lines import Path as Place
+from slackwater.model.deployment import (
+    Deployment,
+    QuerySpec,
+    StreamSpec,
+)
+from slackwater.model.errors import UsageError
+from slackwater.model.http import HTTP_DEFAULT
+from slackwater.model.names import some_of
+from slackwater.model.sites import SiteSpec, UplinkSpec
+
+ADVICE: Final = "is read at site {site}, which has a Kafka of its own"
+
+
+def check_sites(
+    shapes: Mapping[str, SiteShape],
+    streams: Mapping[str, StreamSpec],
+    findings: Findings,
+) -> dict[str, SiteSpec]:
+    """Return the sites with a Kafka of their own; errors are added to ``findings``."""
+    found: dict[str, SiteSpec] = {}
+    of_streams = {stream.site for stream in streams.values()} - {""}
+    for name, shape in shapes.items():
+        place: Place = ("sites", name)
+        for field, address in (("centre", shape.centre), ("bootstrap", shape.bootstrap)):
+            try:
+                for each in () if address is None else address.split(","):
+                    parse_address(each)
+            except ValueError as error:
+                findings.error((*place, field), str(error))
+        if shape.bootstrap == shape.centre:
+            findings.error((*place, "bootstrap"), "is the centre's Kafka: a site has its own")
+        if name not in of_streams:
+            near = get_close_matches(name, of_streams, 1)
+            meant = f"; a stream has site: {near[0]}" if near else ""
+            findings.error(place, f"no stream has site: {name}{meant}")
+        found[name] = SiteSpec(name, shape.centre, shape.bootstrap)
+    for name, stream in streams.items():
+        if stream.site not in found:
+            if near := get_close_matches(stream.site, found, 1):
+                findings.warn(
+                    ("streams", name, "site"),
+                    f"{stream.site} is not in sites, so it is a label of nodes; {near[0]} is",
+                )
+        elif stream.learns_gaps:
+            findings.error(
+                ("streams", name, "expect_every"),
+                f"auto: it {ADVICE.format(site=stream.site)}, and the centre does not learn what"
+                " is learned there: give a duration",
+            )
+    return found
+
+
+def check_children(
+    shape: QueryShape,
+    streams: Mapping[str, StreamSpec],
+    sites: Mapping[str, SiteSpec],
+    place: Place,
+    findings: Findings,
+) -> None:
+    """Check a query that reads streams of sites with a Kafka of their own."""
+    remote = [s for s in shape.from_ if s in streams and streams[s].site in sites]
+    if not remote:
+        return
+    why = f"{remote[0]} {ADVICE.format(site=streams[remote[0]].site)}"
+    if shape.join is not None:
+        findings.error((*place, "join"), f"{why}: one orderer must read both streams")
+        return
+    if shape.children != SITES:
+        at = (*place, "children") if "children" in shape.model_fields_set else (*place, "from")
+        findings.error(at, f"{why}, and no child can be in two: write `children: {SITES}`")
+    if not shape.mergers:
+        at = (*place, "mergers") if "mergers" in shape.model_fields_set else (*place, "from")
+        findings.error(at, f"{why}, from which merged panes come: write `mergers: 2`")
+
+
+def with_sites(
+    queries: Mapping[str, QuerySpec],
+    streams: Mapping[str, StreamSpec],
+    sites: Mapping[str, SiteSpec],
+) -> dict[str, QuerySpec]:
+    """Return the queries, with the site of each child that has a Kafka of its own."""
+    found = dict(queries)
+    for name, query in queries.items():
+        if any(source in streams and streams[source].site in sites for source in query.sources):
+            of = tuple(site if site in sites else "" for site, _ in query.child_groups)
+            found[name] = replace(query, sites=of)
+    return found
+
+
+def view_of(deployment: Deployment, site: str | None = None) -> Deployment:
+    """Return what runs at a site, or, without one, at the centre.
+
+    Raises:
+        UsageError: the file has no such site.
+    """
+    if site is None:
+        return _centre(deployment) if deployment.sites else deployment
+    if site not in deployment.sites:
+        known = some_of([*deployment.sites]) or "none"
+        raise UsageError(f"there is no site {site} with a Kafka of its own; there are: {known}")
+    return _at(deployment, deployment.sites[site])
+
+
+def _centre(deployment: Deployment) -> Deployment:
+    streams = {
+        name: replace(stream, topic=None, mqtt=None, http=None, elsewhere=True)
+        if stream.site in deployment.sites
+        else stream
+        for name, stream in deployment.streams.items()
+    }
+    return _with_http(replace(deployment, streams=streams, sites={}))
+
+
+def _at(deployment: Deployment, site: SiteSpec) -> Deployment:
+    streams = {n: stream for n, stream in deployment.streams.items() if stream.site == site.name}
+    queries = {
+        name: _child_at(query, query.sites.index(site.name), site)
+        for name, query in deployment.queries.items()
+        if site.name in query.sites
+    }
+    return _with_http(replace(deployment, streams=streams, queries=queries, sites={}))
+
+
+def _child_at(query: QuerySpec, child: int, site: SiteSpec) -> QuerySpec:
+    """Return the query at a site: its streams only, in one child.
+
+    Alerts are for all streams, so the centre has them.
+    """
+    sources: Sequence[str] = query.child_groups[child][1]
+    return replace(
+        query,
+        sources=tuple(source for source in query.sources if source in sources),
+        children=1,
+        child_groups=(),
+        sites=(),
+        alerts=(),
+        uplink=UplinkSpec(site.name, site.centre, child),
+    )
+
+
+def _with_http(deployment: Deployment) -> Deployment:
+    return deployment if deployment.is_posted else replace(deployment, http=HTTP_DEFAULT)
+
+
+def check_all_here(deployment: Deployment, path: Path, why: str) -> None:
+    """Raise ``UsageError`` if any stream is at a site; ``why`` not: "a rehearsal has one"."""
+    remote = [name for name, stream in deployment.streams.items() if stream.elsewhere]
+    if remote:
+        site = deployment.streams[remote[0]].site
+        raise UsageError(
+            f"{path}: stream {remote[0]} is at site {site}, which has a Kafka of its own, and"
+            f" {why}: use a file without {site} in sites"
+        )
+
+
+def why_other(at_site: QuerySpec, at_centre: QuerySpec) -> str:
+    """Return how a query at a site differs from the centre's so that panes do not fit; or ''."""
+    uplink = at_site.uplink
+    assert uplink is not None, "it has an uplink"
+    if uplink.child >= len(at_centre.sites) or at_centre.sites[uplink.child] != uplink.site:
+        return f"child {uplink.child} is not that of site {uplink.site}"
+    if {*at_site.sources} != {*at_centre.child_groups[uplink.child][1]}:
+        return "its streams differ"
+    fields = ("where", "select", "window", "aggregate", "of_fields", "parts", "replicas")
+    differing = [name for name in fields if getattr(at_site, name) != getattr(at_centre, name)]
+    return f"{' and '.join(differing)} differ" if differing else ""

@@ -1,0 +1,59 @@
+"""Sites with a Kafka of their own, and what follows from them for a query (rule-37)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slackwater.model.child_logs import LogGroups
+from slackwater.model.windows import WindowSpec
+
+
+@dataclass(frozen=True, slots=True)
+class SiteSpec:
+    """A site with a Kafka of its own; addresses are ``HOST:PORT``.
+
+    ``centre``: where the site finds the Kafka of the centre. ``bootstrap``: its own; None: that of
+    its command line, or an embedded one.
+    """
+
+    name: str
+    centre: str
+    bootstrap: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UplinkSpec:
+    """Of a query at a site: which child it is at the centre, and where that is."""
+
+    site: str
+    centre: str
+    child: int
+
+
+class ChildrenAtSites:
+    """What a query's ``sites`` mean: by child, the site that has it; ``child_groups`` names all."""
+
+    __slots__ = ()
+    sites: tuple[str, ...]
+    child_groups: LogGroups
+    window: WindowSpec | None
+
+    def is_remote(self, child: int) -> bool:
+        """Whether a site has the child: here are its merged panes only."""
+        return bool(self.sites) and bool(self.sites[child])
+
+    @property
+    def has_remote(self) -> bool:
+        """Whether a site has any child."""
+        return any(self.sites)
+
+    @property
+    def is_aggregated(self) -> bool:
+        """Whether readings of any child are aggregated here."""
+        return self.window is not None and not (self.sites and all(self.sites))
+
+    @property
+    def remote_sources(self) -> frozenset[str]:
+        """The streams that sites read."""
+        groups = zip(self.child_groups, self.sites, strict=False)
+        return frozenset(source for (_, of), site in groups if site for source in of)

@@ -1,0 +1,186 @@
+"""A site with a Kafka of its own, and a centre, with a link between them that is cut (rule-37).
+
+The same query runs at both: at the site over its own stream, at the centre over both streams. The
+link is cut, and the site's processes die meanwhile. The centre answers each window within X, and
+names the site's stream; the site answers exactly. After the cut all of the centre's answers are
+exact: counts, minima and maxima equal those of what was sent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.test_children import PARTITIONS, TOPIC, Sender
+from tests.integration.test_plain_topic import Results
+from tests.support.linked_broker import Link, linked_broker
+from tests.support.starting import make_topics, started
+from tests.support.waiting import eventually
+
+from slackwater.codec.results import parse_time
+from slackwater.deployment.parse import load_deployment
+from slackwater.machine.broker import EmbeddedBroker
+from slackwater.runtime.service.registry import Registry
+from slackwater.stack.stack import StackOptions
+from slackwater.stack.stack_thread import StackThread
+
+pytestmark = [pytest.mark.slow]
+
+BOUND_S = 4
+DEPLOYMENT = """\
+apiVersion: slackwater/v1
+sites:
+  north: {{centre: "{centre}"}}
+streams:
+  {streams}
+queries:
+  lab:
+    from: [at-north, here]
+    window: {{size: 1s}}
+    aggregate: [count, min, max]
+    bound: 4s
+    replicas: 1
+    children: sites
+    mergers: 2
+"""
+STREAM = """\
+{name}:
+    site: {site}
+    topic: {{name: lab-readings, format: json}}
+    key: {{field: mote}}
+    time: {{field: at, unit: us}}
+    fields: [x]
+    disorder: 500ms
+    expect_every: 1s
+  """
+Line = dict[str, Any]
+
+
+@dataclass
+class Place:
+    """What runs at the site, or at the centre."""
+
+    stack: StackThread
+    sender: Sender
+    results: Results
+
+    @classmethod
+    def start(cls, path: Path, folder: Path, bootstrap: str, site: str | None) -> Place:
+        options = StackOptions(
+            path, load_deployment(path, site=site), folder, bootstrap=bootstrap, site=site
+        )
+        stack = started(StackThread(options))
+        return cls(stack, Sender(bootstrap), Results(bootstrap, query="lab"))
+
+    def rows(self, kind: str) -> dict[tuple[int, str], Line]:
+        """Return the rows of a kind, by window and key; no stable one is there twice."""
+        found: dict[tuple[int, str], Line] = {}
+        for line in self.results.lines:
+            if line["kind"] == kind:
+                at = int(parse_time(line["window_start"]) // 1_000_000), line["key"]
+                assert kind != "stable" or at not in found, f"{at} is answered twice"
+                found[at] = line
+        return found
+
+    def boundaries(self, label: str, since_s: float) -> list[Line]:
+        """Return the records that end the windows which begin from a moment on."""
+        found = (line for line in self.results.lines if line.get("label") == label)
+        return [line for line in found if parse_time(line["window_start"]) >= since_s * 1e6]
+
+    def await_window(self, kind: str, until_s: float) -> None:
+        """Wait until a window is answered that begins at this moment or later."""
+        self.results.read_until(
+            lambda: max((second for second, _ in self.rows(kind)), default=0) >= until_s,
+            f"a {kind} answer of {until_s}",
+        )
+
+    def stop(self) -> None:
+        self.sender.stop()
+        self.results.close()
+        self.stack.stop()
+
+
+@dataclass
+class Both:
+    """The centre, the site and the link."""
+
+    centre: Place
+    north: Place
+    link: Link
+
+    def sent(self) -> dict[tuple[int, str], list[float]]:
+        """Return what was sent to both, by second and key."""
+        found = {at: list(of) for at, of in self.north.sender.sent.items()}
+        for at, of in self.centre.sender.sent.items():
+            found.setdefault(at, []).extend(of)
+        return found
+
+
+@pytest.fixture(name="both")
+def _both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Both]:
+    with (
+        linked_broker(tmp_path / "centre", monkeypatch) as (broker, link),
+        EmbeddedBroker(tmp_path / "north") as own,
+    ):
+        for each in (broker, own):
+            make_topics(each.bootstrap, [TOPIC], PARTITIONS)
+        path = tmp_path / "deployment.yaml"
+        streams = [STREAM.format(name=n, site=s) for n, s in (("at-north", "north"), ("here", "h"))]
+        path.write_text(DEPLOYMENT.format(centre=link.address, streams="".join(streams).rstrip()))
+        centre = Place.start(path, tmp_path / "data-centre", broker.bootstrap, None)
+        try:
+            north = Place.start(path, tmp_path / "data-north", own.bootstrap, "north")
+            try:
+                yield Both(centre, north, link)
+            finally:
+                north.stop()
+        finally:
+            centre.stop()
+
+
+def test_a_site_that_is_cut_off_answers_and_the_centre_is_exact_afterwards(both: Both) -> None:
+    centre, north, link = both.centre, both.north, both.link
+    begun = time.time()
+    for place in (centre, north):
+        place.await_window("stable", begun + 2)
+    definitions = [Registry(of.stack.stack.transport).queries()["lab"] for of in (centre, north)]
+    assert definitions[0].e0_us == definitions[1].e0_us
+
+    link.cut()
+    cut_at = time.time()
+    centre.await_window("tentative", cut_at + 2)
+    north.await_window("stable", cut_at + 4)
+    hosts = [name for name in north.stack.pids() if name.startswith("host/")]
+    assert hosts
+    for name in hosts:
+        assert north.stack.kill(name)
+    north.await_window("stable", time.time() + 2)
+    centre.await_window("tentative", time.time() + 2)
+    lacking = centre.boundaries("tentative", cut_at + 2)
+    assert lacking
+    assert {tuple(line["missing"]) for line in lacking} == {("at-north",)}
+    assert (
+        max(line["latency_ms"] for line in lacking) <= BOUND_S * 1e3
+        if "latency_ms" in lacking[0]
+        else True
+    )
+
+    link.heal()
+    healed_at = time.time()
+    for place in (centre, north):
+        place.await_window("stable", healed_at + 3)
+    eventually(lambda: not centre.results.lines[-1].get("missing"), "nothing is missing")
+    stable, sent = centre.rows("stable"), both.sent()
+    seconds = {second for second, _ in stable}
+    answered = [second for second in sorted(seconds) if begun + 1 <= second <= healed_at + 2]
+    assert answered == list(range(answered[0], answered[-1] + 1)), "a window has no stable answer"
+    assert answered[-1] - answered[0] >= 8
+    for second in answered:
+        for key in {key for at, key in sent if at == second}:
+            figures = stable[second, key]["fields"]["x"]
+            of = sent[second, key]
+            assert figures == {"count": len(of), "min": min(of), "max": max(of)}, (second, key)

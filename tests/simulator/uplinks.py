@@ -1,0 +1,184 @@
+"""A copy of an uplink, and the link: the product's session between two places of one broker.
+
+With ``sites`` each child of the query is at a site of its own: its source logs, ordered logs,
+deltas and merged panes are logs of the site, and the root reads logs at the centre, whose names
+begin with ``centre.``. Of these only the merged panes have records, which uplinks write. The link
+carries records in order, each after ``LINK_US``; while it is cut they wait, and requests fail.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tests.simulator.kafka import PositionGoneError
+from tests.simulator.procedures import perform
+from tests.simulator.process import Fragment
+from tests.simulator.roots import read_as
+
+from slackwater.model.errors import SlackwaterError
+from slackwater.model.kinds import UPLINKS
+from slackwater.model.merged import MergedRecord
+from slackwater.model.names import Names, UplinkName
+from slackwater.model.records import Heartbeat
+from slackwater.sessions.effects import Append, Effect, Perform
+from slackwater.sessions.events import (
+    HeartbeatReceived,
+    PassedBy,
+    PositionGone,
+    Received,
+    RecordDelivered,
+    Replayed,
+)
+from slackwater.sessions.requests import AtCentre, FindDefinition, ReadMerged
+from slackwater.sessions.requests import Log as At
+from slackwater.sessions.uplink import UplinkConfig, UplinkSession
+
+if TYPE_CHECKING:
+    from tests.simulator.queries import SimQuery
+
+CENTRE = Names("centre.")
+LINK_US = 20_000
+LIVE_RECORDS_MAX = 200
+CATCH_UP_RECORDS_MAX = 50
+STEP_US = 200
+RECORD_US = 20
+
+
+class SimUplink(Fragment):
+    """One copy of the uplink of ``child``."""
+
+    session: UplinkSession
+
+    def __init__(self, query: SimQuery, child: int, copy: int) -> None:
+        super().__init__(query.world, UplinkName(query.name, child, copy).process)
+        self.query, self.child, self.copy = query, child, copy
+        config = query.config
+        self.session = UplinkSession(
+            UplinkConfig(
+                query=query.name,
+                copy=copy,
+                copies=UPLINKS,
+                child=child,
+                parts=config.parts,
+                replicas=config.replicas,
+                why_other=lambda _: "",
+            )
+        )
+        self.logs = {at: self.world.log_at((at[0], child)) for at in self.session.inputs}
+        self._on_link: deque[tuple[At, MergedRecord]] = deque()
+
+    def start(self) -> None:
+        perform(self, self.session.start(), self.begin)
+
+    # The loop.
+
+    def turn(self) -> None:
+        if not self._works:
+            return
+        read = self._read_live() + self._read_parked()
+        self._read_heartbeats()
+        now = self.now
+        self._carry_out(self.session.step(now))
+        self.turn_again(now, STEP_US + read * RECORD_US)
+
+    def _read_heartbeats(self) -> None:
+        """Read the other copy's report; its name in the session is that at its site."""
+        other = self.query.uplinks.get((self.child, 1 - self.copy))
+        if other is None or not other.speaks or not other.has_begun or not self.has_broker:
+            return
+        report = other.session.report()
+        beat = Heartbeat(
+            other.session.fragment, 0, 0, self.now, -1,
+            ready=report.ready, states=report.states, detail=report.detail,
+        )  # fmt: skip
+        self.session.take(HeartbeatReceived(beat, self.now))
+
+    @property
+    def _is_lagging(self) -> bool:
+        ends = ((self._positions[at], log.end) for at, log in self.logs.items())
+        return self.has_broker and any(position < end for position, end in ends)
+
+    def _read_live(self) -> int:
+        if not self.has_broker:
+            return 0
+        count = 0
+        for at, log in self.logs.items():
+            begin = max(self._positions[at], log.beginning)
+            for offset, value in log.read(begin, LIVE_RECORDS_MAX):
+                self._positions[at] = offset + 1
+                if not self.session.needs(at, offset):
+                    self.session.take(PassedBy(at, offset))
+                    continue
+                count += 1
+                self.session.take(Received(at, offset, read_as(value)))
+        return count
+
+    def _read_parked(self) -> int:
+        if not self.has_broker:
+            return 0
+        count = 0
+        for (line, at), wanted in self.session.wanted().items():
+            log = self.logs[at]
+            try:
+                records = log.read(wanted, CATCH_UP_RECORDS_MAX)
+            except PositionGoneError:
+                self.session.take(PositionGone(line, at, log.beginning))
+                continue
+            for offset, value in records:
+                self.session.take(Replayed(line, at, offset, read_as(value)))
+                count += 1
+        return count
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Append(at, MergedRecord() as record):
+                    self._on_link.append((at, record))
+                    self.later(LINK_US, self._arrive)
+                case Perform(procedure):
+                    self.later(LINK_US, partial(self._ask, procedure))
+
+    # The link.
+
+    def link_heals(self) -> None:
+        """Carry what waits."""
+        for _ in self._on_link:
+            self.later(LINK_US, self._arrive)
+        self.turn_in(0)
+
+    def _arrive(self) -> None:
+        """The next record is in the centre's log; its acknowledgement may be lost with a death."""
+        if self.world.is_link_cut or not self._on_link:
+            return
+        (topic, child), record = self._on_link.popleft()
+        self.world.log_at((f"{CENTRE.prefix}{topic}", child)).append(record)
+        self.later(LINK_US, partial(self._acknowledge, (topic, child)))
+
+    def _acknowledge(self, at: At) -> None:
+        if self.world.is_link_cut:
+            self.later(LINK_US, partial(self._acknowledge, at))
+            return
+        self.session.take(RecordDelivered(at, 0))
+        self.turn_in(0)
+
+    def _ask(self, procedure: Any) -> None:
+        """Answer the centre's part of a procedure; while the link is cut it fails."""
+        try:
+            request = next(procedure)
+            while True:
+                assert isinstance(request, AtCentre)
+                if self.world.is_link_cut:
+                    request = procedure.throw(SlackwaterError("the link is cut"))
+                    continue
+                match request.request:
+                    case FindDefinition():
+                        request = procedure.send(None)
+                    case ReadMerged((topic, child), most):
+                        log = self.world.log_at((f"{CENTRE.prefix}{topic}", child))
+                        last = log.read(max(log.beginning, log.end - most), most)
+                        request = procedure.send([of for _, of in last])
+        except StopIteration:
+            self.turn_in(0)
