@@ -28,6 +28,11 @@ from slackwater.model.mqtt import MqttSpec
 from slackwater.model.names import UNPREFIXED, Names, ProxyName, base_of, earliest_generation
 from slackwater.model.row_fields import OfFields, columns_of_results, joined_fields, shown_of
 from slackwater.model.sites import ChildrenAtSites, SiteSpec, UplinkSpec
+from slackwater.model.topic import RegistrySpec as RegistrySpec  # noqa: PLC0414
+from slackwater.model.topic import TopicFormat as TopicFormat  # noqa: PLC0414
+from slackwater.model.topic import TopicFrom as TopicFrom  # noqa: PLC0414
+from slackwater.model.topic import TopicPartitions as TopicPartitions  # noqa: PLC0414
+from slackwater.model.topic import TopicSpec as TopicSpec  # noqa: PLC0414
 from slackwater.model.windows import WindowSpec as WindowSpec  # noqa: PLC0414 -- exported here too
 
 Clock = Literal["wall", "data"]
@@ -35,9 +40,6 @@ TimeUnit = Literal["s", "ms", "us", "ns", "iso"]
 Fold = Literal["first", "second", "refuse"]
 TimeFrom = Literal["record", "arrival"]
 KeyFrom = Literal["record"]
-TopicFormat = Literal["json", "json-array", "json-columns", "avro", "number"]
-TopicFrom = Literal["beginning", "end"]
-TopicPartitions = Literal["watched", "fixed"]
 FailurePolicy = Literal["delay", "process"]
 StabilizationPolicy = Literal["suspend", "delay", "process"]
 ResultsFormat = Literal["json", "avro", "avro-registry", "columns"]
@@ -137,32 +139,6 @@ class CsvSpec:
     delimiter: str = ","
     decimal: str = "."
     skip_lines: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class RegistrySpec:
-    """The address of a schema registry, and the file with its credentials."""
-
-    url: str
-    credentials: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TopicSpec:
-    """An existing topic that a proxy reads; ``from_`` is the file's ``from``."""
-
-    name: str
-    format: TopicFormat = "json"
-    from_: TopicFrom = "beginning"
-    registry: RegistrySpec | None = None
-    schemas: str | None = None
-    """File or folder of Avro schemas."""
-    proxies: int = 1
-    """Number of proxies among which the partitions are divided; see ``ProxyName``."""
-    partitions: TopicPartitions = "watched"
-    """Whether a query takes in an added partition by itself, or as a new generation (rule-30)."""
-    sequence: str | None = None
-    """Path of the device's counter."""
 
 
 @dataclass(frozen=True, slots=True)
