@@ -14,6 +14,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -122,11 +123,14 @@ def test_every_record_is_read() -> None:
 
 
 def test_the_registered_query_is_the_one_of_the_file(broker: MemoryBroker) -> None:
-    """With the line that is required now; without it a start would be refused."""
+    """With the line that is required now; without it a start would be refused.
+
+    It keeps its one copy until it is changed: two are the default of new definitions.
+    """
     registry = Registry(broker)
     assert registry.clock() == WallClock()
     definition = registry.queries()[QUERY]
-    assert definition.spec == DEPLOYMENT.queries[QUERY]
+    assert definition.spec == replace(DEPLOYMENT.queries[QUERY], copies=1)
     assert registry.restore() == []
 
 
