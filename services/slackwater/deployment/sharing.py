@@ -42,8 +42,8 @@ inclusion-exclusion, whose cost doubles with each progression."""
 def share(deployment: Deployment, registered: Mapping[str, QuerySpec] | None = None) -> Deployment:
     """Return the deployment with the children that each query reads.
 
-    ``registered`` queries keep the children in their definitions; the others share among
-    themselves.
+    ``registered`` queries keep the children in their definitions, and one copy of their parts if
+    they have one; the others share among themselves.
     """
     registered = registered or {}
     queries = {
@@ -246,6 +246,8 @@ def _key(deployment: Deployment, query: QuerySpec, window: WindowSpec) -> Hashab
 def _as_registered(query: QuerySpec, registered: QuerySpec) -> QuerySpec:
     return replace(
         query,
+        # One copy was the default of earlier versions; a second one comes with a change.
+        copies=min(query.copies, registered.copies),
         children_of=registered.children_of,
         cut_windows=registered.cut_windows,
         shared_by=registered.shared_by,

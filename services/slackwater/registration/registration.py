@@ -139,6 +139,13 @@ def _computed(query: QuerySpec) -> QuerySpec:
     return replace(without_sharing(query), alerts=(), uplink=link)
 
 
+def _why_one_copy(query: str, path: Path) -> str:
+    return (
+        f"query {query} is registered with one copy of each part, and keeps it:"
+        f" `slackwater query apply {path}` gives it two"
+    )
+
+
 class Registration:
     """The registration of one deployment in one Kafka cluster."""
 
@@ -293,6 +300,9 @@ class Registration:
         self._deployment = share(
             changed, {n: q.spec for n, q in found.items() if n in changed.queries}
         )
+        for name, query in self._deployment.queries.items():
+            if query.copies < changed.queries[name].copies:
+                _log.warning("%s: %s", self._path, _why_one_copy(name, self._path))
         return self._deployment
 
     def define(

@@ -60,6 +60,15 @@ HOUR = windowed("hour", 3600 * SECOND_US, 60 * SECOND_US, aggregate=("avg", "max
 SHARED = share(deployed(MINUTE, HOUR))
 
 
+def test_a_registered_query_keeps_its_one_copy_and_no_other_one() -> None:
+    """One was the default of earlier versions; a file with fewer copies is another definition."""
+    one, two = (replace(MINUTE, copies=copies) for copies in (1, 2))
+    assert share(deployed(two), {"minute": one}).queries["minute"].copies == 1
+    assert share(deployed(one), {"minute": two}).queries["minute"].copies == 1
+    assert share(deployed(two), {"minute": two}).queries["minute"].copies == 2
+    assert share(deployed(two)).queries["minute"].copies == 2
+
+
 def test_queries_that_differ_in_windows_and_aggregates_share() -> None:
     assert children(SHARED) == {"minute": "minute", "hour": "minute"}
     windows = (MINUTE.window, HOUR.window)
