@@ -74,8 +74,8 @@ def test_the_first_answer_counts_whatever_its_label() -> None:
 
 def test_the_page_has_a_failures_figures_or_tells_how_to_measure_them() -> None:
     kill = {
-        "later_ms": [10.0, 200.0], "latest_ms": 210.0, "others_later_ms": 3.0, "ready_s": 4.0, "tentative": 0,
-        "ran": ["root/bench.0.a"],
+        "later_ms": [10.0, 200.0], "latest_ms": 210.0, "others_later_ms": 3.0, "ready_s": 4.0,
+        "tentative": 0, "ran": ["root/bench.0.a"],
     }  # fmt: skip
     found = {
         "kills": [kill], "wrong": [], "nodes": 4, "parts": 4, "readings_per_s": 5_000,
