@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -45,6 +46,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--readers", type=int, default=1_000)
+    parser.add_argument("--turns", type=int, default=3, help="without readers, then with them")
     options = parser.parse_args()
     print(f"{ADDITIONS:,} additions took {additions_s():.2f} s before the bench (0.8 s when quiet)")
     print("\n| at rest, one page | gateway (cores) | MB |\n|---|---|---|")
@@ -58,26 +60,35 @@ def main() -> int:
         print("|---|---|---|---|---|")
         print(f"| 1 reader, 10 windows/s | {quick['p50_ms']:.0f} | {quick['p99_ms']:.0f} |", end="")
         print(f" {cores:.2f} | {mb:.0f} |")
-        alone = first_answers_ms(up, options.seconds)
-        beside: list[float] = []
-        watching = threading.Thread(
-            target=lambda: beside.extend(first_answers_ms(up, options.seconds))
-        )
-        watching.start()
         slow = options.readers // 10
         names = [QUERY, *(f"q{n}" for n in range(1, 10))]
-        cores, mb, many = read(up, port, names, options.readers - slow, slow, options.seconds)
-        watching.join()
+        turns: list[tuple[list[float], list[float]]] = []
+        for _ in range(options.turns):  # in turn, since other work on the machine comes and goes
+            alone, beside = first_answers_ms(up, options.seconds), list[float]()
+            watching = threading.Thread(
+                target=lambda into=beside: into.extend(first_answers_ms(up, options.seconds))
+            )
+            watching.start()
+            cores, mb, many = read(up, port, names, options.readers - slow, slow, options.seconds)
+            watching.join()
+            turns.append((alone, beside))
         print(f"| {options.readers} readers, {slow} of them slow, 10 queries |", end="")
         print(f" {many['p50_ms']:.0f} | {many['p99_ms']:.0f} | {cores:.2f} | {mb:.0f} |")
         print(
             f"\nSlow readers cut: {many['cut']} of {slow}, the last one {many['cut_s_max']:.1f} s"
             f" after it connected; {many['changes']:,} changes received, {many['holes']} holes or"
             f" repeats, {many['snapshots']} snapshots; p99 while all connect"
-            f" {many['begin_p99_ms']:.0f} ms. First answers of the pipeline, p99 without"
-            f" readers {alone[1]:.0f} ms, with them {beside[1]:.0f} ms."
+            f" {many['begin_p99_ms']:.0f} ms."
         )
-    print(f"\n{ADDITIONS:,} additions took {additions_s():.2f} s after it")
+        print("\n| first answers of the pipeline (ms) | p50 alone, beside the readers | p99 |")
+        print("|---|---|---|")
+        for n, (alone, beside) in enumerate(turns, 1):
+            p50, p99 = zip(alone, beside, strict=True)
+            print(f"| turn {n} | {p50[0]:.0f}, {p50[1]:.0f} | {p99[0]:.0f}, {p99[1]:.0f} |")
+        moved = np.median([[b - a for a, b in zip(*turn, strict=True)] for turn in turns], axis=0)
+        print(f"| moves by, median | {moved[0]:+.1f} | {moved[1]:+.1f} |")
+    load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
+    print(f"\n{ADDITIONS:,} additions took {additions_s():.2f} s after it, load {load}")
     return int(many["holes"] > 0)
 
 
@@ -145,8 +156,8 @@ def read(
 
 
 def first_answers_ms(up: Up, seconds: float) -> list[float]:
-    """p50 and p99 of the pipeline's first answers, as a consumer reads them."""
-    seen = LiveAnswers(up.bootstrap)
+    """p50 and p99 of the pipeline's first answers, ten a second, as a consumer reads them."""
+    seen = LiveAnswers(up.bootstrap, QUICK)
     seen.start()
     time.sleep(5.0)  # what was there before is read
     seen.first_late_s.clear()
