@@ -31,7 +31,9 @@ MERGING_MUTANTS: Final = (
     Mutant(
         "pieces of two contents are mixed",
         "trace-65",
-        (Edit(f"{_parent}.take", "known is None or known.pane.ref != ref", "known is None"),),
+        (Edit(f"{_parent}.take",
+              "known is None or (known.pane.ref, known.gap) != (ref, record.gap)",
+              "known is None"),),
         f"{_of_parent}:test_pieces_of_two_contents_are_not_mixed",
     ),
     Mutant(
@@ -44,7 +46,7 @@ MERGING_MUTANTS: Final = (
     Mutant(
         "a pane with a hole",
         "trace-68",
-        (Edit(f"{_merger}.look", "self.panes.notes(start, end) != NOTHING", "False"),),
+        (Edit(f"{_merger}.look", "notes != NOTHING and not self._writes_losses", "False"),),
         f"{_of_merger}:test_a_pane_with_a_loss_is_not_written",
     ),
     Mutant(

@@ -38,6 +38,7 @@ from tests.simulator.mutation import FOUND, NOTICED, Edit, Mutant, applied, foun
 from tests.simulator.placement_mutants import PLACEMENT_MUTANTS
 from tests.simulator.run import run, simulate
 from tests.simulator.shrink import shrink
+from tests.simulator.site_mutants import SITE_MUTANTS
 from tests.simulator.topic_mutants import TOPIC_MUTANTS
 
 from slackwater.model.records import SourcePosition
@@ -1163,6 +1164,7 @@ MUTANTS = (
     *GENERATION_MUTANTS,
     *COPY_MUTANTS,
     *MERGING_MUTANTS,
+    *SITE_MUTANTS,
     *MOVING_MUTANTS,
     *KEY_MUTANTS,
     *ALERT_MUTANTS,

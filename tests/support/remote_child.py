@@ -30,6 +30,8 @@ NORTH, HERE = 0, 1
 REPLICAS = 2
 LOGS = [("sw.merged.q.0", child) for child in (NORTH, HERE)]
 STEP_MS = 50
+TURNS_MAX = 4
+"""Turns at one time: to ask for the ends of logs, to answer, and to correct."""
 
 
 def merged_pane(
@@ -86,11 +88,11 @@ class Centre:
             self.step()
 
     def step(self) -> None:
-        """Take turns until nothing is left to do."""
+        """Take some turns."""
         now = self.now_ms * MS
         self.merged.step(self.core, now)
-        while effects := self.core.step(now):
-            for effect in effects:
+        for _ in range(TURNS_MAX):
+            for effect in self.core.step(now):
                 if isinstance(effect, ProbeEnds):
                     self.core.ends(dict.fromkeys(effect.logs, 0), now)
                 elif isinstance(effect, Commit):

@@ -15,6 +15,7 @@ from typing import Final
 
 from slackwater.cli.common import emit
 from slackwater.deployment.parse import load_deployment
+from slackwater.deployment.sites import check_here
 from slackwater.formats.csvtext import CsvSource
 from slackwater.formats.readingsfile import open_readings
 from slackwater.machine.placed_proxies import running_streams
@@ -122,6 +123,7 @@ def check_stream(stream: str, streams: Mapping[str, StreamSpec]) -> None:
     """Refuse a stream that is unknown or not fed from files."""
     if stream not in streams:
         raise UsageError(f"there is no stream {stream}, only {', '.join(streams)}")
+    check_here(streams[stream])
     if (topic := streams[stream].topic) is not None:
         raise UsageError(f"stream {stream} is fed by topic {topic.name}: write to the topic")
     if (mqtt := streams[stream].mqtt) is not None:

@@ -24,6 +24,7 @@ from typing import Any, Final, Protocol, get_args
 from slackwater.cli.common import emit
 from slackwater.cli.send_mqtt import DEVICE, MqttPublisher, topic_of
 from slackwater.deployment.parse import load_deployment
+from slackwater.deployment.sites import check_here
 from slackwater.machine.placed_proxies import running_streams
 from slackwater.model.deployment import Deployment, StreamSpec
 from slackwater.model.durations import parse_duration_us
@@ -308,4 +309,5 @@ def find_stream(stream: str, file: Path | None, data_dir: Path) -> tuple[StreamS
         streams = dict(deployment.streams)
     if stream not in streams:
         raise UsageError(f"there is no stream {stream}, only {', '.join(streams)}")
+    check_here(streams[stream])
     return streams[stream], deployment

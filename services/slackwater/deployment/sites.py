@@ -176,6 +176,14 @@ def check_all_here(deployment: Deployment, path: Path, why: str) -> None:
         )
 
 
+def check_here(stream: StreamSpec) -> None:
+    """Raise ``UsageError`` if the stream is read elsewhere."""
+    if stream.elsewhere:
+        raise UsageError(
+            f"stream {stream.name} {ADVICE.format(site=stream.site)}: send its readings there"
+        )
+
+
 def why_other(at_site: QuerySpec, at_centre: QuerySpec) -> str:
     """Return how a query at a site differs from the centre's so that panes do not fit; or ''."""
     uplink = at_site.uplink

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from slackwater.cli.ingest import check_stream
 from slackwater.control.generations import why_no_change
 from slackwater.deployment.children import planned
 from slackwater.deployment.fragments import fragment_names, seen_of, sources_of, stages
@@ -189,6 +190,12 @@ def test_what_has_one_kafka_refuses_remote_streams() -> None:
     with pytest.raises(UsageError, match=r"stream a is at site north.*a rehearsal has one"):
         check_all_here(parsed(), Path("f.yaml"), "a rehearsal has one")
     check_all_here(parsed(site="north"), Path("f.yaml"), "a rehearsal has one")
+
+
+def test_readings_of_a_remote_stream_are_sent_to_its_site() -> None:
+    with pytest.raises(UsageError, match=r"stream a is read at site north, .*: send its readings"):
+        check_stream("a", parsed().streams)
+    check_stream("a", parsed(site="north").streams)
 
 
 def test_queries_with_children_at_sites_are_not_changed() -> None:

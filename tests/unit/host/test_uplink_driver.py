@@ -28,15 +28,15 @@ from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 
 SITE, CENTRE = ("sw.merged.q.0", 0), ("sw.merged.q.0", 2)
-E0 = 50_000_000
+START_US = 50_000_000
 MOVED = FILE.replace("kafka.centre", "kafka.moved")
 LOST = (Gap("c", 3),)
 
 
-def definition(site: str | None = None, e0_us: int = E0) -> QueryDefinition:
+def definition(site: str | None = None, start_us: int = START_US) -> QueryDefinition:
     """Return the definition of q at the centre, or at a site."""
     view = parsed(site=site)
-    return QueryDefinition("q", 0, e0_us, 250_000, view.queries["q"], deployment=view)
+    return QueryDefinition("q", 0, start_us, 250_000, view.queries["q"], deployment=view)
 
 
 class Linked:
@@ -118,7 +118,7 @@ async def test_panes_are_in_the_centres_log_under_the_number_of_the_child(make: 
 
 
 async def test_a_query_that_starts_at_another_time_gets_nothing(make: Any) -> None:
-    linked = make(definition(e0_us=E0 + 10_000_000))
+    linked = make(definition(start_us=START_US + 10_000_000))
     task = await linked.start()
     linked.merge()  # the centre has not answered yet, so a catch-up reader reads it later
     problem = "it starts at another time"

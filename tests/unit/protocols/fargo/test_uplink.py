@@ -105,6 +105,12 @@ def test_a_pane_is_sent_once_for_all_mergers_and_after_the_one_before_it() -> No
     assert (uplink.has_to, uplink.kept_from) == (200, 6)
 
 
+def test_an_empty_pane_is_sent() -> None:
+    uplink = Uplink(CHILD, 1, 0)
+    uplink.take(0, *pieces_of(0, 400, 0))
+    assert [(of.start, of.end) for of in uplink.write()] == [(0, 400)]
+
+
 def test_of_two_versions_of_a_pane_the_one_that_is_complete_first_is_sent() -> None:
     uplink, lost = Uplink(CHILD, 1, 0), (Gap("s", 4),)
     one = pieces_of(0, 100, 5, 2, gap=lost, version=7)

@@ -1,0 +1,101 @@
+"""Mutants of sites and uplinks (rule-37), each detected by a scenario or a unit test."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulator.mutation import Edit, Mutant
+
+_uplink = "slackwater.protocols.fargo.uplink:Uplink"
+_session = "slackwater.sessions.uplink"
+_merger = "slackwater.sessions.merger:MergerSession"
+_logs = "slackwater.registration.site_logs"
+_of_uplink = "tests.unit.protocols.fargo.test_uplink"
+_of_session = "tests.unit.sessions.test_uplink_session"
+_of_merger = "tests.unit.sessions.test_site_merger"
+_of_logs = "tests.unit.registration.test_site_logs"
+_scenario = "tests.scenarios.test_r70_a_site_that_is_cut_off"
+_link = "tests.scenarios.test_r70_a_link_that_is_cut"
+
+SITE_MUTANTS: Final = (
+    Mutant(
+        "truncation before the centre has it",
+        "trace-70",
+        (Edit(f"{_uplink}.kept_from", "<= self.has_to", "<= self._read_to"),),
+        f"{_scenario}:test_what_the_centre_lacks_is_kept_while_the_link_is_cut",
+    ),
+    Mutant(
+        "a site's merged panes are truncated for its own roots",
+        "trace-70",
+        (Edit(f"{_logs}:kept_at_site", "del kept[limited]", "pass"),),
+        f"{_of_logs}:test_without_an_uplink_that_knows_nothing_is_deleted",
+    ),
+    Mutant(
+        "a site's deltas are truncated before they are merged",
+        "trace-70",
+        (Edit(f"{_logs}:kept_at_site", "limits |= ", "_ = "),),
+        f"{_of_logs}:test_deltas_are_kept_until_they_are_merged",
+    ),
+    Mutant(
+        "a site's merger begins where its roots are",
+        "trace-70",
+        (Edit(f"{_merger}._begin", "None if config.keeps_all else state", "state"),),
+        f"{_of_merger}:test_it_continues_behind_its_log_and_not_at_s",
+        (True, 2),
+    ),
+    Mutant(
+        "uplink begins behind the next pane",
+        "trace-71",
+        (Edit(f"{_uplink}.centre_has", "max(self._read_to, end)", "max(self._read_to, end + 1)"),),
+        f"{_link}:test_an_uplink_that_dies_at_any_tenth_of_a_pane_loses_and_doubles_nothing",
+        (5,),
+    ),
+    Mutant(
+        "uplink begins behind a pane that lacks pieces",
+        "trace-71",
+        (Edit(f"{_session}:complete_to_of", "if is_complete else record.start", ""),),
+        f"{_scenario}:test_an_uplink_that_died_within_a_pane_is_followed_from_the_pane_on",
+    ),
+    Mutant(
+        "uplink passes a pane that the site lacks",
+        "trace-71",
+        (Edit(f"{_uplink}.take", "if not (is_next or self._is_first):", "if False:"),),
+        f"{_of_uplink}:test_it_stops_at_a_pane_that_the_site_lacks_and_says_so",
+    ),
+    Mutant(
+        "an empty pane is not sent",
+        "trace-71",
+        (Edit(f"{_uplink}.take", "self._queue.append(pane)",
+              "_ = ref.rows and self._queue.append(pane)"),),
+        f"{_of_uplink}:test_an_empty_pane_is_sent",
+    ),
+    Mutant(
+        "what the centre has is sent again",
+        "trace-71",
+        (Edit(f"{_session}:UplinkSession._note_copy", "part.panes.centre_has(", "int("),),
+        f"{_of_session}:test_a_second_copy_waits_while_the_first_works_and_takes_over_when_it_dies",
+    ),
+    Mutant(
+        "a remote child is never failed",
+        "trace-72",
+        (Edit("slackwater.protocols.dpc.soutput.core:RootCore._note_read",
+              "self.line.note_read(child, fetched_at)",
+              "None if child in self._config.remote else self.line.note_read(child, fetched_at)"),),
+        f"{_scenario}:test_without_the_site_each_window_is_answered_within_x_and_names_its_stream",
+    ),
+    Mutant(
+        "panes of another query are sent",
+        "trace-73",
+        (Edit(f"{_session}:UplinkSession._ask", "if why := config.why_other(found):",
+              "if (why := config.why_other(found)) and False:"),),
+        f"{_of_session}:test_another_query_is_sent_nothing",
+    ),
+    Mutant(
+        "a query with remote children starts within a pane",
+        "trace-73",
+        (Edit("slackwater.registration.registration:Registration._begin",
+              "if query.has_remote:", "if False:"),),
+        "tests.unit.registration.test_site_starts"
+        ":test_the_centre_starts_at_an_edge_and_the_site_with_it",
+    ),
+)  # fmt: skip
