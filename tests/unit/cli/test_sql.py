@@ -23,7 +23,8 @@ from slackwater.cli.statements.results import changed_rows, check_select, exact_
 from slackwater.cli.statements.run import StatementRunner
 from slackwater.cli.statements.running import RunningDeployment, Surroundings
 from slackwater.control.admission import why_refused_on_nodes
-from slackwater.control.control_object import DeleteQuery
+from slackwater.control.applied import AppliedQuery, to_text
+from slackwater.control.control_object import ApplyQuery, DeleteQuery
 from slackwater.deployment.parse import parse_deployment
 from slackwater.model.errors import DeploymentError, EnvironmentProblem, UsageError
 from slackwater.model.names import Names
@@ -177,6 +178,31 @@ queries:
 """
     running = RunningDeployment.of(session.controller.object.state)
     assert running.deployment == parse_deployment(text, "d.yaml").deployment
+
+
+@pytest.mark.parametrize("site", [None, "north"])
+def test_queries_at_sites_are_read_and_not_written(
+    site: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = """\
+apiVersion: slackwater/v1
+sites: {north: {centre: "kafka:9092"}}
+streams:
+  mill: {site: north, key: {column: k}, time: {column: t, unit: s}, fields: [x], disorder: 1s,
+         expect_every: 1s, topic: {name: mill, format: json}}
+queries:
+  averages: {from: [mill], window: {size: 1m}, aggregate: [avg], bound: 5s, children: sites,
+             mergers: 2}
+"""
+    text = text.replace("column", "field")
+    deployment = parse_deployment(text, "d.yaml", site=site).deployment
+    session = Session()
+    applied = ApplyQuery("averages", to_text(AppliedQuery("averages", deployment)))
+    asyncio.run(session.controller.request(applied))
+    for statement in ("SHOW CREATE QUERY averages", STREAM, "DROP ALERT hot"):
+        assert "SQL has no words for sites with a Kafka" in session.failure(statement)
+    session.run("SHOW QUERIES; PAUSE QUERY averages")
+    assert "averages" in capsys.readouterr().out
 
 
 def test_streams_of_the_file_that_no_query_reads_yet_are_there(

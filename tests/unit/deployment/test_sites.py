@@ -67,7 +67,7 @@ def test_the_centre_has_a_remote_child_for_each_site() -> None:
     of_q = [name for name in fragment_names(centre) if "/q." in name]
     assert of_q == [
         *("orderer/q.1.a", "orderer/q.1.b", "aggregator/q.1.a", "aggregator/q.1.b"),
-        *("merger/q.1.a", "merger/q.1.b", "root/q.0"),
+        *("merger/q.1.a", "merger/q.1.b", "root/q.0.a", "root/q.0.b"),
     ]
     assert [name for name in fragment_names(centre) if name.startswith("proxy/")] == ["proxy/b"]
     assert all(stages(q)), "no stage is empty"
@@ -84,7 +84,7 @@ def test_a_site_has_its_streams_in_one_child_and_an_uplink() -> None:
     assert q.uplink == UplinkSpec("north", "kafka.centre:9092", 0)
     assert parsed(site="west").queries["q"].uplink == UplinkSpec("west", "kafka.centre:9092", 2)
     assert [name for name in fragment_names(north) if name.startswith(("uplink", "root"))] == [
-        *("uplink/q.0.a", "uplink/q.0.b", "root/q.0"),
+        *("uplink/q.0.a", "uplink/q.0.b", "root/q.0.a", "root/q.0.b"),
     ]
     assert stages(q) == stages(replace(q, uplink=None)), "nobody there waits for an uplink"
 

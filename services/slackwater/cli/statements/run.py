@@ -24,6 +24,7 @@ from slackwater.deployment.queries import MARGIN_DEFAULT_US, MARGIN_MICRO_BATCH_
 from slackwater.deployment.shaping import did_you_mean
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem
+from slackwater.model.names import some_of
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.sql.declared import content_of
 from slackwater.sql.document import Draft, failure
@@ -55,6 +56,10 @@ _DONE: Final[dict[Changing, str]] = {
     "resume": "is resumed",
 }
 _EMPTY: Final = Deployment("wall", {}, {})
+AT_SITES: Final = (
+    "SQL has no words for sites with a Kafka of their own: change the file, and use"
+    " `slackwater query apply`; queries that have them"
+)
 
 
 class StatementRunner:
@@ -137,6 +142,11 @@ class _Checked:
             content |= {"prefix": self._where.names().prefix}
         content["streams"] = {**runner._kept, **content["streams"]}
         self.draft = Draft(parsed.source, content, self._current.streams)
+        self._at_sites = [
+            query.name
+            for query in self._current.queries.values()
+            if query.has_remote or query.uplink is not None
+        ]
         self._source = parsed.source
         self._created: list[str] = []
         self._stated: list[Create | DropAlert] = []
@@ -159,6 +169,9 @@ class _Checked:
         self.draft.errors.append((at, reason))
 
     def _check(self, statement: Statement) -> None:
+        if isinstance(statement, Create | DropAlert | ShowCreate) and self._at_sites:
+            self._error(statement.at, f"{AT_SITES}: {some_of(self._at_sites)}")
+            return
         match statement:
             case Create():
                 self.draft.add(statement)
