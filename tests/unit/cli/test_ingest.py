@@ -26,6 +26,8 @@ queries:
   q: {from: [lab], window: {size: 1s}, aggregate: [count], bound: 1s}
 """
 
+RUN = SimpleNamespace(site=None, deployment="d.yaml")
+
 
 @pytest.mark.parametrize(
     ("speed", "as_now", "pace"),
@@ -40,7 +42,9 @@ def test_readings_are_paced_with_a_speed_or_as_now_only(
 ) -> None:
     (tmp_path / "d.yaml").write_text(DEPLOYMENT)
     (tmp_path / "a.csv").write_text("k,t,x\na,1,2\n")
-    monkeypatch.setattr(ingest, "read_run", lambda _: SimpleNamespace(deployment="d.yaml"))
+    monkeypatch.setattr(
+        ingest, "read_run", lambda _: SimpleNamespace(site=None, deployment="d.yaml")
+    )
     monkeypatch.setattr(ingest, "is_running", lambda _: True)
     ingest.run_ingest(
         tmp_path, {"lab": tmp_path / "a.csv"}, tmp_path / "d.yaml", speed, as_now=as_now
@@ -55,7 +59,9 @@ def test_files_of_json_are_checked_and_handed_over(
     (tmp_path / "d.yaml").write_text(DEPLOYMENT.replace("column", "field"))
     (tmp_path / "a.ndjson").write_text('{"k": "a", "t": 1, "x": 2}\n')
     (tmp_path / "b.json").write_text('[{"k": "a", "t": 1, "x": 2}')
-    monkeypatch.setattr(ingest, "read_run", lambda _: SimpleNamespace(deployment="d.yaml"))
+    monkeypatch.setattr(
+        ingest, "read_run", lambda _: SimpleNamespace(site=None, deployment="d.yaml")
+    )
     monkeypatch.setattr(ingest, "is_running", lambda _: True)
 
     def run(name: str) -> None:
@@ -76,7 +82,9 @@ def test_a_file_does_not_run_ahead_of_the_wall_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "d.yaml").write_text(DEPLOYMENT.replace("clock: data", "clock: wall"))
-    monkeypatch.setattr(ingest, "read_run", lambda _: SimpleNamespace(deployment="d.yaml"))
+    monkeypatch.setattr(
+        ingest, "read_run", lambda _: SimpleNamespace(site=None, deployment="d.yaml")
+    )
     monkeypatch.setattr(ingest, "is_running", lambda _: True)
     with pytest.raises(UsageError, match=r"--speed 60: .* ahead"):
         ingest.run_ingest(
@@ -92,7 +100,9 @@ def test_a_stream_that_a_query_has_added_is_known_while_its_proxy_runs(
     (tmp_path / "a.csv").write_text("k,t,x\na,1,2\n")
     (tmp_path / "later.yaml").write_text(DEPLOYMENT.replace("lab", "attic"))
     (tmp_path / FILE).write_text(to_text(load_deployment(tmp_path / "later.yaml")))
-    run = SimpleNamespace(deployment="d.yaml", lives={"proxy/attic": None} if is_running else {})
+    run = SimpleNamespace(
+        site=None, deployment="d.yaml", lives={"proxy/attic": None} if is_running else {}
+    )
     monkeypatch.setattr(ingest, "read_run", lambda _: run)
     monkeypatch.setattr(ingest, "is_running", lambda _: True)
 
@@ -120,7 +130,9 @@ def test_files_that_are_shifted_together_keep_their_distance(
     )
     (tmp_path / "a.csv").write_text("k,t,x\na,107,2\n")
     (tmp_path / "b.csv").write_text("k,t,x\na,100,2\na,101,2\n")
-    monkeypatch.setattr(ingest, "read_run", lambda _: SimpleNamespace(deployment="d.yaml"))
+    monkeypatch.setattr(
+        ingest, "read_run", lambda _: SimpleNamespace(site=None, deployment="d.yaml")
+    )
     monkeypatch.setattr(ingest, "is_running", lambda _: True)
     files = {"lab": tmp_path / "a.csv", "den": tmp_path / "b.csv"}
     ingest.run_ingest(tmp_path, files, tmp_path / "d.yaml", None, as_now=True)
@@ -154,7 +166,9 @@ def test_ingest_says_how_many_lines_there_are_and_how_to_stop(
     (tmp_path / "d.yaml").write_text(DEPLOYMENT)
     file = tmp_path / "a.csv"
     file.write_text("k,t,x\na,1,2\n")
-    monkeypatch.setattr(ingest, "read_run", lambda _: SimpleNamespace(deployment="d.yaml"))
+    monkeypatch.setattr(
+        ingest, "read_run", lambda _: SimpleNamespace(site=None, deployment="d.yaml")
+    )
     monkeypatch.setattr(ingest, "is_running", lambda _: True)
     ingest.run_ingest(tmp_path, {"lab": file}, tmp_path / "d.yaml", None, False)
     assert capsys.readouterr().out == (

@@ -33,6 +33,8 @@ queries:
   q: {{from: [lab, other], window: {{size: 1m}}, aggregate: [count], bound: 2s}}
 """
 
+RUN = SimpleNamespace(site=None, deployment="d.yaml")
+
 
 def text(
     mqtt: str = "broker: h, topics: [lab/+/t]",
@@ -142,7 +144,9 @@ def test_a_password_in_clear_is_warned_of() -> None:
 
 def test_no_file_is_ingested_into_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "d.yaml").write_text(text())
-    monkeypatch.setattr(ingest, "read_run", lambda _: SimpleNamespace(deployment="d.yaml"))
+    monkeypatch.setattr(
+        ingest, "read_run", lambda _: SimpleNamespace(site=None, deployment="d.yaml")
+    )
     monkeypatch.setattr(ingest, "is_running", lambda _: True)
     with pytest.raises(UsageError, match="lab is fed by MQTT broker h:1883: publish there"):
         ingest.run_ingest(tmp_path, {"lab": tmp_path / "a.csv"}, tmp_path / "d.yaml", None, True)

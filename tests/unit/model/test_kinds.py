@@ -29,7 +29,15 @@ from slackwater.model.kinds import (
     query_of,
     replica_of,
 )
-from slackwater.model.names import AGGREGATOR, ORDERER, PROXY, ROOT, RootName
+from slackwater.model.names import (
+    AGGREGATOR,
+    DELIVERY,
+    ORDERER,
+    PROXY,
+    ROOT,
+    UPLINK,
+    RootName,
+)
 from slackwater.runtime.security.acl import Rule, rules
 from slackwater.runtime.security.credentials import Role
 from slackwater.runtime.service.cpu import CpuShare, is_starved
@@ -134,5 +142,7 @@ def test_copies_of_a_fragment_have_one_group(name: str, group: str, replica: int
 def test_children_that_are_shared_are_one_set_of_fragments_of_each_kind() -> None:
     q = replace(DEPLOYMENT.queries["q"], mergers=2)
     reader = replace(q, name="r", children_of="q", shared_by=("q", "r"))
-    for kind in (kind for kind in KINDS.values() if not kind.reads_answers):
-        assert (kind.groups(q) == kind.groups(reader)) == (kind.is_shared or kind.name == PROXY)
+    kinds = [kind for kind in KINDS.values() if kind.groups(q)]
+    assert {kind.name for kind in kinds} == {*KINDS} - {PROXY, UPLINK, DELIVERY}
+    for kind in kinds:
+        assert (kind.groups(q) == kind.groups(reader)) == kind.is_shared
