@@ -75,8 +75,9 @@ EACH_ALONE: Final = (
 class Scene:
     """The deployment, and what a fault needs of it."""
 
-    def __init__(self, folder: Path, nodes: Nodes, drawn: random.Random) -> None:
+    def __init__(self, folder: Path, bootstrap: str, nodes: Nodes, drawn: random.Random) -> None:
         self._folder, self.nodes, self.random, self._changes = folder, nodes, drawn, 0
+        self.bootstrap = bootstrap
         self.later: Coroutine[Any, Any, None] | None = None
         """What a fault leaves to be done when its answers have been counted."""
 
@@ -228,7 +229,8 @@ async def _started_again(scene: Scene, node: str) -> None:
 async def _change(scene: Scene) -> float:
     """Change the condition of the query, to one that all readings meet as well."""
     at = time.time()
-    await scene.nodes.command("query", "apply", str(scene.written()), "--wait")
+    there = ("--wait", "--bootstrap", scene.bootstrap)
+    await scene.nodes.command("query", "apply", str(scene.written()), *there)
     await scene.placed()
     return at
 
@@ -298,7 +300,7 @@ async def measure(folder: Path, times: int, seed: int, only: str) -> dict[str, A
     """Start everything; each fault so many times, in turn; stop it."""
     async with machines(folder, NODES, {f"in-{STREAM}": 1}) as (bootstrap, nodes):
         with feeding(bootstrap, PER_S, (STREAM,)) as feeder:
-            scene = Scene(folder, nodes, random.Random(seed))
+            scene = Scene(folder, bootstrap, nodes, random.Random(seed))
             await nodes.command("query", "apply", str(scene.written()))
             await scene.arrange()
             answers = PartAnswers(nodes.transport, 1)
