@@ -115,8 +115,8 @@ def test_twenty_queries_of_a_thousand_keys(page: Any, site: Site, seconds: float
     shown_mb = [round(heap / 1e6, 2) for heap in heaps]
     _log.info("%d windows, heap %s MB", number - FILLED, shown_mb)
     cpu_ms = 1_000 * (cpu_s + _cpu_s(session) - mark) / (number - FILLED)
-    said = "%d tasks > 50 ms, the longest %d ms; of the begin %s ms; %.1f ms of CPU a window"
-    _log.info(said, len(tasks), max(tasks, default=0), begin, cpu_ms)
+    logged = "%d tasks > 50 ms, the longest %d ms; of the begin %s ms; %.1f ms of CPU a window"
+    _log.info(logged, len(tasks), max(tasks, default=0), begin, cpu_ms)
     shown = page.locator(".strip tbody tr.key").count()
     assert shown == 40
     assert cpu_ms < TASK_MS_MAX
