@@ -58,7 +58,7 @@ def test_ctrl_c_does_not_wait_for_the_end_of_the_start(
             emitted.append("stopped")
 
     checked = SimpleNamespace(warnings=(), deployment=None)
-    monkeypatch.setattr(up, "check_deployment", lambda path, micro_batch: checked)
+    monkeypatch.setattr(up, "check_deployment", lambda path, micro_batch, site: checked)
     monkeypatch.setattr(up, "warn_of", lambda deployment, folder, own_broker: None)
     monkeypatch.setattr(up, "StackThread", Starting)
     monkeypatch.setattr(up, "_watch", lambda *_: None)
@@ -94,7 +94,7 @@ def test_a_refused_start_is_not_said_to_stop(
             pass
 
     checked = SimpleNamespace(warnings=(), deployment=None)
-    monkeypatch.setattr(up, "check_deployment", lambda path, micro_batch: checked)
+    monkeypatch.setattr(up, "check_deployment", lambda path, micro_batch, site: checked)
     monkeypatch.setattr(up, "warn_of", lambda deployment, folder, own_broker: None)
     monkeypatch.setattr(up, "StackThread", Refused)
     refusal = pytest.raises(EnvironmentProblem) if is_refused else contextlib.nullcontext()
