@@ -42,7 +42,7 @@ FILE: Final = """
 apiVersion: slackwater/v1
 streams:
   {stream}: {{topic: {{name: in-{stream}, format: json-columns}}, key: {{field: k}},
-       time: {{field: t, unit: us}}, fields: [v], expect_every: 1s, {more}}}
+       time: {{field: t, unit: us}}, fields: [v], disorder: 100ms, {more}}}
 queries:
 """
 QUERY: Final = (
@@ -63,7 +63,7 @@ class Load:
 
     def written(self, copies: int) -> str:
         """The deployment file."""
-        more = "disorder: 100ms" + ("" if self.per_s else ", sporadic: true")
+        more = "expect_every: 1s" if self.per_s else "sporadic: true"
         window = "100ms" if self.per_s else "1s"
         return FILE.format(stream=STREAM, more=more) + "".join(
             QUERY.format(
@@ -164,7 +164,7 @@ def measure(load: Load, copies: int, seconds: float) -> dict[str, float]:
                 sender.wait()
             up.stop()
     of = {kind: (spent[kind] - before.get(kind, 0.0)) / took_s for kind in spent}
-    p50, p99 = np.percentile(delays.late_ms, [50, 99])
+    p50, p99 = np.percentile(delays.late_ms or [np.nan], [50, 99])
     return {
         "all": sum(of.values()),
         "hosts": of["host"],
