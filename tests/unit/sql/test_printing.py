@@ -44,11 +44,7 @@ def test_the_files_of_pages_are_printed_as_statements(tmp_path: Path) -> None:
         t
         for page in PAGES
         for t in re.findall(r"```yaml\n(apiV.*?)```", page.read_text(), re.DOTALL)
-<<<<<<< HEAD
         if "\nsites:" not in t  # SQL has no words for them
-=======
-        if "\nsites:" not in t  # which no statement declares
->>>>>>> sites
     ]
     assert len(texts) >= 8
     for text in texts:
