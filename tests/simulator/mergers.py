@@ -9,21 +9,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.simulator.kafka import PositionGoneError
+from tests.simulator.log_reader import LogReader
 from tests.simulator.procedures import perform
-from tests.simulator.process import Fragment
-from tests.simulator.roots import read_as
 
 from slackwater.model.names import MergerName, part_names
 from slackwater.model.records import Heartbeat
 from slackwater.sessions.effects import Append, Effect, Fail, Rebuild
 from slackwater.sessions.events import (
     HeartbeatReceived,
-    PassedBy,
-    PositionGone,
-    Received,
     RecordDelivered,
-    Replayed,
 )
 from slackwater.sessions.merger import STALLED_US, MergerConfig, MergerSession
 from slackwater.sessions.requests import Log as At
@@ -31,13 +25,8 @@ from slackwater.sessions.requests import Log as At
 if TYPE_CHECKING:
     from tests.simulator.queries import SimQuery
 
-LIVE_RECORDS_MAX = 200
-CATCH_UP_RECORDS_MAX = 50
-STEP_US = 200
-RECORD_US = 20
 
-
-class SimMerger(Fragment):
+class SimMerger(LogReader):
     """One copy of the merger of ``child``."""
 
     session: MergerSession
@@ -71,16 +60,6 @@ class SimMerger(Fragment):
 
     # The loop.
 
-    def turn(self) -> None:
-        if not self._works:
-            return
-        session = self.session
-        read = self._read_live() + self._read_parked()
-        self._read_heartbeats()
-        now = self.now
-        self._carry_out(session.step(now))
-        self.turn_again(now, STEP_US + read * RECORD_US)
-
     def _read_heartbeats(self) -> None:
         for part in range(self.query.config.parts):
             roots = [root for (of, _), root in self.query.roots.items() if of == part]
@@ -90,42 +69,6 @@ class SimMerger(Fragment):
                 detail = {"stable_from": max(answered)}
                 beat = Heartbeat(name, 0, 0, self.now, -1, ready=True, states={}, detail=detail)
                 self.session.take(HeartbeatReceived(beat, self.now))
-
-    @property
-    def _is_lagging(self) -> bool:
-        ends = ((self._positions[at], log.end) for at, log in self.logs.items())
-        return self.has_broker and any(position < end for position, end in ends)
-
-    def _read_live(self) -> int:
-        if not self.has_broker:
-            return 0
-        count = 0
-        for at, log in self.logs.items():
-            begin = max(self._positions[at], log.beginning)
-            for offset, value in log.read(begin, LIVE_RECORDS_MAX):
-                self._positions[at] = offset + 1
-                if not self.session.needs(at, offset):
-                    self.session.take(PassedBy(at, offset))
-                    continue
-                count += 1
-                self.session.take(Received(at, offset, read_as(value)))
-        return count
-
-    def _read_parked(self) -> int:
-        if not self.has_broker:
-            return 0
-        count = 0
-        for (line, at), wanted in self.session.wanted().items():
-            log = self.logs[at]
-            try:
-                records = log.read(wanted, CATCH_UP_RECORDS_MAX)
-            except PositionGoneError:
-                self.session.take(PositionGone(line, at, log.beginning))
-                continue
-            for offset, value in records:
-                self.session.take(Replayed(line, at, offset, read_as(value)))
-                count += 1
-        return count
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:

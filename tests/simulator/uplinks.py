@@ -13,10 +13,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tests.simulator.kafka import PositionGoneError
+from tests.simulator.log_reader import LogReader
 from tests.simulator.procedures import perform
-from tests.simulator.process import Fragment
-from tests.simulator.roots import read_as
 
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.kinds import UPLINKS
@@ -26,11 +24,7 @@ from slackwater.model.records import Heartbeat
 from slackwater.sessions.effects import Append, Effect, Perform
 from slackwater.sessions.events import (
     HeartbeatReceived,
-    PassedBy,
-    PositionGone,
-    Received,
     RecordDelivered,
-    Replayed,
 )
 from slackwater.sessions.requests import AtCentre, FindDefinition, ReadMerged
 from slackwater.sessions.requests import Log as At
@@ -41,13 +35,9 @@ if TYPE_CHECKING:
 
 CENTRE = Names("centre.")
 LINK_US = 20_000
-LIVE_RECORDS_MAX = 200
-CATCH_UP_RECORDS_MAX = 50
-STEP_US = 200
-RECORD_US = 20
 
 
-class SimUplink(Fragment):
+class SimUplink(LogReader):
     """One copy of the uplink of ``child``."""
 
     session: UplinkSession
@@ -75,15 +65,6 @@ class SimUplink(Fragment):
 
     # The loop.
 
-    def turn(self) -> None:
-        if not self._works:
-            return
-        read = self._read_live() + self._read_parked()
-        self._read_heartbeats()
-        now = self.now
-        self._carry_out(self.session.step(now))
-        self.turn_again(now, STEP_US + read * RECORD_US)
-
     def _read_heartbeats(self) -> None:
         """Read the other copy's report; its name in the session is that at its site."""
         other = self.query.uplinks.get((self.child, 1 - self.copy))
@@ -95,42 +76,6 @@ class SimUplink(Fragment):
             ready=report.ready, states=report.states, detail=report.detail,
         )  # fmt: skip
         self.session.take(HeartbeatReceived(beat, self.now))
-
-    @property
-    def _is_lagging(self) -> bool:
-        ends = ((self._positions[at], log.end) for at, log in self.logs.items())
-        return self.has_broker and any(position < end for position, end in ends)
-
-    def _read_live(self) -> int:
-        if not self.has_broker:
-            return 0
-        count = 0
-        for at, log in self.logs.items():
-            begin = max(self._positions[at], log.beginning)
-            for offset, value in log.read(begin, LIVE_RECORDS_MAX):
-                self._positions[at] = offset + 1
-                if not self.session.needs(at, offset):
-                    self.session.take(PassedBy(at, offset))
-                    continue
-                count += 1
-                self.session.take(Received(at, offset, read_as(value)))
-        return count
-
-    def _read_parked(self) -> int:
-        if not self.has_broker:
-            return 0
-        count = 0
-        for (line, at), wanted in self.session.wanted().items():
-            log = self.logs[at]
-            try:
-                records = log.read(wanted, CATCH_UP_RECORDS_MAX)
-            except PositionGoneError:
-                self.session.take(PositionGone(line, at, log.beginning))
-                continue
-            for offset, value in records:
-                self.session.take(Replayed(line, at, offset, read_as(value)))
-                count += 1
-        return count
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
