@@ -9,9 +9,12 @@ import socket
 from itertools import pairwise
 from pathlib import Path
 
+import psutil
 import pytest
 from tests.support.waiting import eventually
 from tests.support.web_up import WITHOUT_SPARK, Up, running_up
+
+from slackwater.runtime.service.priority import NICENESS
 
 pytestmark = [pytest.mark.slow]
 
@@ -46,6 +49,7 @@ def test_up_serves_the_page_and_keeps_the_gateway_running(tmp_path: Path) -> Non
 
         was = up.pid("gateway")
         assert was is not None
+        assert psutil.Process(was).nice() >= NICENESS, "it works behind the pipeline"
         os.kill(was, signal.SIGKILL)
         eventually(lambda: up.pid("gateway") not in {was, None} and reached(up), "it is back")
         assert "gateway: ended by SIGKILL" in up.printed

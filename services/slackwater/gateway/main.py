@@ -12,6 +12,7 @@ from slackwater.gateway.server import Listen, serve
 from slackwater.gateway.sources import ControlsSeen, Sources
 from slackwater.model.names import Names
 from slackwater.runtime.logs.cluster import Cluster
+from slackwater.runtime.service.priority import work_behind_others
 
 
 def run_gateway(
@@ -22,7 +23,7 @@ def run_gateway(
     controls: AbstractContextManager[ControlsSeen],
     say: Callable[[str], None],
 ) -> None:
-    """Serve until stopped; ``say`` prints a line when the page can be opened.
+    """Serve until stopped, behind the pipeline; ``say`` prints a line when the page can be opened.
 
     Raises:
         EnvironmentProblem: the address cannot be listened on, or others reach it without tokens.
@@ -37,4 +38,5 @@ def run_gateway(
             lambda: say(f"the page is at {listen.url}"),
         )
 
+    work_behind_others()
     asyncio.run(run())
