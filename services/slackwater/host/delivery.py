@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from aiokafka import AIOKafkaProducer
 
 from slackwater.delivery.rules import alert_rules
 from slackwater.host.committer import FencedProducers
+from slackwater.host.driven import SLOW_HEARTBEAT_PERIOD_US
 from slackwater.host.fragment import Fragment
 from slackwater.host.known import RegistryView
 from slackwater.model.deployment import Deployment, QuerySpec
@@ -21,8 +21,6 @@ from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.service.state import read_alert_placement
 from slackwater.sessions.delivery import DeliveryConfig, DeliverySession
 from slackwater.sessions.effects import CommitRecords
-
-HEARTBEAT_PERIOD_US: Final = 100_000
 
 
 def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
@@ -56,7 +54,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         session,
         spec.margin_us // 2,
         frozenset(own),
-        heartbeat_period_us=HEARTBEAT_PERIOD_US,
+        heartbeat_period_us=SLOW_HEARTBEAT_PERIOD_US,
         committer=RecordCommitter(transport, config),
     )
 

@@ -73,6 +73,8 @@ from slackwater.sessions.session import Form, Session
 T = TypeVar("T")
 
 HEARTBEAT_PERIOD_US: Final = 20_000
+SLOW_HEARTBEAT_PERIOD_US: Final = 100_000
+"""Of fragments whose silence is no failure of an answer: mergers, deliveries, uplinks."""
 
 _log = logging.getLogger(__name__)
 

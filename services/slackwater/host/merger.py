@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from slackwater.host.driven import SLOW_HEARTBEAT_PERIOD_US
 from slackwater.host.fragment import Fragment
 from slackwater.host.known import RegistryView
 from slackwater.host.root import contents_of_windows
@@ -9,8 +10,6 @@ from slackwater.model.errors import UsageError
 from slackwater.model.names import MergerName
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.sessions.merger import MergerConfig, MergerSession
-
-HEARTBEAT_PERIOD_US = 100_000
 
 
 def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
@@ -49,5 +48,5 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         session,
         spec.margin_us // 2,
         frozenset(own.union(topic for topic, _ in session.inputs)),
-        heartbeat_period_us=HEARTBEAT_PERIOD_US,
+        heartbeat_period_us=SLOW_HEARTBEAT_PERIOD_US,
     )

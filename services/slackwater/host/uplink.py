@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from slackwater.deployment.sites import why_other
+from slackwater.host.driven import SLOW_HEARTBEAT_PERIOD_US
 from slackwater.host.fragment import Fragment
 from slackwater.host.known import RegistryView
 from slackwater.model.errors import UsageError
@@ -20,7 +21,6 @@ from slackwater.runtime.logs.kafka_writer import LogProducer, LogWriter
 from slackwater.runtime.service.registry import QueryDefinition
 from slackwater.sessions.uplink import UplinkConfig, UplinkSession
 
-HEARTBEAT_PERIOD_US: Final = 100_000
 IN_FLIGHT_BYTES_MAX: Final = 32 * 1024 * 1024
 COMPRESSION: Final = "gzip"
 """The one that all readers have: zstd and lz4 need libraries that not each installation has."""
@@ -60,7 +60,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
         session,
         spec.margin_us // 2,
         frozenset(own.union(topic for topic, _ in session.inputs)),
-        heartbeat_period_us=HEARTBEAT_PERIOD_US,
+        heartbeat_period_us=SLOW_HEARTBEAT_PERIOD_US,
         write=lambda on_fatal: _writer(centre, on_fatal),
         centre=centre,
     )
