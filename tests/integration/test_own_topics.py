@@ -82,7 +82,7 @@ def test_a_topic_that_is_made_again_while_it_is_used_ends_those_that_use_it(
     changing.send()
     changing.await_all()
     deployed.make_again(STATE)
-    users = ["root/rows.0", "orderer/rows.0.a", "orderer/rows.0.b"]
+    users = ["root/rows.0.a", "root/rows.0.b", "orderer/rows.0.a", "orderer/rows.0.b"]
     eventually(lambda: all(map(deployed.failed, users)), "its users fail")
     assert deployed.logged(f"topic {STATE} was deleted and made again")
     beat = deployed.stack.stack.listener.latest("proxy/lab")
