@@ -16,7 +16,7 @@ from slackwater.runtime.service.state import read_root_state
 
 __all__ = ["_broker"]
 
-COPIES = ROWS.replace("bound: 2s", "bound: 2s, copies: 2")
+COPIES = ROWS.replace("copies: 1", "copies: 2")
 
 
 async def test_a_node_dies_without_controllers_and_the_other_copy_answers_on(
