@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.simulator.clock import Act
 from tests.simulator.heartbeats import beat_of_state
 from tests.simulator.history import StoredRecord
-from tests.simulator.kafka import FencedError, Log, Open, PositionGoneError
+from tests.simulator.kafka import FencedError, Log, Open
+from tests.simulator.log_reader import LogReader
 from tests.simulator.procedures import perform
-from tests.simulator.process import Fragment, observe
+from tests.simulator.process import observe
 
 from slackwater.host.host import RESIGN_S_MAX
-from slackwater.model.merged import MergedRecord
 from slackwater.model.names import ONLY, Names, RootName, base_of
 from slackwater.model.records import (
-    DeltaRecord,
     Heartbeat,
-    OrderedRecord,
     OrdererState,
     RootState,
 )
@@ -44,12 +42,9 @@ from slackwater.sessions.events import (
     EndsFetched,
     HeartbeatReceived,
     HeartbeatReturned,
-    PassedBy,
-    PositionGone,
     Received,
     Record,
     RecordDelivered,
-    Replayed,
     ResignRequested,
 )
 from slackwater.sessions.requests import Log as At
@@ -59,8 +54,6 @@ from slackwater.sessions.session import Report
 if TYPE_CHECKING:
     from tests.simulator.queries import SimQuery
 
-LIVE_RECORDS_MAX = 200
-CATCH_UP_RECORDS_MAX = 50
 STEP_US = 200
 RECORD_US = 20
 BEAT_US = 40_000
@@ -75,7 +68,7 @@ class Life(NamedTuple):
     began: int
 
 
-class SimRoot(Fragment):
+class SimRoot(LogReader):
     """One copy of part ``part``, under the next placement number or a given one.
 
     The heartbeats of two copies to each other are in a log: each sends one every
@@ -314,53 +307,13 @@ class SimRoot(Fragment):
 
         self._run(act)
 
-    @property
-    def _is_lagging(self) -> bool:
-        return self.has_broker and any(
-            self._positions[at] < log.end and self._receives(at) for at, log in self.logs.items()
-        )
-
     def _receives(self, at: At) -> bool:
         if (of := self._of.get(at)) is None:
             return True
         return (of.child, of.replica) not in self.deaf_to
 
-    def _read_live(self) -> int:
-        if not self.has_broker:
-            return 0
-        count = 0
-        for at, log in self.logs.items():
-            if not self._receives(at):
-                continue
-            begin = max(self._positions[at], log.beginning)
-            for offset, value in log.read(begin, LIVE_RECORDS_MAX):
-                self._positions[at] = offset + 1
-                if not self.session.needs(at, offset):
-                    self.session.take(PassedBy(at, offset))
-                    continue
-                record = read_as(value)
-                observe(self._history_clock, record, self.now)
-                self.session.take(Received(at, offset, record))
-                count += 1
-        return count
-
-    def _read_parked(self) -> int:
-        if not self.has_broker:
-            return 0
-        count = 0
-        for (line, at), wanted in self.session.wanted().items():
-            log = self.logs[at]
-            try:
-                records = log.read(wanted, CATCH_UP_RECORDS_MAX)
-            except PositionGoneError:
-                self.session.take(PositionGone(line, at, log.beginning))
-                continue
-            for offset, value in records:
-                record = read_as(value)
-                observe(self._history_clock, record, self.now)
-                self.session.take(Replayed(line, at, offset, record))
-                count += 1
-        return count
+    def _observe(self, record: Record) -> None:
+        observe(self._history_clock, record, self.now)
 
     def _fetch_ends(self, logs: Sequence[At]) -> None:
         asked_at = self.now
@@ -420,9 +373,3 @@ class SimRoot(Fragment):
     def _refused(self) -> None:
         self.session.take(CommitFailed("fenced"))
         self.turn_in(0)
-
-
-def read_as(value: object) -> Record:
-    """Return a record as a host passes it on: None if it does not decode."""
-    assert value is None or isinstance(value, DeltaRecord | MergedRecord | OrderedRecord)
-    return value
