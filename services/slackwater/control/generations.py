@@ -86,7 +86,7 @@ def why_no_change(
         ended: the deleted ones; None if only the name is known.
     """
     name, query = changed.name, base_of(changed.name)
-    if changed.has_remote or changed.uplink is not None:
+    if changed.spans_sites:
         yield (
             f"query {query} has children at sites with a Kafka of their own, and cannot be changed"
             " in this version: give the new query another name, here and at the sites"

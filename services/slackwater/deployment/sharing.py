@@ -153,17 +153,12 @@ def _is_open(deployment: Deployment, query: QuerySpec) -> bool:
     streams = [deployment.streams.get(name) for name in query.sources]
     return (
         query.join is None
-        and not _is_at_sites(query)
+        and not query.spans_sites  # its start is common to all places
         and all(
             spec is not None and (spec.topic is None or spec.topic.partitions != "fixed")
             for spec in streams
         )
     )
-
-
-def _is_at_sites(query: QuerySpec) -> bool:
-    """Whether it has a start that is common to a centre and its sites, so it joins no other one."""
-    return query.has_remote or query.uplink is not None
 
 
 def _joined(query: QuerySpec, of: QuerySpec) -> QuerySpec:
@@ -213,7 +208,7 @@ class _Group:
 def _groups(deployment: Deployment, queries: Iterable[QuerySpec]) -> Iterable[_Group]:
     found: dict[Hashable, list[_Group]] = {}
     for query in queries:
-        if query.window is None or _is_at_sites(query):
+        if query.window is None or query.spans_sites:
             continue
         key = _key(deployment, query, query.window)
         for group in found.setdefault(key, []):

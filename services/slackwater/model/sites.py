@@ -37,6 +37,7 @@ class ChildrenAtSites:
     sites: tuple[str, ...]
     child_groups: LogGroups
     window: WindowSpec | None
+    uplink: UplinkSpec | None
 
     def is_remote(self, child: int) -> bool:
         """Whether a site has the child: here are its merged panes only."""
@@ -46,6 +47,11 @@ class ChildrenAtSites:
     def has_remote(self) -> bool:
         """Whether a site has any child."""
         return any(self.sites)
+
+    @property
+    def spans_sites(self) -> bool:
+        """Whether other places have a part of the query: it is at a site, or a site has a child."""
+        return self.has_remote or self.uplink is not None
 
     @property
     def is_aggregated(self) -> bool:

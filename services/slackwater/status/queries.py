@@ -195,6 +195,8 @@ def at_sites(
     found: dict[str, tuple[str, int | None]] = {}
     for query in queries.values():
         spec = query.spec
+        if not spec.has_remote:
+            continue
         roots = [answering(beats.get, query.name, part) for part in range(spec.parts)]
         for child, (site, (_, streams)) in enumerate(
             zip(spec.sites, spec.child_groups, strict=False)

@@ -142,11 +142,7 @@ class _Checked:
             content |= {"prefix": self._where.names().prefix}
         content["streams"] = {**runner._kept, **content["streams"]}
         self.draft = Draft(parsed.source, content, self._current.streams)
-        self._at_sites = [
-            query.name
-            for query in self._current.queries.values()
-            if query.has_remote or query.uplink is not None
-        ]
+        self._at_sites = [q.name for q in self._current.queries.values() if q.spans_sites]
         self._source = parsed.source
         self._created: list[str] = []
         self._stated: list[Create | DropAlert] = []
