@@ -1,7 +1,8 @@
 """Alerts: from a window's normal time to the committed record, and the cost of a row.
 
-Two topics, windows of 1 s. The values of a key change every 5 s, so an alert begins and ends. Then
-one source is cut off for a while: alerts with ``act`` begin tentatively, after X. A reader of
+Two topics, windows of 1 s, ten keys. The values of a key change every 5 s, so an alert begins and
+ends; half a second later those of the next one do. Then one source is cut off for a while: alerts
+with ``act`` begin tentatively, after X. A reader of
 committed records takes the time at which it sees each record that begins or ends an alert.
 
 Run with ``python -m bench.alerts [--cut 20]``; prints Markdown.
@@ -46,6 +47,7 @@ streams:
 alerts:
   hot: {{query: climate, when: t_avg > 26, tentative: act}}
 """
+OVENS: Final = 10
 KEYS: Final = 10_000
 WINDOWS: Final = 20
 
@@ -143,10 +145,11 @@ def _feed(bootstrap: str, stopping: threading.Event, is_cut: threading.Event) ->
     kept: list[bytes] = []
     while not stopping.wait(0.05):
         now = time.time_ns() // 1000
-        value = 30.0 if now // 5_000_000 % 2 else 20.0
-        reading = json.dumps({"k": "oven", "at": now, "t": value}).encode()
-        producer.produce("steady", reading)
-        kept.append(reading)
+        for oven in range(OVENS):
+            value = 30.0 if (now - 500_000 * oven) // 5_000_000 % 2 else 20.0
+            reading = json.dumps({"k": f"oven-{oven}", "at": now, "t": value}).encode()
+            producer.produce("steady", reading)
+            kept.append(reading)
         if not is_cut.is_set():
             for each in kept:
                 producer.produce("cut", each)

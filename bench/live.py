@@ -84,7 +84,8 @@ class Feeder(threading.Thread):
         while not self._ending.wait(0.01):
             due = min(self.per_s, int((time.time() - second) * self.per_s))
             for number in range(sent, due):
-                self._send(second * 1_000_000 + number * 1_000_000 // self.per_s, number)
+                stime = second * 1_000_000 + number * 1_000_000 // self.per_s
+                self._send(stime, second * self.per_s + number)
             sent = max(sent, due)
             if sent == self.per_s:
                 second, sent = second + 1, 0
@@ -103,9 +104,11 @@ class Feeder(threading.Thread):
 
 
 @contextlib.contextmanager
-def feeding(bootstrap: str, per_s: int, streams: Sequence[str] = STREAMS) -> Iterator[Feeder]:
+def feeding(
+    bootstrap: str, per_s: int, streams: Sequence[str] = STREAMS, keys: int = KEYS
+) -> Iterator[Feeder]:
     """Run a feeder for the block."""
-    feeder = Feeder(bootstrap, per_s, streams)
+    feeder = Feeder(bootstrap, per_s, streams, keys)
     feeder.start()
     try:
         yield feeder

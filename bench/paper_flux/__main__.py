@@ -3,6 +3,7 @@
 make paper-flux                            all, some 80 minutes on two cores
 make paper-flux ARGS='--only mttf'         one of them (also: --only failure, --only disturbed)
 make paper-flux ARGS='--only disturbed --times 10'    each fault so many times, not 30
+make paper-flux ARGS='--only failure --rate 20000 --keys 110000 --parts 8'   printed, no more
 make paper-flux ARGS='--quick'             short, nothing is written
 make paper-flux ARGS='--render'            the page and the plots again, from the results there are
 """
@@ -41,19 +42,27 @@ def main() -> int:
     parser.add_argument("--only", choices=EXPERIMENTS)
     parser.add_argument("--quick", action="store_true", help="short; prints, no more")
     parser.add_argument("--times", type=int, default=30, help="each fault of --only disturbed")
+    load = failure.Load()
+    parser.add_argument("--rate", type=int, default=load.readings_per_s, help="of --only failure")
+    parser.add_argument("--keys", type=int, default=load.keys, help="of --only failure")
+    parser.add_argument("--parts", type=int, default=load.parts, help="of --only failure")
     parser.add_argument("--render", action="store_true", help="measure nothing")
     options = parser.parse_args()
     kept: dict[str, Any] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    load = failure.Load(options.rate, options.keys, options.parts)
+    more: dict[str, dict[str, Any]] = {
+        "disturbed": {"times": options.times},
+        "failure": {"load": load},
+    }
     wrong = 0
     for name in [] if options.render else [options.only] if options.only else EXPERIMENTS:
         print(f"{name} ...", flush=True)
-        more = {"times": options.times} if name == "disturbed" else {}
-        found = EXPERIMENTS[name](quick=options.quick, **more)
+        found = EXPERIMENTS[name](quick=options.quick, **more.get(name, {}))
         print(json.dumps(found, indent=1), flush=True)
         found |= {"at": f"{dt.datetime.now(dt.UTC):%Y-%m-%d}", "machine": machine()}
         kept[name] = found
         wrong += len(found.get("wrong", ()))
-    if not options.quick:
+    if not options.quick and load == failure.Load():
         KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
         plot(kept, FOLDER)
         (FOLDER / "flux.md").write_text(page(kept))

@@ -1,7 +1,7 @@
 """Section 5.4, Figure 8: one of four machines is killed under load.
 
-Four nodes on one machine, one controller, one topic of JSON readings with ten keys; a query with
-four parts in two copies, windows of 100 ms, X = 2 s. A node is killed with all that it runs
+Four nodes on one machine, one controller, one topic of JSON readings; a query with a few parts in
+two copies, windows of 100 ms, X = 2 s. A node is killed with all that it runs
 (kill -9). The victim is the node that answers most parts; of those, if possible, one without the
 proxy and without a replica of the orderer, as the paper's ingress is on a machine of its own. Then
 it is started again.
@@ -21,10 +21,11 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bench.live import QUERY, Feeder, feeding
+from bench.live import QUERY, feeding
 from bench.machines import machines
 from bench.paper_flux.answers import First, PartAnswers
 from tests.support.nodes import Nodes
@@ -34,9 +35,7 @@ from slackwater.model.names import RootName
 from slackwater.runtime.service.state import read_root_states
 
 STREAM: Final = "s1"
-PARTS: Final = 4
 NODES: Final = ("n1", "n2", "n3", "n4")
-PER_S: Final = 5_000
 WINDOW_S: Final = 0.1
 BEFORE_S: Final = 5.0
 AFTER_S: Final = 10.0
@@ -45,15 +44,24 @@ DUE_S: Final = 0.3
 SETTLED_S: Final = 12.0
 """After a start: until answers are in time again."""
 READY_S_MAX: Final = 480.0
-FILE: Final = f"""
+FILE: Final = """
 apiVersion: slackwater/v1
 streams:
-  {STREAM}: {{topic: {{name: in-{STREAM}, format: json}}, key: {{field: k}},
+  {stream}: {{topic: {{name: in-{stream}, format: json}}, key: {{field: k}},
        time: {{field: t, unit: us}}, fields: [v], expect_every: 1s}}
 queries:
-  {QUERY}: {{from: [{STREAM}], window: {{size: 100ms}}, aggregate: [count], bound: 2s,
-       parts: {PARTS}, copies: 2}}
+  {query}: {{from: [{stream}], window: {{size: 100ms}}, aggregate: [count], bound: 2s,
+       parts: {parts}, copies: 2}}
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Readings per second, their keys, and the parts of the query."""
+
+    readings_per_s: int = 5_000
+    keys: int = 10
+    parts: int = 4
 
 
 def victim_of(placed: dict[str, str], answering: dict[str, int]) -> tuple[str, list[int]]:
@@ -86,8 +94,8 @@ async def run_on(nodes: Nodes, *names: str) -> dict[str, str]:
 class Bench:
     """Four nodes under load, one of which is killed now and then."""
 
-    def __init__(self, nodes: Nodes, answers: PartAnswers, feeder: Feeder) -> None:
-        self._nodes, self._answers, self._feeder = nodes, answers, feeder
+    def __init__(self, nodes: Nodes, answers: PartAnswers, load: Load) -> None:
+        self._nodes, self._answers, self._load = nodes, answers, load
 
     async def kill_one(self) -> dict[str, Any]:
         """Kill a node, start it again; return the figures of this failure."""
@@ -107,10 +115,10 @@ class Bench:
         return found | {"ready_s": ready_s}
 
     def _answering(self) -> dict[str, int]:
-        states = read_root_states(self._nodes.transport, QUERY, PARTS).values()
+        states = read_root_states(self._nodes.transport, QUERY, self._load.parts).values()
         parts = {state.fragment: state for state in states if state.term}
         found = {}
-        for part in range(PARTS):
+        for part in range(self._load.parts):
             state = parts[RootName(QUERY, part).process]
             found[RootName(QUERY, part, state.copy).process] = part
         return found
@@ -144,29 +152,30 @@ class Bench:
 
     def check(self, begin_s: float, end_s: float) -> list[str]:
         """Windows due then that are lost, doubled or wrong."""
-        return self._answers.wrong(begin_s, end_s, round(self._feeder.per_s * WINDOW_S))
+        return self._answers.wrong(begin_s, end_s, round(self._load.readings_per_s * WINDOW_S))
 
 
-async def measure(folder: Path, kills: int) -> dict[str, Any]:
+async def measure(folder: Path, load: Load, kills: int) -> dict[str, Any]:
     """Start everything, kill nodes one after the other, and stop it."""
-    (folder / "d.yaml").write_text(FILE)
+    file = FILE.format(stream=STREAM, query=QUERY, parts=load.parts)
+    (folder / "d.yaml").write_text(file)
     async with machines(folder, NODES, {f"in-{STREAM}": 1}) as (bootstrap, nodes):
-        with feeding(bootstrap, PER_S, (STREAM,)) as feeder:
+        with feeding(bootstrap, load.readings_per_s, (STREAM,), load.keys):
             await nodes.command("query", "apply", str(folder / "d.yaml"))
             await run_on(nodes, *NODES)
-            answers = PartAnswers(nodes.transport, PARTS)
+            answers = PartAnswers(nodes.transport, load.parts)
             answers.start()
             await eventually_async(lambda: len(answers.first) > 10, "it answers", 60)
             await asyncio.sleep(SETTLED_S)
-            begin_s, bench = time.time(), Bench(nodes, answers, feeder)
+            begin_s, bench = time.time(), Bench(nodes, answers, load)
             found = [await bench.kill_one() for _ in range(kills)]
             end_s = time.time() - 1.0
             await asyncio.sleep(5.0)
             return {"kills": found, "wrong": bench.check(begin_s, end_s)}
 
 
-def run(*, quick: bool = False) -> dict[str, Any]:
+def run(load: Load, *, quick: bool = False) -> dict[str, Any]:
     """Kill five times, or once."""
     with tempfile.TemporaryDirectory(prefix="slackwater-flux-") as made:
-        found = asyncio.run(measure(Path(made), 1 if quick else 5))
-    return found | {"readings_per_s": PER_S, "parts": PARTS, "nodes": len(NODES)}
+        found = asyncio.run(measure(Path(made), load, 1 if quick else 5))
+    return found | asdict(load) | {"nodes": len(NODES)}
