@@ -367,6 +367,7 @@ def test_of_a_thousand_keys_forty_are_shown_and_their_cells_stay(page: Any, site
         site.publish(made)
     page.wait_for_function(f"() => {cell_text} === '83'")
     assert page.evaluate("kept.isConnected && kept.textContent") == "79"
+    page.locator(".strip tr.key").nth(39).wait_for()
     assert page.locator(".strip tr.key").count() == 40
     assert "960 more keys" in page.locator("main").inner_text()
 

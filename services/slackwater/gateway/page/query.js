@@ -29,7 +29,7 @@ export class QueryView {
     this.more = el("p", { class: "facts" });
     this.errors = el("p", { class: "facts errors" });
     this.strip = new Strip((key, start) => place.set({ key, window: start }), (stream) => place.go({ view: "streams", stream }));
-    this.scroll = el("div", { class: "scroll" }, this.strip.table);
+    this.scroll = el("div", { class: "scroll of-strip" }, this.strip.table);
     this.table = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Values as a table" });
     this.details = el("details", { ontoggle: () => this.draw() }, el("summary", {}, "Values as a table"), this.table);
     this.panel = el("aside", { class: "panel", hidden: true, "aria-label": "How this value came about", tabindex: -1, onkeydown: (event) => event.key === "Escape" && this.shut() });
@@ -42,15 +42,26 @@ export class QueryView {
     );
     this.node = el("div", {}, el("p", {}, el("a", { href: "#view=queries" }, "← all queries")), el("h1", {}, short(name, 60)), this.sentence, this.facts, this.note, this.firing, this.empty, this.content);
     this.open = "";
-    this.width = new ResizeObserver(() => this.draw());
-    this.width.observe(this.scroll);
+    this.width = 0;
+    this.observer = new ResizeObserver(([of]) => this.resize(of.contentRect.width));
+    this.observer.observe(this.scroll);
   }
 
   close() {
     clearTimeout(this.charting);
+    clearTimeout(this.resizing);
+    this.strip.close();
     this.values.close();
     this.first.close();
-    this.width.disconnect();
+    this.observer.disconnect();
+  }
+
+  // Not in the frame that found the other width: that one has its own work.
+  resize(width) {
+    if (width === this.width) return;
+    this.width = width;
+    clearTimeout(this.resizing);
+    this.resizing = setTimeout(() => this.draw(), 0);
   }
 
   choose() {
@@ -87,10 +98,14 @@ export class QueryView {
     this.draw();
   }
 
-  // Charts are drawn in a task of their own, so that no task is long.
-  chart(draw) {
+  // Each chart is drawn in a task of its own, so that no task is long.
+  charts(...draws) {
+    const next = () => {
+      draws.shift()();
+      if (draws.length) this.charting = setTimeout(next, 0);
+    };
     clearTimeout(this.charting);
-    this.charting = setTimeout(draw, 0);
+    this.charting = setTimeout(next, 0);
   }
 
   showAlerts(firing) {
@@ -105,8 +120,7 @@ export class QueryView {
   draw() {
     const { model, status } = this;
     const bound = status?.bound_ms ?? null;
-    const width = this.scroll.clientWidth || 800;
-    const fits = Math.max(6, Math.floor((width - 135) / CELL_PX));
+    const fits = Math.max(6, Math.floor(((this.width || 800) - 135) / CELL_PX));
     const past = model.last(Math.max(fits, POINTS_MIN));
     const due = this.due(past);
     const windows = past.slice(-Math.max(fits - due.length, CELLS_MIN));
@@ -128,15 +142,12 @@ export class QueryView {
     const keys = all.slice(0, ROWS_MAX);
     text(this.more, all.length > keys.length ? `${all.length - keys.length} more keys: name a part of a key above` : "");
     const mine = this.streams.filter((each) => status?.streams.includes(each.stream));
-    const isAtEnd = this.scroll.scrollLeft + this.scroll.clientWidth >= this.scroll.scrollWidth - CELL_PX;
     this.strip.show({ windows, due, keys, streams: mine, name, bound });
-    if (isAtEnd || !this.wasShown) this.scroll.scrollLeft = this.scroll.scrollWidth;
-    this.wasShown = true;
     const chosen = keys.slice(0, LINES_MAX);
-    this.chart(() => {
-      drawValues(this.values, { windows: past, keys: chosen, name, bound });
-      if (bound !== null) drawFirst(this.first, { windows: past, bound });
-    });
+    this.charts(
+      () => drawValues(this.values, { windows: past, keys: chosen, name, bound }),
+      () => bound !== null && drawFirst(this.first, { windows: past, bound }),
+    );
     text(this.errors, errorWords(earlyErrors(model.windows.values(), name), name));
     const lines = chosen.join("\n");
     if (this.lines !== lines) {

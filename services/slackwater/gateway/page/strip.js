@@ -1,10 +1,12 @@
 // The strip: a row for each key, a cell for each window; below it a row for each stream. The cells
-// are made once and changed in place, if what they show has changed. Arrow keys move, Enter explains.
+// are made once and changed in place, if what they show has changed. Rows that a task has no time for
+// follow with the next frame. Arrow keys move, Enter explains.
 
 import { cell, lane, windowState } from "./model.js";
 import { STATES, el, number, short, time } from "./words.js";
 
 export const ROWS_MAX = 40;
+const SLICE_MS = 6;
 
 export class Strip {
   constructor(explain, select) {
@@ -21,6 +23,7 @@ export class Strip {
     );
     this.rows = [];
     this.at = null; // {row, start}
+    this.frame = 0; // in which the next rows are drawn
     this.table.addEventListener("keydown", (event) => this.key(event));
     this.table.addEventListener("click", (event) => {
       const found = event.target.closest("td");
@@ -45,13 +48,25 @@ export class Strip {
       ...keys.map((key) => ({ kind: "key", name: key })),
       ...streams.map((stream) => ({ kind: "stream", name: stream.stream, of: stream })),
     ];
-    while (this.body.children.length < rows.length) {
-      this.body.append(el("tr", { role: "row" }, el("th", { scope: "row", role: "rowheader" })));
-    }
     while (this.body.children.length > rows.length) this.body.lastChild.remove();
     this.rows = rows;
-    rows.forEach((row, r) => this.row(this.body.children[r], row, columns, name, bound));
+    this.slice(0, name, bound);
+  }
+
+  slice(from, name, bound) {
+    const until = performance.now() + SLICE_MS;
+    let r = from;
+    for (; r < this.rows.length && (r === from || performance.now() < until); r += 1) {
+      if (r === this.body.children.length) this.body.append(el("tr", { role: "row" }, el("th", { scope: "row", role: "rowheader" })));
+      this.row(this.body.children[r], this.rows[r], this.columns, name, bound);
+    }
+    cancelAnimationFrame(this.frame);
+    if (r < this.rows.length) this.frame = requestAnimationFrame(() => this.slice(r, name, bound));
     this.reach();
+  }
+
+  close() {
+    cancelAnimationFrame(this.frame);
   }
 
   row(tr, row, columns, name, bound) {
@@ -96,7 +111,7 @@ export class Strip {
     if (this.at) {
       const r = this.rows.findIndex((row) => row.name === this.at.name && row.kind === this.at.kind);
       const c = this.columns.findIndex((window) => window.start === this.at.start);
-      if (r >= 0 && c >= 0) found = this.body.children[r].children[c + 1];
+      if (r >= 0 && c >= 0) found = this.body.children[r]?.children[c + 1] ?? null;
     }
     const last = this.columns.findLastIndex((window) => window.parts);
     found ??= this.body.firstChild?.children[Math.max(last, 0) + 1] ?? null;
