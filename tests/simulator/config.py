@@ -26,6 +26,7 @@ from slackwater.model.row_fields import joined_fields
 from slackwater.primitives.lateness import Lateness, Learning, Step
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.common.line import PROCESS, Policy
+from slackwater.protocols.dpc.soutput.config import HELD_READ_US_MAX
 from slackwater.protocols.dpc.soutput.upstream import STALE_US_MAX
 from slackwater.protocols.dpc.sunion.join import SJoin
 
@@ -110,6 +111,10 @@ class WorldConfig:
     """A root stores its state when reading again would take as long; 0: it never does."""
     copies: int = 1
     """Copies of each part, of this query and of the other one."""
+    held_read_us: int = HELD_READ_US_MAX
+    """How long it may take to read what a copy that follows holds."""
+    compare_us: int = 1 * SECOND
+    """Event time in which copies compare the panes of one state record; 0: all panes."""
     mergers: int = 0
     """Copies of the merger of each child, of this query and of the other one."""
     sites: bool = False

@@ -8,6 +8,11 @@ from tests.simulator.mutation import Edit, Mutant
 
 _pair = "slackwater.protocols.flux.pair:Pair"
 _copy = "slackwater.sessions.copy:CopyOfPart"
+_following = "slackwater.sessions.following:Following"
+_config = "slackwater.protocols.dpc.soutput.config:RootConfig"
+_holding = "slackwater.protocols.dpc.soutput.holding:Holding"
+_held = "tests.scenarios.test_r74_what_a_follower_holds"
+_of_holding = "tests.unit.sessions.test_following"
 _root = "slackwater.sessions.root:RootSession"
 _silence = "tests.scenarios.test_r51_silence_while_kafka_is_away"
 _turns = "tests.scenarios.test_r52_two_copies_take_over_in_turn"
@@ -159,7 +164,7 @@ COPY_MUTANTS: Final = (
     Mutant(
         "a follower compares nothing",
         "trace-57",
-        (Edit(f"{_copy}._compare", "NO_DIGEST in {digest, state.digest}", "True"),),
+        (Edit(f"{_following}.compare", "NO_DIGEST in {digest, state.digest}", "True"),),
         "tests.scenarios.test_r57_two_copies_disagree:test_a_bit_that_differs_is_told",
     ),
     Mutant(
@@ -335,5 +340,74 @@ COPY_MUTANTS: Final = (
             ),
         ),
         f"{_unit}:test_a_copy_that_is_not_ready_waits_although_the_other_one_is_reported_dead",
+    ),
+    Mutant(
+        "what was held is not read at the take-over",
+        "trace-74",
+        (Edit(f"{_holding}.end", "self.read()", "pass"),),
+        f"{_held}:test_a_follower_that_takes_over_reads_what_it_holds",
+        arguments=((("s1", "s2"),), 3.0),
+    ),
+    Mutant(
+        "a state record drops all that is held",
+        "trace-74",
+        (
+            Edit(
+                f"{_holding}.skip_to",
+                "[log.stable for log in of_child]",
+                "[type(log.stable)(self._inputs.position(at_of(log)), log.stable.next_seq,"
+                " log.stable.inc, log.stable.frontier) for log in of_child]",
+            ),
+        ),
+        f"{_held}:test_a_follower_that_takes_over_reads_what_it_holds",
+        arguments=((("s1",), ("s2",)), 3.0),
+    ),
+    Mutant(
+        "a follower holds what tentative answers are to be replaced with",
+        "trace-74",
+        (
+            Edit(
+                "slackwater.protocols.flux.holding:may_begin",
+                "state.stable_from == state.answered_to and",
+                "",
+            ),
+        ),
+        f"{_held}:test_in_a_failure_it_reads_what_both_lines_need",
+    ),
+    Mutant(
+        "a follower holds whatever comes",
+        "trace-74",
+        (
+            Edit(
+                "slackwater.sessions.following:Following.attend",
+                "read_us > self._config.held_read_us_max",
+                "False",
+            ),
+        ),
+        f"{_of_holding}:test_it_reads_what_would_take_too_long_at_a_take_over",
+    ),
+    Mutant(
+        "a follower is not suppressed by what it holds",
+        "trace-74",
+        (Edit(f"{_holding}.end", "self._inputs.suppress_to_positions()", "pass"),),
+        f"{_of_holding}:test_it_answers_nothing_tentatively_before_it_has_read_what_it_holds",
+    ),
+    Mutant(
+        "a follower that holds compares nothing",
+        "trace-75",
+        (Edit(f"{_config}.is_compared", "period != last", "False"),),
+        f"{_held}:test_of_so_many_state_records_it_compares_the_panes_of_one",
+    ),
+    Mutant(
+        "a resignation waits for the next turn",
+        "trace-74",
+        (
+            Edit(
+                "slackwater.sessions.copy:CopyOfPart.may_wait",
+                " and self.pair.may_wait",
+                "",
+            ),
+        ),
+        f"{_of_holding}:test_a_resignation_needs_a_turn",
     ),
 )

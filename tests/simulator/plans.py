@@ -535,7 +535,12 @@ def draw_copies(plan: Plan) -> Plan:
         return _ROOT.sub(lambda of: f"{of[0]}.{rng.choice('ab')}", whom)
 
     skew_us = {of_copy(name): us for name, us in config.skew_us.items()}
-    config = replace(config, copies=2, skew_us=skew_us)
+    holding = Random(f"holding/{plan.seed}")
+    config = replace(
+        config, copies=2, skew_us=skew_us,
+        held_read_us=holding.choice([0, 1_000, 5_000, config.held_read_us, config.held_read_us]),
+        compare_us=holding.choice([0, 500_000, 1_000_000, 4_000_000]),
+    )  # fmt: skip
     faults = [replace(fault, whom=of_copy(fault.whom)) for fault in plan.faults]
     if config.machines is None:  # on machines a copy may not be placed yet
         query = rng.choice(config.queries)

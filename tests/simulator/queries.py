@@ -405,6 +405,8 @@ class SimQuery:
             children_of=self.config.children_of,
             is_history=clock is not None,
             reread_us_max=self.config.head_us or NEVER_US,
+            held_read_us_max=self.config.held_read_us,
+            compare_period_us=self.config.compare_us,
             head_period_us=HEAD_PERIOD_US,
             merged_wait_us=self._merged_wait_us,
             topics=Names("centre.") if self.config.sites else Names(),

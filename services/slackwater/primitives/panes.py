@@ -154,6 +154,15 @@ class PaneStore(Generic[V]):
         self._note(self._frontier.bucket_start, to, notes)
         self._move(to)
 
+    def skip_to(self, start: int) -> None:
+        """Leave out what lies before ``start``, where all windows have been answered."""
+        assert start > self._frontier.bucket_start, "frontiers never decrease"
+        self._pieces.clear()
+        self._open = self._contents.folding()
+        self._frontier = Position(start)
+        assert self.complete_to == start, f"{start} is not the start of a pane"
+        self.drop_before(start)
+
     def add_panes(self, end: int, value: V, notes: Notes = NOTHING) -> None:
         """Add the complete panes from the frontier to ``end``: of these the first is ``value``.
 

@@ -17,16 +17,16 @@ import contextlib
 from dataclasses import replace
 from typing import Final
 
-from slackwater.codec.results import format_time
 from slackwater.model.errors import SlackwaterError, SupersededError
 from slackwater.model.names import ONLY, RootName, generation_of, own_name
 from slackwater.model.records import Heartbeat, RootState
-from slackwater.primitives.digests import DIGEST_MASK, NO_DIGEST
+from slackwater.primitives.digests import NO_DIGEST
 from slackwater.protocols.dpc.soutput.config import RootConfig, fits, stays_down
 from slackwater.protocols.dpc.soutput.core import RootCore
 from slackwater.protocols.flux.pair import ANSWERS, DISAGREES, TERM, Cause, Pair, PairRole, Tenure
 from slackwater.sessions.earlier import EarlierGeneration
 from slackwater.sessions.effects import Effect, Fail, LogLine, Perform, Rebuild, WriteState
+from slackwater.sessions.following import Following
 from slackwater.sessions.progress import PartProgress, read_progress
 from slackwater.sessions.requests import (
     PROBE_TIMEOUT_US,
@@ -83,10 +83,7 @@ class CopyOfPart:
         self._recorded_at = 0
         self._is_prepared = self._is_to_resign = False
         self._has_failed: Rebuild | None = None
-        self.compared = 0
-        """How often this copy has compared its panes with those of the copy that answers."""
-        self._disagreements = 0
-        self._alarms: list[LogLine] = []
+        self.following = Following(config)
         self.earlier = EarlierGeneration(config)
         self.reads_states = not self.is_alone or config.has_earlier
         """Whether it reads the log of the part's state records."""
@@ -160,6 +157,10 @@ class CopyOfPart:
             self._found = None
         return self.pair.cause(is_ready=is_ready)
 
+    def may_wait(self, core: RootCore) -> bool:
+        """Return whether a state record needs no turn: all that it concerns is left unread."""
+        return core.resting.holding.is_active and self.pair.may_wait
+
     def is_to_prepare(self, *, is_ready: bool) -> bool:
         """Return True once, when a copy that follows is ready: it then prepares its take-over."""
         if self._is_prepared or not (is_ready and self.follows):
@@ -175,6 +176,11 @@ class CopyOfPart:
     def reported(self, cause: Cause) -> list[LogLine]:
         """Return the line that tells why this copy takes over from another one."""
         return [] if cause is Cause.FIRST else [LogLine(f"takes over: {cause.value}")]
+
+    def begin_take_over(self, core: RootCore) -> None:
+        """Read what is held, while the fence takes its time."""
+        self.pair.take_over()
+        core.resting.holding.end()
 
     def take_over(self, core: RootCore) -> Procedure[tuple[PartProgress, Tenure]]:
         """Fence the copy that answers, adopt its last answers, and begin the next term.
@@ -285,11 +291,12 @@ class CopyOfPart:
             return Fail(str(error))
         if state is None:
             return None
+        end: Rebuild | None = None
         if self.pair.role not in {PairRole.FOLLOWING, PairRole.TAKING_OVER}:
             return None if self.is_alone else self._lost(tenure_of(state))
         if state.next_seq >= core.answers.state.next_seq:  # else it precedes what was read first
             before = core.answers.state.stable_from
-            self._compare(before, state, core.follow(state))
+            self.following.compare(before, state, core.follow(state))
             if state is not record:
                 return None  # it follows from a record of the earlier generation
             self.earlier.ended()
@@ -297,39 +304,19 @@ class CopyOfPart:
             if self.follows:
                 self.pair.read(tenure_of(state), now)
                 if known is not None and known.moved_to != state.moved_to:
-                    return self._left_behind(core, state)
-        return None
+                    end = self._left_behind(core, state)
+                if not self.is_alone:
+                    self.following.hold(core, state)
+        return end
 
     def _left_behind(self, core: RootCore, state: RootState) -> Rebuild | None:
-        """Return how to end if what this copy reads may be deleted: a head has more (trace-62)."""
-        if not core.movable.is_behind(state.moved_to):
+        """Return how to end if what this copy reads may be deleted: a head has more (trace-62).
+
+        What a copy holds follows S, and its own record keeps it.
+        """
+        if core.resting.holding.is_active or not core.movable.is_behind(state.moved_to):
             return None
         return Rebuild("is behind the older of two heads, and starts again from one")
-
-    def _compare(self, before: int, state: RootState, digest: int) -> None:
-        """Raise an alarm if the panes that were answered are not those of this copy (trace-57).
-
-        It does not end the copy: which of the two is wrong, nobody can tell from the digests.
-        """
-        if NO_DIGEST in {digest, state.digest}:
-            return
-        self.compared += 1
-        if digest == state.digest:
-            return
-        self._disagreements += 1
-        if self._disagreements.bit_count() == 1:  # the first, the second, the fourth, ...
-            here, there = (f"{each & DIGEST_MASK:016x}" for each in (digest, state.digest))
-            text = (
-                f"disagrees with the copy that answers ({self._disagreements} times): the panes"
-                f" from {format_time(before)} to {format_time(state.stable_from)} have the digest"
-                f" {here} here, and {there} there"
-            )
-            self._alarms.append(LogLine(text, is_warning=True))
-
-    def alarms(self) -> list[LogLine]:
-        """Return the lines that have not been written yet."""
-        found, self._alarms = self._alarms, []
-        return found
 
     def own_record(self, state: RootState) -> RootState:
         """Return this copy's own record, with the positions of ``state``."""
@@ -395,9 +382,14 @@ class CopyOfPart:
 
     # What is told.
 
+    def alarms(self) -> list[LogLine]:
+        """Return the warnings that have not been written yet."""
+        return self.following.alarms()
+
     def detail(self) -> dict[str, int]:
         """Return the counters of the heartbeat; a copy that takes over is not silent, either."""
         if self.is_alone and not self.follows:
             return {}
-        disagrees = {DISAGREES: self._disagreements} if self._disagreements else {}
+        count = self.following.disagreements
+        disagrees = {DISAGREES: count} if count else {}
         return {TERM: self.pair.tenure.term, ANSWERS: int(not self.follows), **disagrees}

@@ -65,6 +65,7 @@ from slackwater.sessions.events import (
     ResignRequested,
     SessionEvent,
 )
+from slackwater.sessions.following import is_able
 from slackwater.sessions.merged_input import MergedInput
 from slackwater.sessions.progress import read_progress
 from slackwater.sessions.requests import (
@@ -277,7 +278,7 @@ class RootSession:
             self._merged.receive(self.core, at, offset, record, self._now)
         elif (log := self._logs.at.get(at)) is None:
             self._end_with(self._copy.take_state(self.core, record, self._now))
-            return 0
+            return None if self._copy.may_wait(self.core) and not self._is_ending else 0
         else:
             self.core.receive(log, offset, self._logs.checked(at, offset, record))
         return None if self.core.awaits_commit else 0
@@ -343,9 +344,9 @@ class RootSession:
             idle = self._in_flight is None
             return effects + self._copy.last_effects(self.core.state, now, is_idle=idle)
         if not self._copy.answers:
-            self.core.attend(now)
+            self._copy.following.attend(self.core, now)
             if (cause := self._copy.cause(now, is_ready=self.is_ready)) is not None:
-                self.pair.take_over()
+                self._copy.begin_take_over(self.core)
                 effects += [*self._copy.reported(cause), Perform(self._take_over())]
             elif self._copy.is_to_prepare(is_ready=self.is_ready):
                 effects.append(Perform(self._copy.prepare()))
@@ -400,7 +401,7 @@ class RootSession:
         if self._copy.answers:
             return self.core.connected
         follows = not self._copy.is_alone or self._copy.follows
-        return follows and self.core.connected and not self.core.suppress_tentative
+        return follows and is_able(self.core)
 
     @property
     def state(self) -> str:

@@ -155,6 +155,10 @@ class Inputs(Generic[L, C]):
         """The next offset of the live consumer, by log."""
         return {log: at.position for log, at in self._logs.items()}
 
+    def position(self, log: L) -> int:
+        """The next offset of the live consumer in a log."""
+        return self._logs[log].position
+
     def begin_at(self, beginnings: Mapping[L, int]) -> None:
         """Move cursors below a log's beginning to it, before the first read (rule-28)."""
         for log, beginning in beginnings.items():
@@ -324,6 +328,11 @@ class Inputs(Generic[L, C]):
     def has_unread(self) -> bool:
         """True if records that were in the logs at the start may still be unread."""
         return bool(self._unread)
+
+    def suppress_to_positions(self) -> None:
+        """Suppress tentative output until all is read that the live consumer has read."""
+        logs = self._logs.items()
+        self._unread |= {log: at.position for log, at in logs if at.live.offset < at.position}
 
     def is_unread(self, needed_to: int) -> bool:
         """True if the unit that ends at ``needed_to`` may need records unread since the start.

@@ -204,6 +204,11 @@ class Pair:
             return Cause.DEAD
         return Cause.SILENT if self._returned >= self.silent_at(is_ready=is_ready) else None
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether there is no reason but silence to take over."""
+        return self.role is PairRole.FOLLOWING and self._at_once is None
+
     def silent_at(self, *, is_ready: bool) -> int:
         """Return the time from which a returned heartbeat would show that the other is silent."""
         doublings = min(self.tenure.vain, DOUBLINGS_MAX)

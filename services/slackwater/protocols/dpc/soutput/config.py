@@ -12,7 +12,7 @@ from slackwater.model.names import ONLY, UNPREFIXED, Names, RootName
 from slackwater.model.records import LogPosition, LogState, Position, RootState
 from slackwater.primitives.contents import Contents
 from slackwater.primitives.deltas import Aggregates
-from slackwater.primitives.digests import NO_DIGEST
+from slackwater.primitives.digests import NO_DIGEST, combined
 from slackwater.primitives.key_table import KEPT_KEYS_MIN, KeyTable
 from slackwater.primitives.panes import PaneShare
 from slackwater.primitives.windows import Grid
@@ -22,6 +22,12 @@ from slackwater.protocols.dpc.soutput.answers import Answered, Transaction
 from slackwater.protocols.dpc.soutput.upstream import STALE_US_MAX, Switched
 
 LIVE_WINDOWS_PER_STEP_MAX: Final = 64
+HELD_READ_US_MAX: Final = 20_000
+"""How long it may take to read what a copy holds undecoded, us. It reads while it fences, and a
+fence takes longer."""
+COMPARE_PERIOD_US: Final = 4_000_000
+"""Event time in which two copies compare the panes of one state record. A digest takes as long as
+the panes themselves."""
 
 
 class DeltaLog(NamedTuple):
@@ -108,6 +114,9 @@ class RootConfig:
     """Whether the event clock follows the data: all that has been read is due at once."""
     copy: int = ONLY
     """The number of this copy, if the part has two."""
+    held_read_us_max: int = HELD_READ_US_MAX
+    compare_period_us: int = COMPARE_PERIOD_US
+    """0: they compare all panes."""
     reread_us_max: int = 1_000_000
     """The state is stored when a start would read for longer (``protocols.flux.movement``)."""
     head_period_us: int = 5_000_000
@@ -129,6 +138,19 @@ class RootConfig:
     def process(self) -> str:
         """The name of this copy; ``fragment`` is that of the part, and of its state record."""
         return RootName(self.query, self.part, self.copy).process
+
+    def is_compared(self, stable_from: int) -> bool:
+        """Whether copies compare the panes that follow S: those of the first S in each period.
+
+        The periods of the parts begin at different times, so that not all of a host's parts have
+        more to do at once.
+        """
+        if self.copy == ONLY or not self.compare_period_us:
+            return self.copy != ONLY
+        of_part = combined(self.part, 0) % self.compare_period_us
+        before = self.grid.later(stable_from, -1)
+        period, last = ((e + of_part) // self.compare_period_us for e in (stable_from, before))
+        return period != last
 
     @property
     def child_query(self) -> str:

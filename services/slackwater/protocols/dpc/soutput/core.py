@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from slackwater.model.names import ONLY
 from slackwater.model.records import BucketRecord, Hole, RootState
 from slackwater.primitives.digests import NO_DIGEST
 from slackwater.primitives.panes import PaneShare
@@ -225,8 +224,7 @@ class RootCore:
     def follow(self, state: RootState) -> int:
         """Adopt S, T, the epoch and the next seq of a state record that another copy has committed.
 
-        Returns this copy's digest of the panes between the two S (``digest_of_panes``), 0 without
-        one.
+        Returns its digest of the panes between the two S (``digest_of_panes``), 0 without one.
 
         What has been read stays. Windows before S and T are answered, so what only they need is
         dropped, and both lines continue there as after a restart (rule-27).
@@ -235,11 +233,12 @@ class RootCore:
             ValueError: the record is older than what has been adopted.
         """
         assert self._in_flight is None, "a copy that answers does not follow"
-        self.movable.follow(state)
         answered = Answered(state.next_seq, state.epoch, state.stable_from, state.answered_to)
+        digest = self._digest_to(answered.stable_from)
+        self.resting.holding.skip_to(state)
+        self.movable.follow(state)
         if answered == self.answers.state:
             return NO_DIGEST
-        digest = self._digest_to(answered.stable_from)
         self.answers.committed(answered)
         self.line = line_from(self._config, answered)
         for child in self._children:
@@ -343,10 +342,10 @@ class RootCore:
         return self.resting.added_to(self.movable.added_to(state))
 
     def _digest_to(self, stable_from: int) -> int:
-        """The digest of the panes from S to ``stable_from``; of a part with one copy: none."""
-        if self._config.copy == ONLY:
-            return NO_DIGEST
-        return digest_of_panes(self._children, self.answers.state.stable_from, stable_from)
+        """The digest of the panes from S to ``stable_from``, if it is compared (rule-38)."""
+        before = self.answers.state.stable_from
+        is_compared = self._config.is_compared(before)
+        return digest_of_panes(self._children, before, stable_from) if is_compared else NO_DIGEST
 
     def _ask(self, children: tuple[int, ...], effects: list[Effect]) -> None:
         """Request the ends of all logs of these children, unless a request is pending."""

@@ -53,6 +53,10 @@ class ReplayPositions:
             self._places.pop()
         self.mark(position)
 
+    def begin_at(self, position: LogPosition) -> None:
+        """Drop all positions but this one, which may be before or after them."""
+        self._places = deque([position])
+
     def at(self, start: int) -> LogPosition:
         """The position from which a replay covers event time from ``start`` on."""
         best = self._places[0]
@@ -191,6 +195,12 @@ class DeltaCursor:
             self.return_to(position)
             self.pending_gap = None
             self.replay_positions.mark(position)
+
+    def start_at(self, position: LogPosition) -> None:
+        """Continue at any position of the log, like a cursor that is made there."""
+        self.return_to(position)
+        self.pending_gap = None
+        self.replay_positions.begin_at(position)
 
     def _clear_undecoded(self) -> None:
         self.undecoded, self._undecoded_from = 0, None

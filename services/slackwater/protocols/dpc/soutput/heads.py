@@ -33,6 +33,8 @@ from slackwater.protocols.dpc.soutput.stable_input import StableInput
 RECORD_US: Final = 100.0
 KEY_US: Final = 0.1
 """CPU time to decode and fold a delta, and one of its keys; half of it is for keys that change."""
+COUNTED_MAX: Final = 256
+"""The mean number of keys is that of about as many of the last records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,20 +99,19 @@ class Kept:
 
 @dataclass(slots=True)
 class ReadCost:
-    """How long it takes to read records, from the mean number of their keys."""
+    """How long it takes to read records, from the mean number of the last ones' keys."""
 
     records: int = 0
-    keys: int = 0
+    _mean_keys: float = 0.0
 
     def add(self, record: BucketRecord) -> None:
         """Count a record that has been read."""
         self.records += 1
-        self.keys += len(record.keys)
+        self._mean_keys += (len(record.keys) - self._mean_keys) / min(self.records, COUNTED_MAX)
 
     def of(self, records: int) -> int:
         """Return the time to read as many, us."""
-        keys = self.keys / max(self.records, 1)
-        return round(records * (RECORD_US + keys * KEY_US))
+        return round(records * (RECORD_US + self._mean_keys * KEY_US))
 
 
 def contiguous_seqs(state: RootState, moved: Moved | None) -> dict[DeltaLog, int]:
@@ -235,6 +236,10 @@ class MovableState:
     def cut(self) -> HeadCut:
         """Return what a head holds now; no transaction is in flight."""
         return cut_of(self._children, self._inputs, self._contiguous_seq, self._answers.state)
+
+    def read_us(self, records: int) -> int:
+        """Return how long it takes to read records, us."""
+        return self._read_cost.of(records)
 
     def reread_us(self, head: Head | None) -> int:
         """Return how long it would take to read again what follows the head, or S."""

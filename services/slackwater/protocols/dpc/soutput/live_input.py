@@ -231,6 +231,12 @@ class LiveInput:
             cursor.move_to(position)
             view.come_to(position.frontier.bucket_start, stable=True)
 
+    def skip_to(self, positions: Sequence[LogPosition]) -> None:
+        """Continue in the stable logs at these positions, like a root that starts there."""
+        for view, (cursor, _), position in zip(self._views, self.cursors, positions, strict=True):
+            cursor.start_at(position)
+            view.come_to(position.frontier.bucket_start, stable=True)
+
     def needs_input(self, replica: int, cursor: DeltaCursor) -> bool:
         """True if a parked cursor should be read on."""
         is_near = cursor.frontier.bucket_start - self.low <= self.ahead_us_max

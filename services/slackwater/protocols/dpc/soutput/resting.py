@@ -1,5 +1,7 @@
 """The deltas of a child that a root leaves unread, since complete panes come from elsewhere.
 
+What a copy leaves unread that follows another one is in ``holding``.
+
 To rest is to park the cursors of the child's stable deltas (rule-12), without a wish to read them.
 Merged panes (rule-36) move these cursors along with the frontier. A child that is read again goes
 on from there, so what it reads covers all that no merged pane has brought.
@@ -28,6 +30,7 @@ from slackwater.protocols.common.line import LineName
 from slackwater.protocols.dpc.soutput.config import DeltaLog
 from slackwater.protocols.dpc.soutput.decision import Child
 from slackwater.protocols.dpc.soutput.delta_cursor import DeltaCursor
+from slackwater.protocols.dpc.soutput.holding import Holding
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ class Resting:
         self._children = children
         self._inputs = inputs
         self._contiguous_seq = contiguous_seq
+        self.holding = Holding(children, inputs, contiguous_seq)
         self.offsets = tuple(map(MergedOffsets, merged_from))
         """By child."""
         self._stable: set[int] = set()
@@ -105,6 +109,8 @@ class Resting:
         """Return whether a line reads a log now."""
         if log.line is LineName.LIVE:
             return True
+        if self.holding.is_active:
+            return False
         return log.child not in (self._stable if line is LineName.STABLE else self._live)
 
     def needs(self, log: DeltaLog) -> bool:

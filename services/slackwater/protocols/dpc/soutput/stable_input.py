@@ -112,11 +112,24 @@ class StableInput:
         assert not self.frontier.piece, "the bucket at the frontier is incomplete"
         if self.frontier.bucket_start > low:
             self._ahead.append(self.frontier.bucket_start)
+        self._set_frontier(end)
+        for cursor, position in zip(self.cursors, behind, strict=True):
+            cursor.move_to(position)
+
+    def skip_to(self, end: int, positions: Sequence[LogPosition]) -> None:
+        """Raise the frontier to ``end``: what lies before it is not needed any more.
+
+        Each replica's log is read from one of ``positions`` on, as by a root that starts there.
+        """
+        assert end > self.frontier.bucket_start, "it has been read that far"
+        self._set_frontier(end)
+        for cursor, position in zip(self.cursors, positions, strict=True):
+            cursor.start_at(position)
+
+    def _set_frontier(self, end: int) -> None:
         self.frontier = Position(end)
         for of_replicas in (self.holes, self.deferred, self.exhausted, self.begun):
             of_replicas.clear()
-        for cursor, position in zip(self.cursors, behind, strict=True):
-            cursor.move_to(position)
 
     def has_room(self, start: int, low: int) -> bool:
         """True if the bucket at ``start`` is not too far ahead of ``low`` (rule-12).
