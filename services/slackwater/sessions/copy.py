@@ -180,7 +180,8 @@ class CopyOfPart:
     def begin_take_over(self, core: RootCore) -> None:
         """Read what is held, while the fence takes its time."""
         self.pair.take_over()
-        core.resting.holding.end()
+        if not self.is_alone:
+            core.resting.holding.end()
 
     def take_over(self, core: RootCore) -> Procedure[tuple[PartProgress, Tenure]]:
         """Fence the copy that answers, adopt its last answers, and begin the next term.

@@ -22,9 +22,10 @@ from slackwater.protocols.dpc.soutput.answers import Answered, Transaction
 from slackwater.protocols.dpc.soutput.upstream import STALE_US_MAX, Switched
 
 LIVE_WINDOWS_PER_STEP_MAX: Final = 64
-HELD_READ_US_MAX: Final = 20_000
-"""How long it may take to read what a copy holds undecoded, us. It reads while it fences, and a
-fence takes longer."""
+HELD_READ_US_MAX: Final = 5_000
+"""How long it may take to read what a copy holds undecoded, us, by the estimate of heads. If no key
+comes in two deltas, and each line reads for itself, it takes ten times as long: 50 ms. A copy reads
+while it fences, and a fence takes longer."""
 COMPARE_PERIOD_US: Final = 4_000_000
 """Event time in which two copies compare the panes of one state record. A digest takes as long as
 the panes themselves."""
