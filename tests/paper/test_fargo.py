@@ -481,7 +481,7 @@ def test_3_4_8_of_n_intermediate_nodes_n_minus_1_may_fail_at_any_pane() -> None:
         for merger in working:
             value = slice_of({"k": [0.1 * (bucket + 1)]}, table)
             merger.panes.add(Position(10 * bucket), 10 * (bucket + 1), value)
-            merger.look(lambda at=at: [at])  # type: ignore[misc]
+            merger.look(lambda _, at=at: [at])  # type: ignore[misc]
             for record in merger.write():
                 merger.acknowledged()
                 usable = parent.take(record, store.frontier, record.end)

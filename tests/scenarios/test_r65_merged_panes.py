@@ -14,7 +14,7 @@ from tests.simulator.story import Story
 
 from slackwater.model.merged import MergedRecord
 from slackwater.model.names import ONLY
-from slackwater.model.records import DeltaRecord
+from slackwater.model.records import DeltaRecord, Kind
 
 ROOT = "root/q.0"
 X_S = 0.6
@@ -259,4 +259,25 @@ def test_a_new_generation_has_mergers_of_its_own() -> None:
     story.time_passes(5)
     later = story.world.queries["q.g1"].roots[0, ONLY].session.report().detail
     assert later["merged"] > 0
+    well(story)
+
+
+def test_a_run_of_empty_buckets_that_passes_a_pane_s_end_is_read_again() -> None:
+    """trace-69: behind the run the log has nothing for the pane's end, and no writer mends it."""
+    story = story_of_mergers(
+        children=spread(["s1"], 1), replicas=1, habits=Habits(every_us=900 * MS, keys=1)
+    )
+    passing = 0
+    for _ in range(6):
+        story.silence("s1", for_s=0.33)
+        story.time_passes(0.7)
+    grid = story.config.grid
+    for _, record in story.world.q.delta_log(0, 0, 0, 0).all_values():
+        if isinstance(record, DeltaRecord) and record.kind is Kind.BOUNDARY:
+            edge = grid.pane_end(record.bucket_start)
+            passing += edge < record.bucket_end
+    assert passing >= 3
+    assert counts(story)["merged"] >= 5
+    ended = [note for note in story.world.history.notes if note.what == "killed"]
+    assert ended == []
     well(story)

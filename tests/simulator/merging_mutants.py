@@ -112,6 +112,12 @@ MERGING_MUTANTS: Final = (
         f"{_of_resting}:test_panes_from_s_on_are_read_again",
     ),
     Mutant(
+        "the position of a merged pane lies behind a run that passes its end",
+        "trace-69",
+        (Edit("slackwater.protocols.dpc.soutput.heads:position_in", "if passes or (", "if ("),),
+        f"{_scenario}:test_a_run_of_empty_buckets_that_passes_a_pane_s_end_is_read_again",
+    ),
+    Mutant(
         "the log of merged panes is truncated for the copy that answers",
         "trace-69",
         (Edit("slackwater.registration.truncation:_merged", "min(offsets)", "max(offsets)"),),

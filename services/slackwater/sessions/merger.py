@@ -124,9 +124,10 @@ class _Part:
     moved_at: int = 0
     frontier_then: Position = field(default_factory=lambda: Position(0))
 
-    def next_positions(self) -> list[LogPosition]:
-        """Where the logs of the replicas are read on."""
-        return [position_in(self.stable, replica) for replica in range(len(self.stable.cursors))]
+    def positions_at(self, end: int) -> list[LogPosition]:
+        """Where the logs of the replicas are read on behind the pane that ends at ``end``."""
+        stable = self.stable
+        return [position_in(stable, replica, end) for replica in range(len(stable.cursors))]
 
     def acknowledged(self) -> None:
         """Record that the next of the written records is in the log; its keys may be forgotten."""
@@ -137,7 +138,7 @@ class _Part:
         """Take a record, and note the panes that it completes."""
         low = self.merger.unwritten_from
         take_stable(self.stable, self.merger.panes, self.contents, log, offset, record, low)
-        self.merger.look(self.next_positions)
+        self.merger.look(self.positions_at)
 
 
 class MergerSession:

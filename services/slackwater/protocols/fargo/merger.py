@@ -115,10 +115,11 @@ class Merger(Generic[V]):
         """
         return min(self.unwritten_from, self._merged_to)
 
-    def look(self, positions: Callable[[], Sequence[LogPosition]]) -> None:
+    def look(self, positions: Callable[[int], Sequence[LogPosition]]) -> None:
         """Note the panes that the last record has completed; call it after each.
 
-        ``positions`` returns, of each replica, the position from which reading continues.
+        ``positions`` returns, of each replica, the position from which reading continues at an
+        event time: before a run of empty buckets that passes it.
         """
         start, end = self._merged_to, self.panes.complete_to
         if end == start:
@@ -131,7 +132,7 @@ class Merger(Generic[V]):
             rows = self.panes.panes(start, end)
             assert len(rows) <= 1, "a record ends at most one pane that has rows"
             value = rows[0] if rows else self._contents.empty
-            self._complete.append(_Complete(start, end, value, tuple(positions()), notes.lost))
+            self._complete.append(_Complete(start, end, value, tuple(positions(end)), notes.lost))
         self.panes.drop_before(end)
 
     def write(self) -> list[MergedRecord]:

@@ -48,7 +48,7 @@ class Merging:
     def look(self) -> None:
         self.read += 1
         here = LogPosition(self.read, self.read, 0, self.merger.panes.frontier)
-        self.merger.look(lambda: [here])
+        self.merger.look(lambda _: [here])
         while self.merger.is_busy:
             for record in self.merger.write():
                 self.written.append(decode_merged(encode_merged(record)))
@@ -124,7 +124,7 @@ def test_writing_waits_for_acknowledgements_and_what_is_not_acknowledged_counts_
     merging = Merging()
     merger = merging.merger
     merger.panes.advance(20)
-    merger.look(lambda: [LogPosition(1, 1, 0, Position(20))])
+    merger.look(lambda _: [LogPosition(1, 1, 0, Position(20))])
     assert merger.unwritten_from == 0
     assert len(merger.write()) == 1
     assert merger.unwritten_from == 0

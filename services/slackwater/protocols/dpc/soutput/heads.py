@@ -172,16 +172,20 @@ def _log_head(
     return LogHead(log.child, log.replica, int(log.line), stable, live, contiguous_seq)
 
 
-def position_in(stable: StableInput, replica: int) -> LogPosition:
+def position_in(stable: StableInput, replica: int, end: int | None = None) -> LogPosition:
     """Return where a replica's stable log is to be read again, at the start of a bucket.
 
-    Records beyond a missing one have been dropped, so they are read again.
+    Records beyond a missing one have been dropped, so they are read again. ``end``: the event time
+    up to which all has been read that counts; a run of empty buckets that passes it is read again.
     """
     cursor = stable.cursors[replica]
     begun = stable.begun.get(replica)
     here = cursor.frontier
-    if here.piece and begun is not None and begun.frontier.bucket_start == here.bucket_start:
-        return begun
+    if begun is not None:
+        start = begun.frontier.bucket_start
+        passes = end is not None and start < end < here.bucket_start
+        if passes or (here.piece and start == here.bucket_start):
+            return begun
     return cursor.pending_gap or cursor.position()
 
 
