@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
-import orjson
+from slackwater.codec.quarantined import entries_in
 
 
 class DistinctCounts:
@@ -17,8 +16,8 @@ class DistinctCounts:
 
     def add(self, value: bytes) -> None:
         """Count one record of a quarantine topic."""
-        entry: dict[str, Any] = orjson.loads(value)
-        identity = entry["stream"], entry["position"]
-        if identity not in self._seen:
-            self._seen.add(identity)
-            self.counts.setdefault(entry["stream"], Counter())[entry["reason"]] += 1
+        for entry in entries_in(value):
+            identity = entry["stream"], entry["position"]
+            if identity not in self._seen:
+                self._seen.add(identity)
+                self.counts.setdefault(entry["stream"], Counter())[entry["reason"]] += 1

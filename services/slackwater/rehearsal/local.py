@@ -14,8 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-import orjson
-
+from slackwater.codec.quarantined import entries_in
 from slackwater.deployment.fragments import placed
 from slackwater.deployment.fragments import process_names as names_of
 from slackwater.machine.kept_process import ProcessEvent as Happened
@@ -217,10 +216,10 @@ def proxy_options(plan: RehearsalPlan) -> tuple[str, ...]:
 
 
 def _quarantined(raw: RawRecord) -> set[tuple[str, str]]:
-    """Return reason and position of an entry; empty if it is invalid."""
+    """Return reason and position of each entry; empty if the record is invalid."""
     try:
-        entry = orjson.loads(raw.value)
-        return {(str(entry["reason"]), str(entry["position"]))}
+        found = entries_in(raw.value)
+        return {(str(entry["reason"]), str(entry["position"])) for entry in found}
     except (ValueError, TypeError, KeyError) as error:
         SKIPPED.note(*raw.log, raw.offset, "not a quarantine entry", str(error))
         return set()

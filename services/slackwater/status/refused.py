@@ -14,12 +14,12 @@ late reading needs a larger ``disorder``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import orjson
-
+from slackwater.codec.quarantined import entries_in
 from slackwater.codec.results import format_time, parse_time
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.durations import format_duration_us
@@ -29,6 +29,8 @@ from slackwater.status.queries import moment
 
 ENTRIES_MAX: Final = 100_000
 """Entries that are read, the last ones."""
+RECORDS_MIN: Final = 100
+"""Records that are read at first; one has up to some thousand entries."""
 KEYS_MAX: Final = 1_000
 """Keys that are counted for each reason; the first ones."""
 FAULTS_MAX: Final = 20
@@ -111,13 +113,7 @@ def grouped(values: Iterable[bytes | None]) -> list[RefusedGroup]:
     """
     groups: dict[tuple[str, str], RefusedGroup] = {}
     seen: set[tuple[str, str]] = set()
-    for value in values:
-        try:
-            entry = orjson.loads(value or b"")
-        except orjson.JSONDecodeError:
-            continue
-        if not isinstance(entry, dict):
-            continue
+    for entry in readable_entries(values):
         reason, position = str(entry.get("reason")), str(entry.get("position"))
         if (reason, position) not in seen:
             seen.add((reason, position))
@@ -195,15 +191,32 @@ def _advice_on_text(group: RefusedGroup, spec: StreamSpec | None) -> str:
     return what
 
 
-def entries_of(transport: Transport, topic: str) -> Iterable[bytes | None]:
-    """Yield the values of a quarantine topic, the last ``ENTRIES_MAX``; may raise ``LogError``."""
+def readable_entries(values: Iterable[bytes | None]) -> Iterator[dict[str, Any]]:
+    """Yield the entries in records of a quarantine topic; ignore what is no such record."""
+    for value in values:
+        with suppress(ValueError):
+            yield from entries_in(value)
+
+
+def entries_of(transport: Transport, topic: str) -> list[bytes | None]:
+    """Return the last records of a quarantine topic; may raise ``LogError``.
+
+    They have at most ``ENTRIES_MAX`` entries, or are at most ``RECORDS_MIN``.
+    """
     log = (topic, 0)
     beginning = transport.beginning_offsets([log], timeout_s=ASK_S_MAX)[log]
-    end = transport.end_offsets([log], timeout_s=ASK_S_MAX)[log]
-    for record in read_range(
-        transport, log, max(beginning, end - ENTRIES_MAX), end, idle_s_max=ASK_S_MAX
-    ):
-        yield record.value
+    at = transport.end_offsets([log], timeout_s=ASK_S_MAX)[log]
+    found: list[bytes | None] = []
+    wanted, entries = RECORDS_MIN, 0
+    while at > beginning and wanted > 0:
+        first = max(beginning, at - wanted)
+        records = read_range(transport, log, first, at, idle_s_max=ASK_S_MAX)
+        values: list[bytes | None] = [record.value for record in records]
+        found, at = values + found, first
+        entries += sum(1 for _ in readable_entries(values))
+        # As many further records as have the rest, if they are like these.
+        wanted = (ENTRIES_MAX - entries) * len(found) // max(entries, 1)
+    return found
 
 
 def _time(text: Any) -> int | None:
