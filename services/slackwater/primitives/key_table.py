@@ -41,6 +41,10 @@ KEPT_SHARE: Final = 2
 ORDERER_KEPT_KEYS_MIN: Final = 1 << 20
 """Of an orderer, which needs a key for one bucket: a key that returns in a later one takes a third
 of the time that a new one takes. About 150 MB."""
+LONG_LIST_KEYS_MIN: Final = 1_000
+"""A list of more keys is remembered with the table's own strings, not with those that were read: a
+million keys with a reading each ten seconds have forty lists, or never the same list twice. To
+recognise it costs a comparison of strings."""
 SWEPT_KEYS_PER_NEW: Final = 4
 """Places that the hand passes for each new key."""
 SORT_FACTOR: Final = 4
@@ -70,10 +74,11 @@ class KeyTable:
     The numbers are valid within this table only; another copy may read keys in another order. A
     number may be used as long as its key is needed (``forget_before``); then another key may get
     it. ``keys_max`` and ``keys_bytes_max`` bound the memory (about 120 bytes per key plus its text,
-    and 8 to 16 once hashes are asked for). ``lists_max`` and ``lists_bytes_max`` bound each of the
-    two caches of key lists. The cache by hash evicts the least recently used list, and keeps one
-    list of any length; the cache by identity is cleared when it is full. Nothing is forgotten of
-    ``kept_keys_min`` keys.
+    and 8 to 16 once hashes are asked for). ``lists_max`` bounds each of the two caches of key
+    lists, ``lists_bytes_max`` that by hash, and ``shared_bytes_max`` that by identity, which is
+    small: where each record has other keys, none of its lists comes again, and they are all that
+    keeps these strings. Both evict the least recently used list, and keep one of any length.
+    Nothing is forgotten of ``kept_keys_min`` keys.
     """
 
     def __init__(
@@ -83,6 +88,7 @@ class KeyTable:
         *,
         keys_bytes_max: int = 1 << 30,
         lists_bytes_max: int = 128 << 20,
+        shared_bytes_max: int = 32 << 20,
         kept_keys_min: int = KEPT_KEYS_MIN,
     ) -> None:
         assert keys_max > 0
@@ -92,11 +98,12 @@ class KeyTable:
         self._keys_bytes = 0
         self._lists_max = lists_max
         self._lists_bytes_max = lists_bytes_max
+        self._shared_bytes_max = shared_bytes_max
         self._lists_bytes = self._shared_bytes = 0
         self._names: list[str] = []
         self._number: dict[str, int] = {}
         self._lists: OrderedDict[tuple[int, int], _KeyList] = OrderedDict()
-        self._shared: dict[int, _KeyList] = {}
+        self._shared: OrderedDict[int, _KeyList] = OrderedDict()
         self._folded: list[I64] = []
         self._order_of: tuple[I64, I64 | None, list[str]] | None = None
         self._order = _Order(self._names)
@@ -139,15 +146,18 @@ class KeyTable:
             if known.keys is not keys and tuple(known.keys) != tuple(keys):
                 return self._intern(keys, needed_to)
             self._lists.move_to_end(at)
-            known.keys = keys
+            if len(keys) <= LONG_LIST_KEYS_MIN:
+                known.keys = keys
             self._need(known, needed_to)
             return known.numbers
         if known is not None:
             self._lists_bytes -= self._lists.pop(at).nbytes
         index = self._intern(keys, needed_to)
         if keys_hash:
-            size = index.nbytes + _text_bytes(keys)
-            self._lists[at] = _KeyList(keys, index, size, needed_to)
+            is_long = len(keys) > LONG_LIST_KEYS_MIN
+            size = index.nbytes + (8 * len(keys) if is_long else _text_bytes(keys))
+            kept = self.names(index) if is_long else keys
+            self._lists[at] = _KeyList(kept, index, size, needed_to)
             self._lists_bytes += size
             self._lists_bytes = evict(
                 self._lists,
@@ -163,18 +173,21 @@ class KeyTable:
         needed_to = max(needed_to, self._needed_from + 1)
         known = self._shared.get(id(keys))
         if known is not None and known.keys is keys and known.needed_to > self._needed_from:
+            self._shared.move_to_end(id(keys))
             self._need(known, needed_to)
             return known.numbers
         if known is not None:
             self._shared_bytes -= self._shared.pop(id(keys)).nbytes
         numbers = self.indices(keys, needed_to=needed_to)
         size = numbers.nbytes + _text_bytes(keys)  # this may be the last reference to these strings
-        full = self._shared_bytes + size > self._lists_bytes_max
-        if full or len(self._shared) >= self._lists_max:
-            self._shared.clear()
-            self._shared_bytes = 0
         self._shared[id(keys)] = _KeyList(keys, numbers, size, needed_to)
-        self._shared_bytes += size
+        self._shared_bytes = evict(
+            self._shared,
+            self._shared_bytes + size,
+            lambda _, remembered: remembered.nbytes,
+            entries_max=self._lists_max,
+            bytes_max=self._shared_bytes_max,
+        )
         return numbers
 
     def forget_before(self, e: int) -> None:

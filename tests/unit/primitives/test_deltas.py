@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from slackwater.model.records import DeltaRecord, Kind
 from slackwater.primitives.deltas import Fold, Slice, fold
-from slackwater.primitives.key_table import KeyTable, KeyTableFull
+from slackwater.primitives.key_table import LONG_LIST_KEYS_MIN, KeyTable, KeyTableFull
 
 Readings = dict[str, list[float]]
 """The readings of one bucket by key; NaN is a missing value."""
@@ -166,7 +166,7 @@ def test_the_table_is_bounded_and_its_error_has_a_remedy() -> None:
 
 def test_r5_the_lists_that_are_remembered_are_bounded_in_bytes_too() -> None:
     """A source whose records all name the same few keys, each of the maximum length."""
-    table = KeyTable(lists_bytes_max=100_000)
+    table = KeyTable(lists_bytes_max=100_000, shared_bytes_max=100_000)
     for n in range(40):
         keys = tuple(f"{k}" * 5_000 for k in range(3))  # equal to the earlier ones, not identical
         table.numbers(keys)
@@ -177,6 +177,17 @@ def test_r5_the_lists_that_are_remembered_are_bounded_in_bytes_too() -> None:
     known = table.indices(longer, 99)
     assert table.indices(longer, 99) is known, "one is kept, of any length"
     assert table.remembered_bytes <= 100_000 + known.nbytes + sum(map(getsizeof, longer))
+
+
+def test_a_long_list_is_remembered_with_the_table_s_own_strings() -> None:
+    table = KeyTable()
+    count = 2 * LONG_LIST_KEYS_MIN
+    read = [tuple(f"k{n}" for n in range(count)) for _ in range(2)]
+    first = table.indices(read[0], 11)
+    assert table.indices(read[1], 11) is first, "it is recognised by its keys"
+    assert table.remembered_bytes == 16 * count
+    other = (*read[1][:-1], "z")
+    assert table.names(table.indices(other, 11)) == list(other)
 
 
 def test_r5_the_text_of_the_keys_is_bounded() -> None:
