@@ -22,7 +22,7 @@ async def machines(
     Yields:
         the broker's address, and the nodes.
     """
-    with EmbeddedBroker(folder / "broker") as broker:
+    with EmbeddedBroker(folder / "broker", runs_long=True) as broker:
         for topic, partitions in topics.items():
             make_topics(broker.bootstrap, [topic], partitions)
         async with controllers(folder, "a", relayed=False) as cluster:

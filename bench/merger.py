@@ -128,7 +128,7 @@ def _merge(grid: Grid, records: list[bytes], replicas: int):  # type: ignore[no-
     for offset, record in enumerate(records):
         for replica in range(replicas):
             _take(stable, merger.panes, contents, replica, offset, record)
-            merger.look(lambda: [position_in(stable, r) for r in range(replicas)])
+            merger.look(lambda _: [position_in(stable, r) for r in range(replicas)])
         while merger.is_busy:
             for written in merger.write():
                 encoded.append(encode_merged(written))

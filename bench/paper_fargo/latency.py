@@ -29,6 +29,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+from bench.idle import cpu_s
 from bench.machines import machines
 from bench.paper_fargo.sensors import SENSORS
 from tests.support.nodes import Nodes
@@ -218,7 +220,10 @@ class Bench:
 async def measure(
     folder: Path, replicas: int, times: int, per_s: int, failures: Sequence[tuple[int, str]]
 ) -> dict[str, Any]:
-    """Start everything; each failure so many times; return the latencies (ms)."""
+    """Start everything; each failure so many times; return the latencies (ms).
+
+    ``cores``: CPU time of all processes over the undisturbed windows, by kind.
+    """
     path = folder / "d.yaml"
     path.write_text(
         FILE.format(
@@ -235,14 +240,16 @@ async def measure(
             await nodes.command("query", "apply", str(path))
             windows = Windows(nodes.transport)
             windows.start()
-            bench, rows = Bench(nodes, windows), []
+            bench, rows, cores = Bench(nodes, windows), [], {}
             begun = await bench.settled()
             for killed, cut in ((0, "-"), *failures):
-                found = (
-                    [await bench.failure(killed, cut) for _ in range(times)]
-                    if killed
-                    else await bench.undisturbed(3 * times)
-                )
+                before, since = cpu_s(everything()), time.monotonic()
+                if killed:
+                    found = [await bench.failure(killed, cut) for _ in range(times)]
+                else:
+                    found, spent = await bench.undisturbed(UNDISTURBED), cpu_s(everything())
+                    took_s = time.monotonic() - since
+                    cores = {kind: (spent[kind] - before.get(kind, 0)) / took_s for kind in spent}
                 row = _row(replicas, killed, cut, found)
                 print(row, flush=True)
                 rows.append(row)
@@ -251,6 +258,7 @@ async def measure(
             events = per_s * SENSORS * WINDOW_S
             return {
                 "rows": rows,
+                "cores": cores,
                 "windows": len(ends),
                 "wrong": windows.wrong(ends, events),
                 "events": events,
@@ -268,21 +276,24 @@ def _row(replicas: int, killed: int, cut: str, found: Sequence[Window]) -> dict[
     }
 
 
-FAILURES: Final = tuple((killed, cut) for cut in CUTS for killed in (1, 2))
-ALONE: Final = ((1, "3"), (1, "last"))
-"""With one replica nothing is left of a child when its node dies."""
+def everything() -> list[psutil.Process]:
+    """Return all processes of the experiment: nodes, broker, controller, sensors."""
+    return psutil.Process().children(recursive=True)
 
 
-def run(*, quick: bool = False, times: int = 3, per_s: int = PER_S) -> dict[str, Any]:
-    """All failures with two replicas, and two of them with one."""
-    found: dict[str, Any] = {"rows": [], "windows": 0, "wrong": [], "per_s": per_s}
-    for replicas, failures in ((2, FAILURES[:1] if quick else FAILURES), (1, ALONE)):
-        if quick and replicas == 1:
-            break
-        with tempfile.TemporaryDirectory(prefix="slackwater-fargo-") as made:
-            of = asyncio.run(measure(Path(made), replicas, 1 if quick else times, per_s, failures))
-        found["rows"] += of["rows"]
-        found["windows"] += of["windows"]
-        found["wrong"] += of["wrong"]
-        found["events"] = of["events"]
-    return found
+UNDISTURBED: Final = 6
+"""Windows without a failure, in each part of the experiment."""
+PARTS: Final[Mapping[str, tuple[int, Sequence[tuple[int, str]]]]] = {
+    **{f"cut-{cut}": (2, ((1, cut), (2, cut))) for cut in CUTS},
+    "alone": (1, ((1, "3"), (1, "last"))),
+}
+"""By name: the number of replicas, and (nodes killed, cut). With one replica nothing is left of a
+child when its node dies."""
+
+
+def run(part: str, times: int, per_s: int) -> dict[str, Any]:
+    """Run one part of the experiment, each failure so many times."""
+    replicas, failures = PARTS[part]
+    with tempfile.TemporaryDirectory(prefix="slackwater-fargo-") as made:
+        found = asyncio.run(measure(Path(made), replicas, times, per_s, failures))
+    return found | {"per_s": per_s, "replicas": replicas}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bench.paper_fargo.page import rows_of
 from matplotlib.figure import Figure
 
 
@@ -13,7 +14,7 @@ def plot(kept: dict[str, Any], folder: Path) -> None:
     """Draw the medians of exact and of first answers, by failure; as bars from zero."""
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     axes = figure.add_subplot()
-    rows = kept["rows"]
+    rows = rows_of(kept)
     at = np.arange(len(rows))
     for shift, name, label in ((-0.2, "exact_ms", "exact"), (0.2, "first_ms", "first")):
         axes.bar(at + shift, [np.median(one[name]) for one in rows], 0.4, label=label)
