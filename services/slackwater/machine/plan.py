@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -102,7 +102,9 @@ def plan(deployment: Deployment, load: PlannedLoad, *, own_broker: bool = True) 
     """Return the plan; queries are assumed to be new, and input topics to have one partition."""
     deployment = share(deployment)
     specs = [*proxy_specs(deployment, _NOWHERE), *fragment_specs(deployment, _NOWHERE)]
-    processes = [PlannedProcess("supervisor", 0, *astuple(costs.SUPERVISOR)[:2])]
+    processes = [
+        PlannedProcess("supervisor", 0, costs.SUPERVISOR.memory_mb, costs.SUPERVISOR.cores)
+    ]
     if own_broker:
         processes.append(_broker(deployment, load))
     processes += [_process(spec, deployment, load) for spec in specs]
@@ -130,12 +132,14 @@ def advice(
 
 def _process(spec: ProcessSpec, deployment: Deployment, load: PlannedLoad) -> PlannedProcess:
     kind, fragments = kind_of(spec.name), _fragments(spec)
-    memory_mb, cores, _ = astuple(PROCESSES[kind].cost)
+    base = PROCESSES[kind].cost
+    memory_mb, cores = base.memory_mb, base.cores
     for fragment in fragments:
         of, _, name = fragment.rpartition("/")
         row = KINDS[of or kind]
-        memory_mb += row.cost.memory_mb
-        cores += row.cost.cores + 1e-6 * _work_us(row.cost, row.parse(name), deployment, load)
+        parsed = row.parse(name)
+        memory_mb += row.cost.memory_mb + 1e-6 * _key_bytes(row.cost, parsed, deployment, load)
+        cores += row.cost.cores + 1e-6 * _work_us(row.cost, parsed, deployment, load)
     return PlannedProcess(spec.name, len(fragments), memory_mb, cores)
 
 
@@ -146,6 +150,18 @@ def _fragments(spec: ProcessSpec) -> Sequence[str]:
     if "--fragments" in spec.command:
         return spec.command[spec.command.index("--fragments") + 1].split(",")
     return (spec.name,)
+
+
+def _key_bytes(cost: Cost, name: FragmentName, deployment: Deployment, load: PlannedLoad) -> float:
+    """Return the memory of the keys of a window, of which a child may have all, and their panes."""
+    if not cost.bytes_a_key or isinstance(name, ProxyName):
+        return 0.0
+    query = deployment.queries[name.query]
+    each = cost.bytes_a_key
+    if query.window is not None:
+        panes = query.children * -(-query.window.size_us // query.window.slide_us)
+        each += cost.pane_bytes_a_field * len(deployment.output_fields(query)) * panes
+    return each * load.keys / (query.parts if isinstance(name, RootName) else 1)
 
 
 def _work_us(cost: Cost, name: FragmentName, deployment: Deployment, load: PlannedLoad) -> float:
@@ -181,7 +197,8 @@ def _rows_per_s(query: QuerySpec, load: PlannedLoad) -> float:
 
 
 def _broker(deployment: Deployment, load: PlannedLoad) -> PlannedProcess:
-    memory_mb, cores, _ = astuple(PROCESSES[BROKER].cost)
+    base = PROCESSES[BROKER].cost
+    memory_mb, cores = base.memory_mb, base.cores
     logs = [load.per_s for stream in deployment.streams.values() if not stream.elsewhere]
     for query in deployment.queries.values():
         if not query.has_children:

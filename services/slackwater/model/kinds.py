@@ -76,11 +76,17 @@ Access: TypeAlias = Mapping[Operation, Sequence[Resource]]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Memory in MB, cores, and CPU time in us for each reading."""
+    """Memory in MB, cores, CPU time in us for each reading, and memory of keys in bytes.
+
+    ``bytes_a_key``: for each key that it numbers; ``pane_bytes_a_field``: beside them, for each
+    field of a key in a pane (bench.keys, a million keys that return).
+    """
 
     memory_mb: float = 0.0
     cores: float = 0.0
     us_a_reading: float = 0.0
+    bytes_a_key: float = 0.0
+    pane_bytes_a_field: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +212,7 @@ _KINDS: Final = (
     FragmentKind(
         *(ORDERER, "orderers", HOST, "orderers, which sort readings by time", OrdererName.parse),
         # Slope of bench.pipeline's columns from 10,000 to 1,000,000 readings/s.
-        cost=Cost(1.0, 0.0055, 0.19),
+        cost=Cost(1.0, 0.0055, 0.19, bytes_a_key=260.0),
         access={
             "Describe": ("input",),
             "Read": ("source", "results read", "ordered", "state", "child state"),
@@ -225,7 +231,7 @@ _KINDS: Final = (
     ),
     FragmentKind(
         *(MERGER, "mergers", HOST, "mergers, which merge deltas into panes", MergerName.parse),
-        cost=Cost(1.0, 0.008),
+        cost=Cost(1.0, 0.008, bytes_a_key=330.0, pane_bytes_a_field=48.0),
         access={"Read": ("deltas", "merged", "state"), "Write": ("merged",)},
         groups=_mergers,
         spares_work=True,
@@ -239,7 +245,7 @@ _KINDS: Final = (
     ),
     FragmentKind(
         *(ROOT, "roots", HOST, "roots, which answer the queries", RootName.parse),
-        cost=Cost(1.0, 0.008),
+        cost=Cost(1.0, 0.008, bytes_a_key=330.0, pane_bytes_a_field=48.0),
         access={
             "Read": ("ordered", "deltas", "merged", "state", "panes"),
             # A root takes its placement number from the registry (rule-27).

@@ -86,6 +86,23 @@ def test_the_broker_has_a_log_of_deltas_for_each_replica_of_each_child_and_part(
     assert broker(replace(made, queries=rows)) == pytest.approx(no_deltas)
 
 
+def test_keys_need_memory_where_they_are_numbered(tmp_path: Path) -> None:
+    """A million keys in four parts: an orderer numbers all, each root a quarter (bench.keys)."""
+    made = deployment(tmp_path, replicas=1, parts=4, copies=1)
+    few, many = (plan(made, PlannedLoad(keys=keys)) for keys in (0, 1_000_000))
+    more = {
+        a.name: b.memory_mb - a.memory_mb
+        for a, b in zip(few.processes, many.processes, strict=True)
+    }
+    assert sum(more.values()) == pytest.approx(more["host/0"])
+    assert 500 < more["host/0"] < 800
+    sliding = replace(made, queries={
+        name: replace(query, window=replace(query.window, size_us=10 * query.window.slide_us))
+        for name, query in made.queries.items() if query.window is not None
+    })  # fmt: skip
+    assert plan(sliding, PlannedLoad(keys=1_000_000)).memory_mb > many.memory_mb + 200
+
+
 def test_what_fits_needs_no_advice(tmp_path: Path) -> None:
     made = deployment(tmp_path)
     assert advice(plan(made, PlannedLoad()), made, PlannedLoad(), LARGE) == []
