@@ -78,6 +78,7 @@ IN_DRILLS: Final = frozenset(
         "test_rehearse_forms.py",
         "test_rehearse_shared.py",
         "test_shape.py",
+        "test_sql_pairs.py",
         "test_state_movement.py",
         "test_tutorial.py",
     }
