@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 
 import numpy as np
@@ -101,10 +102,10 @@ def load_value(message: bytes, depth_max: int = NESTING_DEPTH_MAX) -> Any:
         text = message.decode()
     except UnicodeDecodeError:
         raise Unreadable(encoding_fault(message, given) or "not UTF-8") from None
-    for written in (text, with_usual_constants(text)):
+    for is_usual in (True, False):
         try:
             return json.loads(
-                written,
+                text if is_usual else with_usual_constants(text),
                 parse_float=JsonNumber,
                 parse_int=JsonNumber,
                 parse_constant=NotFinite,
@@ -141,14 +142,20 @@ def dump_value(value: Any) -> str:
     """Return a value of ``load_value`` as JSON text, its numbers as they were written."""
     if isinstance(value, JsonNumber):
         return str(value)
+    if isinstance(value, str):
+        return encode_basestring_ascii(value)  # json.dumps takes ten times as long for a text
     if isinstance(value, NotFinite):
         return value.text
     if isinstance(value, dict):
-        pairs = (
-            f"{json.dumps(name)}: {dump_value(one)}"
-            for name, inner in value.items()
-            for one in (inner.values if isinstance(inner, RepeatedMember) else (inner,))
-        )
+        pairs = []
+        for name, inner in value.items():
+            quoted = encode_basestring_ascii(name)
+            if isinstance(inner, JsonNumber):
+                pairs.append(f"{quoted}: {inner}")
+            elif isinstance(inner, RepeatedMember):
+                pairs += [f"{quoted}: {dump_value(one)}" for one in inner.values]
+            else:
+                pairs.append(f"{quoted}: {dump_value(inner)}")
         return "{" + ", ".join(pairs) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(dump_value, value)) + "]"
