@@ -268,9 +268,9 @@ def test_a_run_of_empty_buckets_that_passes_a_pane_s_end_is_read_again() -> None
         children=spread(["s1"], 1), replicas=1, habits=Habits(every_us=900 * MS, keys=1)
     )
     passing = 0
-    for _ in range(6):
-        story.silence("s1", for_s=0.33)
-        story.time_passes(0.7)
+    for _ in range(20):  # a silence shorter than the wait, so the merged pane is used
+        story.silence("s1", for_s=WAIT_S * 0.8)
+        story.time_passes(0.27)
     grid = story.config.grid
     for _, record in story.world.q.delta_log(0, 0, 0, 0).all_values():
         if isinstance(record, DeltaRecord) and record.kind is Kind.BOUNDARY:
