@@ -11,7 +11,8 @@ the root takes each one once.
 There are two modes:
 
 * *real-time*: tasks that never end read, transform and write record by record, 3-4 ms from log to
-  log. Each partition occupies a task slot permanently. Tasks pause for 100-200 ms at the end of a
+  log. Each partition occupies a task slot permanently; a task without one waits, which Spark does
+  not report (``task_slots``). Tasks pause for 100-200 ms at the end of a
   batch, so a batch lasts an hour (the interval only determines when Spark stores its offsets).
 * *micro-batch* with asynchronous progress tracking, for clusters with fewer slots than partitions:
   50 ms.
@@ -135,3 +136,11 @@ def running_tasks(session: SparkSession, run_id: UUID | str) -> int:
             stage = tracker.getStageInfo(stage_id)
             tasks += 0 if stage is None else stage.numActiveTasks
     return tasks
+
+
+def task_slots(session: SparkSession) -> int:
+    """Return how many tasks can run at once: those of the executors that are registered now.
+
+    Spark reports two if they have fewer.
+    """
+    return session.sparkContext.defaultParallelism

@@ -39,7 +39,7 @@ from slackwater.runtime.logs import topics
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.transport import Log, LogError, TopicMissingError, Transport
 from slackwater.runtime.service.clock import SystemClock
-from slackwater.runtime.service.parts import READS
+from slackwater.runtime.service.parts import READS, SLOTS, SLOTS_NEEDED
 from slackwater.runtime.service.registry import Registry
 from slackwater.runtime.service.state import read_root_states
 from slackwater_spark.session import SparkApplication
@@ -63,6 +63,8 @@ _RAN_WELL_US: Final = 10_000_000
 """A query that ran this long resets the back-off."""
 _HOLE_REPEAT_US: Final = 2_000_000
 """A hole reported this long after a query's start is not one that the query is filling."""
+_SLOTS_LATE_US: Final = 5_000_000
+"""A query whose tasks do not run after this time may lack task slots."""
 _REPLAY_QUIET_US: Final = 10_000_000
 """A replay ends after this time without a missing record."""
 
@@ -233,6 +235,7 @@ class Aggregator:
         self._restarts = 0
         self._some_ended = threading.Event()
         self._check_at_us = 0
+        self._lacking: dict[str, int] = {}
 
     def add(self, fragment: SparkFragment) -> None:
         """Add a fragment; fragments added before the next ``look`` share a query.
@@ -284,6 +287,8 @@ class Aggregator:
                 self._ended(group, now_us, _reason(group.query))
             elif not group.running:
                 group.running = self._is_running(group)
+        if is_checked:
+            self._find_lacking_slots(now_us)
 
     def send_again(self, holes: frozenset[Log]) -> None:
         """Replay logs in which a reader misses a record, from the roots' positions (rule-11)."""
@@ -353,7 +358,8 @@ class Aggregator:
         states = self.states
         read = (str(f.name) for group in self._groups if group.query for f in group.reads)
         still_read = {f"{READS}{name}": 1 for name in read if name not in states}
-        return {"fragments": len(states), "restarts": self._restarts, **still_read}
+        counters = {"fragments": len(states), "restarts": self._restarts}
+        return counters | still_read | self._lacking
 
     def _start(self, group: _Group, now_us: int) -> None:
         from slackwater_spark.aggregate import start_query
@@ -408,6 +414,30 @@ class Aggregator:
 
         tasks = running_tasks(self._spark.session, group.query.runId)
         return tasks >= len(LINES) * len(group.fragments)
+
+    def _find_lacking_slots(self, now_us: int) -> None:
+        """Tell if tasks wait since Spark has fewer slots than they need; it goes on without them.
+
+        They run when a worker joins, so nothing is restarted.
+        """
+        of_queries = [each for each in (*self._groups, *self._replays) if each.query is not None]
+        waits = any(
+            not each.running and now_us - each.begun_us > _SLOTS_LATE_US for each in of_queries
+        )
+        found: dict[str, int] = {}
+        if waits and self._of_all.mode == "real-time":
+            from slackwater_spark.aggregate import task_slots
+
+            slots = task_slots(self._spark.session)
+            needed = len(LINES) * sum(len(each.reads) for each in of_queries)
+            found = {SLOTS: slots, SLOTS_NEEDED: needed} if needed > slots else {}
+        if found and found != self._lacking:
+            _log.error(
+                "the queries need %d task slots, and Spark has %d: tasks wait. Add workers, raise"
+                " spark.cores.max, or use --mode micro-batch",
+                *(found[SLOTS_NEEDED], found[SLOTS]),
+            )
+        self._lacking = found
 
     def _job(self, fragments: Sequence[SparkFragment]) -> Job:
         from slackwater_spark.aggregate import Job

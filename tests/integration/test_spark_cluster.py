@@ -25,6 +25,7 @@ from tests.support.ports import free_port
 from tests.support.waiting import WAIT_S_MAX
 
 from slackwater.machine.paths import java_executable
+from slackwater_spark.aggregate import task_slots
 from slackwater_spark.session import SessionSettings, start_spark
 
 pytestmark = [
@@ -34,6 +35,8 @@ pytestmark = [
 ]
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "compose" / "images" / "spark" / "spark"
+SLOTS = 3
+"""Of the worker; not two, which Spark reports for fewer."""
 HOST = socket.gethostbyname(socket.gethostname())
 
 
@@ -64,7 +67,7 @@ def launch(folder: Path, secret: Path, port: int, *arguments: str) -> Process:
         "TMPDIR": str(folder),
         "SPARK_PORT": str(port),
         "SPARK_SECRET_FILE": str(secret),
-        "SPARK_WORKER_CORES": "2",
+        "SPARK_WORKER_CORES": str(SLOTS),
         "SPARK_WORKER_MEMORY": "600m",
     }
     log = folder / "log"
@@ -137,11 +140,12 @@ def test_a_driver_that_knows_the_secret_computes_and_no_command_line_has_it(
         heap_mib=512,
         workers_alike=True,
         secret_file=cluster.secret,
-        conf={"spark.executor.memory": "512m", "spark.cores.max": "2"},
+        conf={"spark.executor.memory": "512m", "spark.cores.max": str(SLOTS)},
     )
     secret = cluster.secret.read_text()
     with start_spark(settings) as spark:
         assert spark.session.range(1_000).selectExpr("sum(id)").collect()[0][0] == 499_500
+        assert task_slots(spark.session) == SLOTS
         executors = 0
         for process in running_children(recursive=True):
             line = " ".join(process.cmdline())

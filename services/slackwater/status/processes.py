@@ -43,6 +43,8 @@ from slackwater.runtime.service.parts import (
     LONG_TURN_MS,
     OWN_HOST,
     PROXIES,
+    SLOTS,
+    SLOTS_NEEDED,
 )
 from slackwater.runtime.service.registry import QueryDefinition
 from slackwater.status.copies import disagreements, in_one_process
@@ -97,6 +99,7 @@ class ProcessRow:
             parts += phrases(beat.detail)
             parts += _place(beat)
             parts += _held(beat)
+            parts += _slots(beat)
             parts += receivers(beat.detail, beat.states)
             parts += topic_remarks(beat)
         if self.shared_by:
@@ -111,7 +114,8 @@ class ProcessRow:
         if self.last_heartbeat is not None and self.last_heartbeat.is_fresh:
             beat = self.last_heartbeat.beat
             waits = receivers(beat.detail, beat.states)
-            parts += [text.strip() for text in (*_place(beat), *_held(beat), *waits)]
+            texts = (*_place(beat), *_held(beat), *_slots(beat), *waits)
+            parts += [text.strip() for text in texts]
             if beat.detail.get(SKIPPED_DETAIL):
                 parts.append(f"{beat.detail[SKIPPED_DETAIL]} foreign records skipped")
         life = self.life
@@ -290,6 +294,13 @@ def _held(beat: Heartbeat) -> Iterator[str]:
     if HELD_BYTES in beat.detail:
         held, bound = (beat.detail[each] / 2**20 for each in (HELD_BYTES, HELD_BYTES_MAX))
         yield f" restarted: kept {held:.1f} MiB of an input in memory, limit {bound:.1f} MiB"
+
+
+def _slots(beat: Heartbeat) -> Iterator[str]:
+    """Report an aggregator of which tasks wait for Spark's other ones to end, which never do."""
+    if SLOTS_NEEDED in beat.detail:
+        needed, there = (beat.detail[each] for each in (SLOTS_NEEDED, SLOTS))
+        yield f" needs {needed} task slots, and Spark has {there}: add workers"
 
 
 def _crashes(life: Life | None, now_us: int) -> bool:

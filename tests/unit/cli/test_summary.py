@@ -18,6 +18,7 @@ from slackwater.model.limits import NEVER
 from slackwater.model.records import Heartbeat
 from slackwater.proxy.topic.input import progress
 from slackwater.runtime.service.datadir import Life
+from slackwater.runtime.service.parts import SLOTS, SLOTS_NEEDED
 from slackwater.runtime.service.registry import QueryDefinition
 from slackwater.status.overview import ControllerRow, FragmentRow, NodeRow, Overview
 from slackwater.status.processes import ObservedHeartbeat, Picture, look_at
@@ -211,6 +212,13 @@ def test_a_query_of_queries_has_the_streams_of_those_that_it_reads() -> None:
         for each in (definition("a1", "s", "t"), definition("b", "a1"), definition("c", "b", "u"))
     }
     assert streams_of(queries["c"], queries) == ("u", "s", "t")
+
+
+def test_an_aggregator_of_which_tasks_wait_says_what_it_needs() -> None:
+    waits = beat("aggregator/0", "UP_FAILURE", **{SLOTS: 4, SLOTS_NEEDED: 8})
+    lines = shown(picture([definition("climate", "a", "b")], waits))
+    (line,) = [line for line in lines if "aggregator/0" in line]
+    assert line.endswith("needs 8 task slots, and Spark has 4: add workers")
 
 
 def test_a_process_with_trouble_has_a_line_with_times_and_no_zeros() -> None:

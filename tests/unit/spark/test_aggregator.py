@@ -20,6 +20,7 @@ from slackwater.model.records import LogPosition, LogState, Position, RootState
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.transport import Isolation, Log
 from slackwater.runtime.service.clock import SystemClock
+from slackwater.runtime.service.parts import SLOTS, SLOTS_NEEDED
 from slackwater_spark import aggregate
 from slackwater_spark.aggregate import Job
 from slackwater_spark.queries import Aggregator, QuerySettings, SparkFragment, start_offsets
@@ -144,7 +145,10 @@ class World:
             lambda query: [query, *self.also],
         )
         monkeypatch.setattr(aggregate, "start_query", self._start)
-        monkeypatch.setattr(aggregate, "running_tasks", lambda session, run: 1_000)
+        self.slots = 1_000
+        """Of Spark; a query that does not fit in runs no task."""
+        monkeypatch.setattr(aggregate, "running_tasks", lambda session, run: self._tasks())
+        monkeypatch.setattr(aggregate, "task_slots", lambda session: self.slots)
 
     def _start(self, session: object, job: Job) -> Query:
         query = Query(job, stops=self.stops)
@@ -152,6 +156,9 @@ class World:
             query.fail()
         self.queries.append(query)
         return query
+
+    def _tasks(self) -> int:
+        return 1_000 if sum(len(query.logs) for query in self.running) <= self.slots else 0
 
     def look(self, after_s: float = 0.1, holes: Iterable[Log] = ()) -> None:
         self.now_us += int(after_s * 1e6)
@@ -316,6 +323,41 @@ def test_queries_at_work_are_left_alone_until_one_ends(three: World) -> None:
     three.fail(three.queries[1])
     three.look()
     assert three.aggregator.detail["restarts"] == 1
+
+
+def test_too_few_task_slots_are_an_error_with_both_numbers_until_a_worker_joins(
+    three: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Three fragments occupy six slots of seven; a fourth one needs two.
+
+    Executors register a moment after a start, so it is not told at once.
+    """
+    three.slots = 7
+    three.aggregator.add(fragment("q3"))
+    for _ in range(10):
+        three.look(1)
+    assert three.aggregator.states["q3.0.a"] == "UP_FAILURE"
+    found = three.aggregator.detail
+    assert (found[SLOTS], found[SLOTS_NEEDED], found["restarts"]) == (7, 8, 0)
+    errors = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
+    assert len(errors) == 1
+    assert "need 8 task slots, and Spark has 7" in errors[0]
+    three.slots = 8
+    three.look(1)
+    three.look(1)
+    assert three.aggregator.ready
+    assert SLOTS not in three.aggregator.detail
+
+
+def test_tasks_that_only_start_slowly_lack_no_slots(
+    three: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    three.slots = 7
+    three.aggregator.add(fragment("q3"))
+    three.look(1)
+    three.look(1)
+    assert SLOTS not in three.aggregator.detail
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
 # --- fragments that are removed ------------------------------------------------------------------

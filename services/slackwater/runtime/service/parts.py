@@ -95,6 +95,10 @@ HELD_BYTES_MAX: Final = "held_bytes_max"
 READS: Final = "reads "
 """Heartbeat detail of an aggregator: begins the name of a removed fragment whose logs it still
 reads, since a running Spark query cannot be assigned fewer logs."""
+SLOTS: Final = "task_slots"
+"""Heartbeat detail of an aggregator of which tasks wait: the task slots that Spark has."""
+SLOTS_NEEDED: Final = "task_slots_needed"
+"""Heartbeat detail of such an aggregator: the task slots that all its tasks occupy."""
 LONG_TURN_MS: Final = "long_turn_ms"
 """Heartbeat detail of a fragment whose turns are too long: its longest turn so far
 (``host.longturns``)."""
