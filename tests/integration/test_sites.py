@@ -121,9 +121,9 @@ class Both:
 
 
 @pytest.fixture(name="both")
-def _both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Both]:
+def _both(tmp_path: Path) -> Iterator[Both]:
     with (
-        linked_broker(tmp_path / "centre", monkeypatch) as (broker, link),
+        linked_broker(tmp_path / "centre") as (broker, (link,)),
         EmbeddedBroker(tmp_path / "north") as own,
     ):
         for each in (broker, own):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.ports import free_port
+from tests.support.relay import Relay
 from tests.support.waiting import eventually_async
 
 from slackwater.controller.client import connect
@@ -20,50 +21,6 @@ from slackwater.controller.links import LinkError, StateFrame
 from slackwater.controller.server import Address
 
 WAIT_S_MAX = 60.0
-
-
-@dataclass
-class Relay:
-    """Forwards bytes to a port; while it is cut, connections are closed and refused."""
-
-    target: int
-    delay_s: float = 0.0
-    """Delay of bytes in each direction."""
-    port: int = field(default_factory=free_port)
-    is_cut: bool = False
-    writers: set[asyncio.StreamWriter] = field(default_factory=set)
-
-    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.is_cut:
-            writer.close()
-            return
-        try:
-            onward, target = await asyncio.open_connection("127.0.0.1", self.target)
-        except OSError:
-            writer.close()
-            return
-        self.writers |= {writer, target}
-        await asyncio.gather(self._copy(reader, target), self._copy(onward, writer))
-        self.writers -= {writer, target}
-
-    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while data := await reader.read(65536):
-                if self.delay_s:
-                    # A writer that was closed meanwhile ignores later data.
-                    asyncio.get_running_loop().call_later(self.delay_s, writer.write, data)
-                    continue
-                writer.write(data)
-                await writer.drain()
-        except (OSError, asyncio.CancelledError):
-            pass  # the test is over
-        finally:
-            writer.close()
-
-    def cut(self) -> None:
-        self.is_cut = True
-        for writer in self.writers:
-            writer.transport.abort()
 
 
 @dataclass
@@ -118,7 +75,7 @@ class Cluster:
 
     def heal(self) -> None:
         for relay in self.relays.values():
-            relay.is_cut = False
+            relay.heal()
 
     async def state(self, name: str) -> StateFrame:
         async with connect([self.address(name)]) as client:

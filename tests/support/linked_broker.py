@@ -1,4 +1,4 @@
-"""A broker with a second listener behind a relay: a link to it that a test cuts and heals.
+"""A broker with more listeners, each behind a relay: links to it that a test cuts and heals.
 
 Clients connect to the address that a broker tells them, so a relay before its only listener would
 carry their first request alone.
@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
-import pytest
-from tests.support.controllers import Relay
 from tests.support.ports import free_port
+from tests.support.relay import Relay
 
 from slackwater.machine import broker_properties
 from slackwater.machine.broker import EmbeddedBroker
@@ -22,10 +23,10 @@ from slackwater.machine.broker_properties import HOST, Ports
 
 
 class Link:
-    """The relay, in a thread of its own."""
+    """The relay, in a thread of its own. For the arguments see ``Relay``."""
 
-    def __init__(self, target: int) -> None:
-        self._relay = Relay(target)
+    def __init__(self, target: int, **given: Any) -> None:
+        self.relay = Relay(target, **given)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -33,32 +34,27 @@ class Link:
         self._server = started.result()
 
     async def _start(self) -> asyncio.Server:
-        return await asyncio.start_server(self._relay.accept, HOST, self._relay.port)
-
-    @property
-    def port(self) -> int:
-        """The port at which the broker is reached over the link."""
-        return self._relay.port
+        return await asyncio.start_server(self.relay.accept, HOST, self.relay.port)
 
     @property
     def address(self) -> str:
         """The address of the broker over the link."""
-        return f"{HOST}:{self.port}"
+        return f"{HOST}:{self.relay.port}"
 
     def cut(self) -> None:
         """Close all connections, and refuse others."""
-        self._loop.call_soon_threadsafe(self._relay.cut)
+        self._loop.call_soon_threadsafe(self.relay.cut)
 
     def heal(self) -> None:
         """Accept connections again."""
-        self._relay.is_cut = False
+        self._loop.call_soon_threadsafe(self.relay.heal)
 
     def close(self) -> None:
         """End the relay."""
 
         async def end() -> None:
             self._server.close()
-            self._relay.cut()
+            self.relay.cut()
             others = asyncio.all_tasks() - {asyncio.current_task()}
             for task in others:
                 task.cancel()
@@ -72,27 +68,26 @@ class Link:
 
 @contextmanager
 def linked_broker(
-    data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[EmbeddedBroker, Link]]:
-    """Run a broker, and a link to it."""
-    target = free_port()
-    link = Link(target)
-    before = broker_properties.open_listeners
+    data_dir: Path, links: int = 1, **broker: Any
+) -> Iterator[tuple[EmbeddedBroker, list[Link]]]:
+    """Run a broker, and links to it; ``broker`` are arguments of ``EmbeddedBroker``."""
+    with ExitStack() as stack:
+        targets = [free_port() for _ in range(links)]
+        made = [stack.enter_context(closing(Link(target))) for target in targets]
+        before = broker_properties.open_listeners
 
-    def listeners(ports: Ports) -> list[tuple[str, object]]:
-        of = dict(before(ports))
-        of["listeners"] = f"{of['listeners']},LINK://{HOST}:{target}"
-        of["advertised.listeners"] = f"{of['advertised.listeners']},LINK://{link.address}"
-        of["listener.security.protocol.map"] = (
-            f"{of['listener.security.protocol.map']},LINK:PLAINTEXT"
-        )
-        return [*of.items()]
+        def listeners(ports: Ports) -> list[tuple[str, object]]:
+            of = dict(before(ports))
+            for number, (target, link) in enumerate(zip(targets, made, strict=True)):
+                of["listeners"] = f"{of['listeners']},LINK{number}://{HOST}:{target}"
+                advertised = f"{of['advertised.listeners']},LINK{number}://{link.address}"
+                of["advertised.listeners"] = advertised
+                protocols = of["listener.security.protocol.map"]
+                of["listener.security.protocol.map"] = f"{protocols},LINK{number}:PLAINTEXT"
+            return [*of.items()]
 
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr("slackwater.machine.broker.open_listeners", listeners)
-            broker = EmbeddedBroker(data_dir).start()
-        with broker:
-            yield broker, link
-    finally:
-        link.close()
+        started = EmbeddedBroker(data_dir, **broker)
+        with patch("slackwater.machine.broker.open_listeners", listeners):
+            started.start()
+        with started:
+            yield started, made
