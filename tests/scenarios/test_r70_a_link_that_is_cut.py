@@ -1,4 +1,4 @@
-"""trace-70 to trace-72 from proxies to answers: each child is at a site, the root at the centre."""
+"""trace-70 to trace-72, trace-80, trace-81: each child is at a site, the root at the centre."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.simulator.readings import Habits
 from tests.simulator.story import Story
 
 from slackwater.model.merged import MergedRecord
+from slackwater.protocols.fargo.key_lists import carries
 
 X_S = 0.6
 
@@ -124,6 +125,46 @@ def test_both_mergers_of_a_site_die_and_leave_no_pane_out() -> None:
         story.start_again(f"merger/q.0.{copy}")
     story.time_passes(4)
     assert story.rec_done, "all is corrected"
+    well(story)
+
+
+# trace-80: keys that nobody has.
+
+
+def named(story: Story, child: int = 0) -> list[bool]:
+    """Return of each record with rows whether its keys are only named."""
+    of_rows = [of for of in at_centre(story, child) if of.pane.ref.rows]
+    return [bool(of.keys_hash) and not carries(of) for of in of_rows]
+
+
+def test_keys_are_on_the_link_once_for_a_few_panes() -> None:
+    story = story_of_sites()
+    story.time_passes(4)
+    found = named(story)
+    assert not any(found[:2])
+    assert any(found), "a list is named for four panes in this run"
+    well(story)
+
+
+def test_a_root_that_restarts_has_the_keys_that_its_panes_name() -> None:
+    story = story_of_sites()
+    for _ in range(6):
+        story.time_passes(0.5)
+        story.world.truncate()
+        story.world.truncate()
+        story.kill("root/q.0")
+    story.time_passes(1)
+    well(story)
+
+
+def test_an_uplink_that_follows_another_one_sends_the_keys_again() -> None:
+    story = story_of_sites()
+    story.time_passes(1)
+    before = len(named(story))
+    for copy in "ab":
+        story.kill(f"uplink/q.0.{copy}")
+    story.time_passes(2)
+    assert not named(story)[before + 1], "it names what it has sent itself"
     well(story)
 
 

@@ -118,7 +118,10 @@ class WorldConfig:
     mergers: int = 0
     """Copies of the merger of each child, of this query and of the other one."""
     sites: bool = False
-    """Whether each child is at a site, and the root at the centre (``uplinks.py``)."""
+    """Whether each child is at a site, and the root at the centre (``uplinks.py``).
+
+    ``sharing`` is then what the sites answer themselves, over the same windows.
+    """
     window_us: int = 1 * SECOND
     slide_us: int = 1 * SECOND
     w_us: int = 100 * MS
@@ -212,6 +215,7 @@ class WorldConfig:
                 self, name="r", children_of=self.name, cut_windows=self.others, sharing=None,
                 window_us=sharing.window_us, slide_us=sharing.slide_us,
                 start_time_us=sharing.starts_at(self),
+                sites=False, mergers=0 if self.sites else self.mergers,
             )  # fmt: skip
         if chain is None:
             return None

@@ -104,6 +104,7 @@ STRIKES: Final[dict[str, Callable[[World, Fault], None]]] = {
     "expire": lambda world, f: world.expire_topic(f.whom, f.by),
     "unclean": lambda world, f: world.truncate_topic(f.whom, f.for_us, f.by),
     "truncate": lambda world, _: world.truncate(),
+    "unlink": lambda world, f: world.cut_link(f.for_us),
     "change": lambda world, _: world.change(),
     **dict.fromkeys(OF_MACHINES, lambda world, f: world.on_machines(f)),
 }
@@ -294,6 +295,42 @@ def plan_mergers(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]
             case "truncated":
                 earlier = [Fault(max(at - since * MS, 0), "truncate") for since in (150, 20)]
                 faults += [*earlier, Fault(at, "kill", name)]
+            case what:
+                length = 0 if what == "kill" else draw.between(0.1, 3)
+                faults.append(Fault(at, what, name, length))
+    return faults
+
+
+OF_SITES: Final = frozenset(
+    {"silence", "kill", "pause", "replace", "double", "deaf", "slow", "lose", "full", "step"}
+    | {"broker", "truncate", "overload"}
+)
+"""Other faults that runs with sites have; records that are lost at a site are another matter."""
+
+
+def plan_sites(rng: Random, config: WorldConfig, until_us: int) -> list[Fault]:
+    """Draw cuts of the link, short and long or flapping, and faults of uplinks and mergers."""
+    draw, faults = _Drawing(rng, config), []
+    names = config.uplink_names
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(config.bound_us // 4, until_us) // MS * MS
+        name = rng.choice(names)
+        match rng.choice(["cut", "cut", "flap", "kill", "pause", "replace", "all", "site"]):
+            case "cut":
+                faults.append(Fault(at, "unlink", "", draw.between(0.1, 4)))
+                soon = at + draw.between(0, 2)
+                faults += [Fault(soon, "truncate"), Fault(soon + 150 * MS, "truncate")]
+            case "flap":
+                for _ in range(rng.randint(2, 6)):
+                    length = draw.between(0.05, 1)
+                    faults.append(Fault(at, "unlink", "", length))
+                    at += length + draw.between(0.02, 0.5)
+            case "all":
+                faults += [Fault(at, "kill", each) for each in names]
+            case "site":  # all of it restarts while it is cut off
+                faults.append(Fault(at, "unlink", "", draw.between(1, 3)))
+                here = [n for n in config.names if not n.startswith(("root/", "proxy/"))]
+                faults += [Fault(at + draw.between(0, 1), "kill", each) for each in here]
             case what:
                 length = 0 if what == "kill" else draw.between(0.1, 3)
                 faults.append(Fault(at, what, name, length))

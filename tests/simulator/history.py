@@ -56,6 +56,15 @@ class Merged(NamedTuple):
     deltas: Deltas
 
 
+class Linked(NamedTuple):
+    """The merged panes of a child that is at a site, in the logs of both places."""
+
+    part: int
+    child: int
+    at_site: list[MergedRecord]
+    at_centre: list[MergedRecord]
+
+
 class Installed(NamedTuple):
     """The panes that a copy of a part has installed when it started, by child and start."""
 
@@ -129,6 +138,8 @@ class OfQuery:
     """What copies that started have not read again."""
     merged: list[Merged] = field(default_factory=list)
     """What its mergers have written."""
+    linked: list[Linked] = field(default_factory=list)
+    """And what uplinks have, of children at sites."""
     later_logs: list[OrderedLogs] = field(default_factory=list)
     """Those of each later generation."""
     deleted_at: int = -1

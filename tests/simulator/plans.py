@@ -17,6 +17,7 @@ from typing import Any, Final
 from tests.simulator.clock import MS, SECOND
 from tests.simulator.config import ROW_BYTES, Added, Chain, Machines, Sharing, WorldConfig, spread
 from tests.simulator.faults import (
+    OF_SITES,
     OF_TOPICS,
     Fault,
     plan,
@@ -29,6 +30,7 @@ from tests.simulator.faults import (
     plan_overload,
     plan_result_damage,
     plan_sharing,
+    plan_sites,
     plan_topics,
 )
 from tests.simulator.readings import Habits, shared_keys
@@ -141,6 +143,7 @@ def draw(seed: int) -> Plan:
         draw_by_log,
         draw_heads,
         draw_mergers,
+        draw_sites,
     )
     for more in draws:
         complete = more(complete)
@@ -585,6 +588,28 @@ def draw_mergers(plan: Plan) -> Plan:
     config = replace(config, mergers=rng.choice([1, 2, 2, 3]))
     faults = [*plan.faults, *plan_mergers(rng, config, plan.length_us)]
     faults.sort(key=lambda f: f.at)
+    return replace(plan, config=config, faults=tuple(faults))
+
+
+def draw_sites(plan: Plan) -> Plan:
+    """In most runs with mergers that can have it each child is at a site of its own.
+
+    Its link is cut, and uplinks die; a query r is what the sites answer themselves. Not with what
+    is refused for sites: children by log, a query that changes or is read, and learned
+    ``expect_every``. It starts at a pane's edge. Drawn last, from a separate generator.
+    """
+    rng, config = Random(f"sites/{plan.seed}"), plan.config
+    is_plain = config.chain is None and config.sharing is None and config.added is None
+    is_fit = is_plain and not (config.by_log or config.join_us or config.learns)
+    if not config.mergers or not is_fit or not rng.randrange(4):
+        return plan
+    if config.grid.pane_start(config.start_time_us) != config.start_time_us:
+        config = replace(config, window_us=400 * MS, slide_us=rng.choice([200, 400]) * MS)
+    sharing = Sharing(config.window_us, config.slide_us)
+    config = replace(config, sites=True, sharing=sharing)
+    more = plan_sites(rng, config, plan.length_us)
+    kept = (f for f in plan.faults if f.what in OF_SITES)
+    faults = sorted([*kept, *more], key=lambda f: f.at)
     return replace(plan, config=config, faults=tuple(faults))
 
 

@@ -17,6 +17,7 @@ from tests.simulator.config import AGGREGATE, WorldConfig
 from tests.simulator.history import (
     Committed,
     Installed,
+    Linked,
     Merged,
     OfQuery,
     ReportedRows,
@@ -26,6 +27,7 @@ from tests.simulator.history import (
 from tests.simulator.kafka import Log
 from tests.simulator.peer_statuses import PeerStatuses
 from tests.simulator.read_positions import ReadPositions
+from tests.simulator.uplinks import CENTRE
 
 from slackwater.codec.result_batches import ResultStream
 from slackwater.codec.results import ResultHead
@@ -47,7 +49,7 @@ from slackwater.model.names import (
 from slackwater.model.records import OrderedRecord, OrdererState, RootState
 from slackwater.primitives.deltas import Aggregates, Slice
 from slackwater.primitives.eventclock import DataClock, WallClock, normal_time_us
-from slackwater.primitives.figures import LOW
+from slackwater.primitives.figures import FIGURE_NAMES, LOW
 from slackwater.primitives.key_table import KeyTable
 from slackwater.primitives.keyparts import CRC32
 from slackwater.primitives.rows import RowContents, Rows
@@ -144,9 +146,13 @@ class SimQuery:
 
     @property
     def readers(self) -> list[SimQuery]:
-        """The queries that read its children, itself first; itself if there are none."""
+        """The queries that read its children, itself first; itself if there are none.
+
+        With sites that is what they answer themselves: at the centre nothing reads the children.
+        """
         queries = [query for query in self.world.queries.values() if query.is_registered]
-        return [query for query in queries if query.config.child_query == self.name] or [self]
+        found = [query for query in queries if query.config.child_query == self.name]
+        return [query for query in found if not query.config.sites] or [self]
 
     # Names and logs.
 
@@ -409,7 +415,7 @@ class SimQuery:
             compare_period_us=self.config.compare_us,
             head_period_us=HEAD_PERIOD_US,
             merged_wait_us=self._merged_wait_us,
-            topics=Names("centre.") if self.config.sites else Names(),
+            topics=CENTRE if self.config.sites else Names(),
             remote=frozenset(range(len(self.config.children)) if self.config.sites else ()),
             **self.contents_of_part(part),
         )
@@ -422,7 +428,9 @@ class SimQuery:
     def contents_of_part(self, part: int) -> dict[str, Any]:
         """Return the configuration of what an answer consists of."""
         if not self.config.rows:
-            return contents_of_windows(self.config.query, self.config.fields)
+            of = contents_of_windows(self.config.query, self.config.fields)
+            # Checkers compare all figures, whichever the aggregates need.
+            return of | {"contents": partial(of["contents"], figures=FIGURE_NAMES)}
         contents = partial(RowContents, part=part, parts=self.config.parts, key_hash=CRC32)
         wait_us = min(self.config.paced(EMPTY_WAIT_US), self.config.answer_within_us(2) // 2)
         return {"contents": contents, "empty_wait_us": wait_us}
@@ -584,6 +592,10 @@ class SimQuery:
             }
             if records:
                 self._history.merged.append(Merged(part, child, records, deltas))
+            if config.sites:
+                log = self.world.log_at((CENTRE.merged(self.name, part), child))
+                sent = [of for _, of in log.all_values() if isinstance(of, MergedRecord)]
+                self._history.linked.append(Linked(part, child, records, sent))
 
     def held(self) -> dict[str, int]:
         """Return the memory of its processes."""

@@ -125,6 +125,8 @@ def _fits(fault: Fault, config: WorldConfig) -> bool:
                 and int(replica) < of.replicas
                 for of in queries
             )
+        case "unlink":
+            return config.sites
         case "broker" | "truncate" | "change":
             return True
         case "apply" | "delete" | "delete-first":
@@ -153,6 +155,7 @@ SIMPLER: Final[list[Callable[[WorldConfig], WorldConfig]]] = [
     lambda c: replace(_by_stream(c), topics={}),
     lambda c: replace(_by_stream(c), topics=dict.fromkeys(c.topics, 1)),
     lambda c: replace(_by_stream(c), topics=dict([*c.topics.items()][:1])),
+    lambda c: replace(c, sites=False),
     lambda c: replace(c, chain=None),
     lambda c: replace(c, sharing=None),
     lambda c: _shared(c, joins_us=0),

@@ -10,9 +10,12 @@ _uplink = "slackwater.protocols.fargo.uplink:Uplink"
 _session = "slackwater.sessions.uplink"
 _merger = "slackwater.sessions.merger:MergerSession"
 _logs = "slackwater.registration.site_logs"
+_lists = "slackwater.protocols.fargo.key_lists"
 _of_uplink = "tests.unit.protocols.fargo.test_uplink"
 _of_session = "tests.unit.sessions.test_uplink_session"
 _of_merger = "tests.unit.sessions.test_site_merger"
+_of_lists = "tests.unit.protocols.fargo.test_key_lists"
+_of_sites = "tests.unit.deployment.test_sites"
 _of_logs = "tests.unit.registration.test_site_logs"
 _scenario = "tests.scenarios.test_r70_a_site_that_is_cut_off"
 _link = "tests.scenarios.test_r70_a_link_that_is_cut"
@@ -74,6 +77,45 @@ SITE_MUTANTS: Final = (
         "trace-71",
         (Edit(f"{_session}:UplinkSession._note_copy", "part.panes.centre_has(", "int("),),
         f"{_of_session}:test_a_second_copy_waits_while_the_first_works_and_takes_over_when_it_dies",
+    ),
+    Mutant(
+        "a key list never sent again",
+        "trace-80",
+        (Edit(f"{_lists}:SentLists.sent", "if record.start < start + self._lists_us", "if True"),),
+        f"{_of_lists}:test_a_list_is_sent_twice_and_then_named",
+    ),
+    Mutant(
+        "a root continues behind the keys that its panes name",
+        "trace-80",
+        (Edit("slackwater.sessions.merged_input:MergedInput._take", "if carries(merged):",
+              "if False:"),),
+        f"{_link}:test_a_root_that_restarts_has_the_keys_that_its_panes_name",
+    ),
+    Mutant(
+        "a list is named before it has been sent",
+        "trace-80",
+        (Edit(f"{_lists}:SentLists.sent", "if found in self._carried:", "if True:"),),
+        f"{_link}:test_the_centre_answers_exactly_from_merged_panes_alone",
+    ),
+    Mutant(
+        "a list that repeats nowhere is remembered",
+        "trace-80",
+        (Edit(f"{_lists}:SentLists.sent", "not is_repeated or ", ""),),
+        f"{_of_lists}:test_lists_that_do_not_repeat_are_remembered_nowhere",
+    ),
+    Mutant(
+        "a pane is cut into pieces by the numbers of its keys",
+        "trace-81",
+        (Edit("slackwater.primitives.deltas:Aggregates.extract",
+              "order, names = self._table.in_key_order(value.index)",
+              "order, names = None, self._table.names(value.index)"),),
+        "tests.unit.primitives.test_moved_panes:test_a_piece_is_the_same_whoever_writes_it",
+    ),
+    Mutant(
+        "the stages of a site are placed at the centre",
+        "trace-72",
+        (Edit("slackwater.model.kinds:_orderers", "query.is_remote(child)", "False"),),
+        f"{_of_sites}:test_the_centre_has_a_remote_child_for_each_site",
     ),
     Mutant(
         "a remote child is never failed",

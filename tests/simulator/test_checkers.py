@@ -595,3 +595,40 @@ def test_merged_panes_that_are_not_those_of_the_deltas_are_noticed(doctor: Docto
     doctor(outcome.history)
     with pytest.raises(Violation, match="merged"):
         check(outcome.history)
+
+
+def _without_a_linked_pane(history: History) -> None:
+    records = history.linked[0].at_centre
+    middle = records[len(records) // 2].start
+    records[:] = [of for of in records if of.start != middle]
+
+
+def _another_linked_pane(history: History) -> None:
+    records = history.linked[0].at_centre
+    at = next(n for n, of in enumerate(records) if of.pane.ref.rows)
+    columns = records[at].pane.columns
+    pane = replace(records[at].pane, columns=replace(columns, figures=columns.figures + 1.0))
+    records[at] = replace(records[at], pane=pane)
+
+
+def _keys_that_were_never_sent(history: History) -> None:
+    records = history.linked[0].at_centre
+    at = next(n for n, of in enumerate(records) if of.keys_hash)
+    records[at] = replace(records[at], keys_hash=records[at].keys_hash + 1)
+
+
+@pytest.mark.parametrize(
+    "doctor", [_without_a_linked_pane, _another_linked_pane, _keys_that_were_never_sent]
+)
+def test_panes_at_the_centre_that_are_not_those_of_the_site_are_noticed(doctor: Doctor) -> None:
+    config = WorldConfig(
+        window_us=400 * MS, slide_us=200 * MS, mergers=2, sites=True,
+        sharing=Sharing(400 * MS, 200 * MS),
+    )  # fmt: skip
+    cut = Fault(1_000 * MS, "unlink", "", 700 * MS)
+    outcome = run(Plan(3, config, 3 * SECOND, (cut,)))
+    assert outcome.violation is None, str(outcome)
+    assert outcome.history.linked
+    doctor(outcome.history)
+    with pytest.raises(Violation, match="linked"):
+        check(outcome.history)

@@ -21,6 +21,7 @@ from slackwater.model.kinds import UPLINKS
 from slackwater.model.merged import MergedRecord
 from slackwater.model.names import Names, UplinkName
 from slackwater.model.records import Heartbeat
+from slackwater.protocols.fargo.key_lists import lists_us
 from slackwater.sessions.effects import Append, Effect, Perform
 from slackwater.sessions.events import (
     HeartbeatReceived,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 CENTRE = Names("centre.")
 LINK_US = 20_000
+LISTS_SHARE = 64
+"""Uplinks send a list of keys again after four panes: a run has few."""
 
 
 class SimUplink(LogReader):
@@ -45,7 +48,8 @@ class SimUplink(LogReader):
     def __init__(self, query: SimQuery, child: int, copy: int) -> None:
         super().__init__(query.world, UplinkName(query.name, child, copy).process)
         self.query, self.child, self.copy = query, child, copy
-        config = query.config
+        config, window = query.config, query.config.query.window
+        assert window is not None, "only windows are merged"
         self.session = UplinkSession(
             UplinkConfig(
                 query=query.name,
@@ -55,6 +59,7 @@ class SimUplink(LogReader):
                 parts=config.parts,
                 replicas=config.replicas,
                 why_other=lambda _: "",
+                lists_us=lists_us(window) // LISTS_SHARE,
             )
         )
         self.logs = {at: self.world.log_at((at[0], child)) for at in self.session.inputs}
@@ -63,6 +68,14 @@ class SimUplink(LogReader):
     def start(self) -> None:
         perform(self, self.session.start(), self.begin)
 
+    def heartbeat(self) -> Heartbeat:
+        """Return what it reports."""
+        report = self.session.report()
+        return Heartbeat(
+            self.session.fragment, 0, 0, self.now, -1,
+            ready=report.ready, states=report.states, detail=report.detail,
+        )  # fmt: skip
+
     # The loop.
 
     def _read_heartbeats(self) -> None:
@@ -70,12 +83,7 @@ class SimUplink(LogReader):
         other = self.query.uplinks.get((self.child, 1 - self.copy))
         if other is None or not other.speaks or not other.has_begun or not self.has_broker:
             return
-        report = other.session.report()
-        beat = Heartbeat(
-            other.session.fragment, 0, 0, self.now, -1,
-            ready=report.ready, states=report.states, detail=report.detail,
-        )  # fmt: skip
-        self.session.take(HeartbeatReceived(beat, self.now))
+        self.session.take(HeartbeatReceived(other.heartbeat(), self.now))
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -87,6 +95,14 @@ class SimUplink(LogReader):
                     self.later(LINK_US, partial(self._ask, procedure))
 
     # The link.
+
+    def kill(self) -> None:
+        """Some of what is on the link arrives, and nobody is told."""
+        arriving = 0 if self.world.is_link_cut else len(self._on_link)
+        for _ in range(self.world.scheduler.between(0, arriving + 1)):
+            (topic, child), record = self._on_link.popleft()
+            self.world.log_at((f"{CENTRE.prefix}{topic}", child)).append(record)
+        super().kill()
 
     def link_heals(self) -> None:
         """Carry what waits."""

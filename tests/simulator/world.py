@@ -25,10 +25,11 @@ from tests.simulator.process import Process
 from tests.simulator.queries import SimQuery
 from tests.simulator.readings import Sensor
 from tests.simulator.roots import SimRoot
+from tests.simulator.site_logs import not_needed_with_sites
 from tests.simulator.sources import SimProxy, Spool
 from tests.simulator.topic_proxies import SimTopicProxy
 from tests.simulator.topics import InputTopic
-from tests.simulator.uplinks import SimUplink
+from tests.simulator.uplinks import CENTRE, SimUplink
 
 from slackwater.model.names import (
     OrdererName,
@@ -54,6 +55,8 @@ _OF_Q: Final = re.compile(
     r"(orderer/q|merger/q|root/q|sw\.ordered\.q|sw\.deltas\.q|sw\.merged\.q)\.(?!g\d)"
 )
 _LATE = "sends of "
+LINK = "link to the centre"
+FOR_EVER_US = 1 << 60
 _OVERLOAD = "machine of "
 FOLLOW_US = 200_000
 """Time after which a recorded step has been read by all processes, scaled by ``pace``."""
@@ -111,8 +114,8 @@ class World:
         """By process: additional time of a unit of its work."""
         self._outages_now: dict[str, Outage] = {}
         self._given_up: dict[str, int] = {}
-        self.is_link_cut = False
-        """Whether no site reaches the centre."""
+        self.link_cut_until = 0
+        """Until when no site reaches the centre."""
 
     # Supervision.
 
@@ -308,15 +311,29 @@ class World:
 
         self.scheduler.after(self.scheduler.between(*self.config.zombie_us), sees)
 
-    def cut_link(self) -> None:
-        """Cut the link between the sites and the centre."""
-        self.is_link_cut = True
-        self.begin_outage("link to the centre", "cut")
+    @property
+    def is_link_cut(self) -> bool:
+        """Whether no site reaches the centre."""
+        return self.scheduler.now < self.link_cut_until
+
+    def cut_link(self, for_us: int = FOR_EVER_US) -> None:
+        """Cut the link between the sites and the centre; by default until ``heal_link``."""
+        self.note("link", "cut")
+        self.link_cut_until = max(self.link_cut_until, self.scheduler.now + for_us)
+        self.begin_outage(LINK, "cut")
+
+        def back() -> None:
+            if self.link_cut_until <= self.scheduler.now:
+                self.heal_link()
+
+        if for_us < FOR_EVER_US:
+            self.scheduler.after(for_us, back)
 
     def heal_link(self) -> None:
         """End this."""
-        self.is_link_cut = False
-        self.over("link to the centre")
+        self.note("link", "heals")
+        self.link_cut_until = self.scheduler.now
+        self.over(LINK)
         for query in self.queries.values():
             for uplink in query.uplinks.values():
                 uplink.link_heals()
@@ -543,7 +560,8 @@ class World:
     def _not_needed(of: SimQuery) -> dict[tuple[str, int], int]:
         readers = of.readers  # without itself if it has been deleted
         states = {name: each for query in [*readers, of] for name, each in query.states().items()}
-        return not_needed([query.config.query for query in readers], states)
+        found = not_needed([query.config.query for query in readers], states)
+        return not_needed_with_sites(of, found) if of.config.sites else found
 
     def cut_off(self, name: str, for_us: int) -> None:
         """Cut a process off from the broker, which the others reach."""
@@ -763,6 +781,8 @@ class World:
     def log_at(self, at: tuple[str, int]) -> Log[object]:
         """Return the model of a partition. The only partition of a topic has the topic's name."""
         topic, partition = at
+        if topic.startswith((f"{CENTRE.prefix}sw.state.", f"{CENTRE.prefix}sw.panes.")):
+            topic = topic.removeprefix(CENTRE.prefix)  # in the model a site has none
         alone = topic.startswith("sw.source.") or (topic.startswith("sw.state.") and not partition)
         return self.broker.log(topic if alone else f"{topic}:{partition}")
 

@@ -35,12 +35,14 @@ from slackwater.codec.avro_types import (
     number_reader,
     number_writer,
     read_boolean,
+    read_bytes,
     read_int,
     read_long,
     read_text,
     real,
     record,
     write_boolean,
+    write_bytes,
     write_int,
     write_long,
     write_text,
@@ -89,6 +91,7 @@ _PRIMITIVES: Final[dict[str, tuple[Reader, Writer]]] = {
     "float": real("<f"),
     "double": real("<d"),
     "string": (read_text, write_text),
+    "bytes": (read_bytes, write_bytes),
     "boolean": (read_boolean, write_boolean),
 }
 

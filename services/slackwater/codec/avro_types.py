@@ -100,6 +100,15 @@ def read_text(buf: bytes, pos: int) -> tuple[str, int]:
     return str(buf[pos:end], "utf-8"), end
 
 
+def read_bytes(buf: bytes, pos: int) -> tuple[bytes, int]:
+    """Read bytes: their number, then they themselves."""
+    size, pos = read_long(buf, pos)
+    end = pos + size
+    if size < 0 or end > len(buf):
+        raise DamageError(f"{size} bytes where {len(buf) - pos} are left")
+    return buf[pos:end], end
+
+
 def read_block(buf: bytes, pos: int, item_bytes_min: int) -> tuple[int, int]:
     """Read a block's number of items, each of at least ``item_bytes_min`` bytes.
 
@@ -234,6 +243,13 @@ def write_int(out: list[Buffer], value: int) -> None:
 def write_text(out: list[Buffer], value: str) -> None:
     """Append a string."""
     data = value.encode()
+    out.append(long_bytes(len(data)))
+    out.append(data)
+
+
+def write_bytes(out: list[Buffer], value: Buffer | str) -> None:
+    """Append bytes; a default in a schema is a text, with a code point for each byte."""
+    data = value.encode("latin-1") if isinstance(value, str) else value
     out.append(long_bytes(len(data)))
     out.append(data)
 

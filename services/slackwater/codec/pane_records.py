@@ -1,7 +1,8 @@
 """Codec of panes and heads, the records of ``sw.panes.<query>``, and of merged panes.
 
 A piece of a pane is a few columns, one for each figure and field. A head has a column for each part
-of its references, since a window of a day has thousands of panes.
+of its references, since a window of a day has thousands of panes. The columns of merged panes are
+packed: they may pass over a thin link.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from slackwater.codec.avro_types import DamageError
+from slackwater.codec.packed_columns import pack, unpack
 from slackwater.codec.record_fields import (
     Bytes,
     decode,
@@ -68,7 +70,13 @@ def _make_pane(values: list[Any]) -> PaneRecord:
 def encode_merged(record: MergedRecord) -> bytes:
     """Encode a piece of a merged pane."""
     behind = list(map(position_values, record.positions))
-    return codec("merged").encode(record.end, behind, *_pane_values(record.pane), record.gap)
+    columns = record.pane.columns
+    figures, fields, keys = columns.figures.shape
+    packed = pack(columns.figures.reshape(figures * fields, keys))
+    return codec("merged").encode(
+        *(record.end, behind, *record.pane.ref, record.pane.piece, columns.keys, fields, ()),
+        *(state_values(columns.states), record.gap, packed, record.keys_hash),
+    )
 
 
 def decode_merged(buf: Bytes, where: object = "") -> MergedRecord:
@@ -77,13 +85,31 @@ def decode_merged(buf: Bytes, where: object = "") -> MergedRecord:
 
 
 def _make_merged(values: list[Any]) -> MergedRecord:
-    end, behind, *of_pane, gap = values
-    pane = _make_pane(of_pane)
+    end, behind, *of_pane, gap, packed, keys_hash = values
+    if not packed:  # written before columns were packed
+        pane = _make_pane(of_pane)
+    else:
+        pane = _unpacked(of_pane, packed, is_named=bool(keys_hash))
     if end <= pane.ref.start:
         raise DamageError(f"panes from {pane.ref.start} to {end}")
     if not 0 <= pane.piece < max(pane.ref.pieces, 1):
         raise DamageError(f"piece {pane.piece} of {pane.ref.pieces}")
-    return MergedRecord(pane, end, tuple(map(log_position, behind)), tuple(map(Gap._make, gap)))
+    gaps = tuple(map(Gap._make, gap))
+    return MergedRecord(pane, end, tuple(map(log_position, behind)), gaps, keys_hash)
+
+
+def _unpacked(values: list[Any], packed: Bytes, *, is_named: bool) -> PaneRecord:
+    """Return a piece of packed columns; if its keys are named it may have none itself."""
+    *ref, piece, keys, fields, columns, states = values
+    numbers = unpack(bytes(packed))
+    if not (fields > 0 and len(numbers) % fields == 0) or columns:
+        raise DamageError(f"{len(numbers)} packed columns for {fields} fields")
+    size = numbers.shape[1]
+    if keys or not is_named:
+        same(size, len(keys), "values", "keys")
+    figures = numbers.reshape(len(numbers) // fields, fields, size)
+    found = PaneColumns(keys, figures, record_states(states, fields, size))
+    return PaneRecord(PaneRef(*ref), piece, found)
 
 
 def encode_head(head: Head) -> bytes:

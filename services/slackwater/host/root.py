@@ -15,7 +15,7 @@ from slackwater.host.known import RegistryView
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import UsageError
 from slackwater.model.names import RESULT_KINDS, ROOT, RootName
-from slackwater.primitives.aggregates import others_of, states_of
+from slackwater.primitives.aggregates import figures_of, others_of, states_of
 from slackwater.primitives.deltas import Aggregates
 from slackwater.primitives.having import Having
 from slackwater.primitives.rows import RowContents
@@ -121,7 +121,9 @@ def contents_of_windows(spec: QuerySpec, fields: tuple[str, ...]) -> dict[str, A
     having = None
     if spec.having is not None:
         having = Having.of(spec.having, fields, spec.aggregate, spec.shown(fields)).kept
-    return {"contents": partial(Aggregates, others=others, states=states, having=having)}
+    figures = figures_of(spec.aggregate)
+    contents = partial(Aggregates, others=others, states=states, having=having, figures=figures)
+    return {"contents": contents}
 
 
 def _of_rows(deployment: Deployment, definition: QueryDefinition, part: int) -> dict[str, Any]:

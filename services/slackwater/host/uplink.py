@@ -16,6 +16,7 @@ from slackwater.host.known import RegistryView
 from slackwater.model.errors import UsageError
 from slackwater.model.kinds import UPLINKS
 from slackwater.model.names import UplinkName
+from slackwater.protocols.fargo.key_lists import lists_us
 from slackwater.runtime.logs.kafka import KafkaTransport, client_config
 from slackwater.runtime.logs.kafka_writer import LogProducer, LogWriter
 from slackwater.runtime.service.registry import QueryDefinition
@@ -37,7 +38,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
     spec, names = definition.spec, transport.names
     if definition.state == "deleted":
         raise UsageError(f"query {of.query} has been deleted: there is no uplink {name}")
-    if spec.uplink is None:
+    if spec.uplink is None or spec.window is None:
         raise UsageError(f"query {of.query} is at no site: there is no uplink {name}")
     # The address may have been changed in the file since the query was registered.
     declared = known.deployment.queries.get(of.query)
@@ -52,6 +53,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
             replicas=spec.replicas,
             why_other=_other_than(definition),
             topics=names,
+            lists_us=lists_us(spec.window),
         )
     )
     centre = KafkaTransport(link.centre, names)

@@ -20,13 +20,16 @@ class MergedRecord:
     The start of the pane is the record's seq: the record whose ``end`` it is precedes it. ``pane``
     has no rows if the first pane of [start, end) is empty, too. ``positions`` has, of each replica,
     the position in its stable deltas from which reading continues at ``end``. ``gap`` has readings
-    of the panes that are lost (rule-28); only at a site does such a pane have a record.
+    of the panes that are lost (rule-28); only at a site does such a pane have a record. At a centre
+    a record with ``keys_hash`` has keys that later records name by it, or names earlier ones and
+    has none (``protocols.fargo.key_lists``).
     """
 
     pane: PaneRecord
     end: int
     positions: tuple[LogPosition, ...]
     gap: tuple[Gap, ...] = ()
+    keys_hash: int = 0
 
     @property
     def start(self) -> int:

@@ -35,7 +35,9 @@ from slackwater.model.heads import PaneColumns
 from slackwater.model.records import BucketRecord, DeltaRecord
 from slackwater.primitives.digests import DIGEST_MASK, combined, digest_of
 from slackwater.primitives.figures import (
+    BASIC,
     COUNT,
+    FIGURE_NAMES,
     FIGURES,
     LOW,
     M2,
@@ -91,18 +93,22 @@ class Slice:
         fields: tuple[str, ...],
         others: Sequence[Figure] = (),
         states: Sequence[State] = (),
+        unneeded: Sequence[int] = (),
     ) -> Slice:
         """Return the slice of a record; interns its keys.
 
         ``fields`` are the query's, in order. Raises ``ValueError`` if the record has others.
         ``others`` are the query's figures beside the six; one that the record lacks has no value,
-        and one of ``states`` no entries.
+        and one of ``states`` no entries. Basic figures that are ``unneeded`` have no value either:
+        they are there for another query.
         """
         if not len(record.keys):
             return cls.empty(len(fields), FIGURES + len(others))
         if record.fields != fields:
             raise ValueError(f"fields {record.fields} where the query has {fields}")
         columns = [record.count, record.sum, record.m2, record.min, record.max]
+        for at in unneeded:
+            columns[at] = np.full_like(record.sum, BASIC[at].nothing)
         for figure in others:
             column = record.others.get(figure.name)
             columns.append(np.full_like(record.sum, figure.nothing) if column is None else column)
@@ -192,8 +198,8 @@ class Fold:
     """
 
     __slots__ = (
-        "_dense", "_figures", "_index", "_last", "_others", "_owned", "_seen", "_shape", "_states",
-        "_table", "fields",
+        "_dense", "_figures", "_has_m2", "_index", "_last", "_others", "_owned", "_seen", "_shape",
+        "_states", "_table", "fields",
     )  # fmt: skip
 
     def __init__(
@@ -202,8 +208,11 @@ class Fold:
         fields: int,
         others: Sequence[Figure] = (),
         states: Sequence[State] = (),
+        *,
+        has_m2: bool = True,
     ) -> None:
         self.fields = fields
+        self._has_m2 = has_m2
         self._states = tuple(map(StateFold, states))
         self._others = others
         self._shape = (FIGURES + len(others), fields)
@@ -231,7 +240,7 @@ class Fold:
         elif value.index is self._index:
             if not self._owned:
                 self._figures, self._owned = self._figures.copy(), True
-            merge_into(self._figures, value.figures, self._others)
+            merge_into(self._figures, value.figures, self._others, has_m2=self._has_m2)
         else:
             self._spread()
             self._scatter(value.index, value.figures)
@@ -272,7 +281,7 @@ class Fold:
             self._dense = np.concatenate([self._dense, fresh], axis=2)
             self._seen = np.concatenate([self._seen, np.zeros(room, np.bool_)])
         merged = self._dense.take(index, axis=2)
-        merge_into(merged, figures, self._others)
+        merge_into(merged, figures, self._others, has_m2=self._has_m2)
         # Row by row: numpy scatters twice as fast into one dimension as into the last of three.
         rows = self._dense.reshape(-1, self._dense.shape[2])
         for row, values in zip(rows, merged.reshape(-1, len(index)), strict=True):
@@ -299,7 +308,9 @@ class Aggregates:
 
     The children's shares are folded left, as panes are, so all copies add in the same order
     (rule-21, trace-28). ``others`` are the figures that the query's aggregates bring along,
-    ``states`` their states, and ``having`` drops keys from a merged window.
+    ``states`` their states, and ``having`` drops keys from a merged window. ``figures`` are the
+    basic figures that the query needs; others, which its deltas may have for another query, keep
+    their neutral value.
     """
 
     def __init__(
@@ -309,7 +320,9 @@ class Aggregates:
         others: Sequence[Figure] = (),
         states: Sequence[State] = (),
         having: Callable[[Slice, KeyTable], Slice] | None = None,
+        figures: Sequence[str] = FIGURE_NAMES,
     ) -> None:
+        self._unneeded = [at for at, name in enumerate(FIGURE_NAMES) if name not in figures]
         self._table = table
         self._fields = fields
         self._others = others
@@ -324,11 +337,13 @@ class Aggregates:
     def of(self, record: BucketRecord) -> Slice:
         """Return the slice of a delta."""
         assert isinstance(record, DeltaRecord), "a window is computed from deltas"
-        return Slice.of(record, self._table, self._fields, self._others, self._states)
+        table, fields, unneeded = self._table, self._fields, self._unneeded
+        return Slice.of(record, table, fields, self._others, self._states, unneeded)
 
     def folding(self) -> Fold:
         """Return an empty fold."""
-        return Fold(self._table, len(self._fields), self._others, self._states)
+        fields, has_m2 = len(self._fields), M2 not in self._unneeded
+        return Fold(self._table, fields, self._others, self._states, has_m2=has_m2)
 
     def kept(self, value: Slice) -> Slice:
         """Return the keys of a window that have a row in its answer."""
@@ -376,15 +391,20 @@ class Aggregates:
         return -(-len(value) // self._rows_of_piece)
 
     def extract(self, value: Slice, piece: int) -> PaneColumns:
-        """Return a piece with the text of its keys."""
+        """Return a piece with the text of its keys.
+
+        Keys are divided in key order, so that a piece is the same whoever wrote it: the numbers of
+        keys are local to a process, and a reader may take pieces of two writers (rule-36).
+        """
         rows, fields = self._rows(piece), len(self._fields)
-        index = value.index[rows]
+        order, names = self._table.in_key_order(value.index)
+        at = rows if order is None else order[rows]
+        index = value.index[at]
         states = {
             state.name: entries.of_keys(index, fields).by_row(index, fields).ragged()
             for state, entries in zip(self._states, value.states, strict=True)
         }
-        names = tuple(self._table.names(index))
-        return PaneColumns(names, value.figures[:, :, rows], states)
+        return PaneColumns(tuple(names[rows]), value.figures[:, :, at], states)
 
     def install(self, pieces: Sequence[PaneColumns], needed_to: int = FOREVER) -> Slice:
         """Return the slice of these pieces, also if keys have other numbers than where it was.

@@ -85,32 +85,40 @@ def nothing(others: Sequence[Figure], fields: int, keys: int) -> F64:
     return figures
 
 
-def merge_into(a: F64, b: F64, others: Sequence[Figure] = ()) -> None:
+def merge_into(a: F64, b: F64, others: Sequence[Figure] = (), *, has_m2: bool = True) -> None:
     """Set a to the merge of a and b; ``others`` are the figures after ``low``.
 
     Sums are added as pairs (sum, low), by Knuth's two-sum and a renormalisation; m2 by Chan, Golub
-    and LeVeque's update. Where one side has no value, the result is the other side, exactly.
+    and LeVeque's update, if ``has_m2``. Where one side has no value, the result is the other side,
+    exactly.
     """
-    na, nb = a[COUNT], b[COUNT]
     # Where a sum overflows, sum, low and m2 become infinite or NaN. The result reports it.
     with np.errstate(over="ignore", invalid="ignore"):
-        difference = b[SUM] / np.maximum(nb, 1.0)
-        difference -= a[SUM] / np.maximum(na, 1.0)
-        weight = na * nb
-        none = weight == 0.0
+        more = _between(a, b) if has_m2 else None
         before = a[SUM].copy()
-        a[: M2 + 1] += b[: M2 + 1]  # from here on na is the count of both
+        a[: M2 + 1] += b[: M2 + 1]
         _renormalise(a, before, b)
-        weight /= np.maximum(na, 1.0)
-        # In this order: difference * difference may overflow where the whole product does not.
-        weight *= difference
-        weight *= difference
-        np.copyto(weight, 0.0, where=none)
-        a[M2] += weight
+        if more is not None:
+            a[M2] += more
         if others:
             _merge_others(a, b, others)
     np.fmin(a[MIN], b[MIN], out=a[MIN])
     np.fmax(a[MAX], b[MAX], out=a[MAX])
+
+
+def _between(a: F64, b: F64) -> F64:
+    """Return the squared deviations that a and b have from their mean in addition to their own."""
+    na, nb = a[COUNT], b[COUNT]
+    difference = b[SUM] / np.maximum(nb, 1.0)
+    difference -= a[SUM] / np.maximum(na, 1.0)
+    weight: F64 = na * nb
+    none = weight == 0.0
+    weight /= np.maximum(na + nb, 1.0)
+    # In this order: difference * difference may overflow where the whole product does not.
+    weight *= difference
+    weight *= difference
+    np.copyto(weight, 0.0, where=none)
+    return weight
 
 
 def _merge_others(a: F64, b: F64, others: Sequence[Figure]) -> None:

@@ -8,7 +8,7 @@ consumer and the catch-up reader are in them, and what a record is checked for.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from slackwater.model.limits import NEVER
@@ -20,6 +20,7 @@ from slackwater.protocols.common.line import LineName
 from slackwater.protocols.dpc.soutput.config import RootConfig, merged_from
 from slackwater.protocols.dpc.soutput.core import RootCore
 from slackwater.protocols.dpc.soutput.decision import earliest
+from slackwater.protocols.fargo.key_lists import KnownLists, carries, lists_us
 from slackwater.protocols.fargo.parent import MergedPanes, Usable
 from slackwater.sessions.effects import Skipped
 from slackwater.sessions.events import Record
@@ -29,6 +30,7 @@ LOOK_PERIOD_US: Final = 5_000
 REMOTE_TO: Final = "remote_to."
 """Details of a root's heartbeat, by child that a site has: up to where its panes have come."""
 NOT_A_PANE: Final = "merged pane that its digest does not name"
+UNKNOWN_KEYS: Final = "merged pane with keys that no earlier record has"
 
 
 @dataclass(slots=True)
@@ -42,6 +44,7 @@ class _Cursor:
     """The next offset of the live consumer."""
     held: MergedRecord | None = None
     """The record at ``offset``, if it waits for the frontier."""
+    lists: KnownLists = field(default_factory=lambda: KnownLists(0))
 
 
 class MergedInput:
@@ -63,6 +66,7 @@ class MergedInput:
                     *(config.grid, normal, wait_us or 0, replicas),
                     is_remote=child in config.remote,
                 ),
+                lists=KnownLists(lists_us(config.grid.window) if config.grid.window else 0),
             )
             for child in range(children)
         ]
@@ -128,10 +132,16 @@ class MergedInput:
                 if merged.start > core.resting.frontier(child).bucket_start and cursor.panes.rests:
                     self._read(core, child)  # the pane at the frontier is missing in the log
                 return
-            usable = cursor.panes.take(merged, core.resting.frontier(child), now)
-            if usable is not None:
-                self._use(core, log, offset, usable)
-            core.resting.offsets[child].note(merged.end, offset)
+            if (known := cursor.lists.completed(merged)) is not None:
+                usable = cursor.panes.take(known, core.resting.frontier(child), now)
+                if usable is not None:
+                    self._use(core, log, offset, usable)
+            elif merged.end > core.resting.frontier(child).bucket_start:
+                self._skipped.append(Skipped(log, offset, UNKNOWN_KEYS, f"{merged.keys_hash}"))
+            needed_to = merged.end
+            if carries(merged):
+                needed_to = max(needed_to, merged.start + cursor.lists.lists_us)
+            core.resting.offsets[child].note(needed_to, offset)
         else:
             core.resting.offsets[child].note(None, offset)
         cursor.offset, cursor.held = offset + 1, None

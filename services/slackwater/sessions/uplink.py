@@ -88,6 +88,8 @@ class UplinkConfig:
     replicas: int
     why_other: Callable[[Any], str]
     topics: Names = UNPREFIXED
+    lists_us: int = 0
+    """For how long a list of keys is named by its hash."""
     stands_us: int = 3_000_000
     """The link counts as cut when there is a pane, and nothing has arrived for so long."""
 
@@ -184,7 +186,7 @@ class UplinkSession:
         beginnings = yield Beginnings(tuple(self._at))
         for log, number in self._at.items():
             at, config = beginnings[log], self.config
-            panes = Uplink(config.child, config.replicas, at)
+            panes = Uplink(config.child, config.replicas, at, config.lists_us)
             self._parts.append(_Part(number, panes, at, at))
         return []
 

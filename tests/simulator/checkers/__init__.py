@@ -13,6 +13,7 @@ from tests.simulator.checkers import (
     exact,
     future,
     honest,
+    linked,
     logs,
     memory,
     merged,
@@ -41,6 +42,7 @@ CHECKERS = (
     tenures,
     moved,
     merged,
+    linked,
 )
 
 

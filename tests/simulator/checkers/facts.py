@@ -31,6 +31,8 @@ from slackwater.model.records import Kind, SourceRecord
 from slackwater.primitives.lateness import Lateness, Step
 
 _ROOT: Final = re.compile(r"\broot/(?P<query>\w+)\.")
+_OF_LINK: Final = re.compile(r"link to the centre|\b(uplink|merger)/")
+"""What concerns the centre only: a site's own answers need none of it."""
 _FRAGMENT: Final = re.compile(r"\b(?P<kind>root|orderer)/(?P<query>\w+)\.(?P<later>g\d)?")
 
 
@@ -123,7 +125,8 @@ class Facts:
             of = _ROOT.search(outage.what)
         else:
             return True
-        return of is None or of["query"] == self.config.name
+        is_remote = self.config.children_of and _OF_LINK.search(outage.what) is not None
+        return not is_remote and (of is None or of["query"] == self.config.name)
 
     @cached_property
     def lost_ahead(self) -> set[int]:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.model.records import DeltaRecord, Kind
-from slackwater.primitives.deltas import Fold, Slice, fold
+from slackwater.primitives.deltas import Aggregates, Fold, Slice, fold
 from slackwater.primitives.key_table import LONG_LIST_KEYS_MIN, KeyTable, KeyTableFull
 
 Readings = dict[str, list[float]]
@@ -104,6 +104,27 @@ def test_folding_leaves_what_was_published_as_it_was(parts: list[Readings]) -> N
     assert all(value.to_bytes(table) == was for value, was in published)
     with pytest.raises(ValueError, match="read-only"):
         slices[0].figures[:] = 1.0
+
+
+def test_figures_that_no_aggregate_needs_keep_their_neutral_value() -> None:
+    """They would be on the link of a site, and differ from pane to pane."""
+    given = [record_of(of) for of in ({"a": [1.0, 4.0]}, {"a": [9.0]}, {"a": [2.0], "b": [7.0]})]
+    table = KeyTable()
+    plain, other = Aggregates(table, ("f",)), Aggregates(table, ("f",), figures=("count", "sum"))
+    found = []
+    for contents in (plain, other):
+        fold = contents.folding()
+        for record in given:
+            fold.add(contents.of(record))
+        found.append(fold.result())
+    one, two = found
+    assert two.count.tobytes() == one.count.tobytes()
+    assert two.sum.tobytes() == one.sum.tobytes()
+    assert two.low.tobytes() == one.low.tobytes()
+    assert one.m2.any()
+    assert not two.m2.any()
+    assert np.isnan(two.min).all()
+    assert np.isnan(two.max).all()
 
 
 def test_a_small_variance_under_a_large_mean_survives() -> None:

@@ -142,6 +142,31 @@ def test_panes_before_the_start_are_left_out() -> None:
     assert found.complete_to == 60
 
 
+@settings(max_examples=60)
+@given(st.integers(0, 1 << 32), st.integers(1, 200))
+def test_a_piece_is_the_same_whoever_writes_it(seed: int, cells: int) -> None:
+    """A reader takes pieces of one pane from two mergers, whose keys have other numbers."""
+    rng = Random(seed)
+    records = [delta(rng, start, start + 10, NAMES) for start in (0, 10, 20)]
+    values = []
+    for _ in range(2):
+        table = KeyTable()
+        table.indices(tuple(rng.sample(KEYS, rng.randrange(len(KEYS)))))
+        of = contents(table, NAMES)
+        fold = of.folding()
+        for record in records:
+            fold.add(of.of(record))
+        values.append((of, fold.result()))
+    with patch.object(deltas, "PIECE_CELLS", cells):
+        (of, one), (other_of, other) = values
+        assert of.pieces(one) == other_of.pieces(other)
+        for piece in range(of.pieces(one)):
+            found = [each.extract(value, piece) for each, value in values]
+            assert found[0].keys == found[1].keys
+            assert found[0].figures.tobytes() == found[1].figures.tobytes()
+            assert repr(found[0].states) == repr(found[1].states)
+
+
 def test_figures_of_another_query_are_refused() -> None:
     table = KeyTable()
     of, other = contents(table, ("avg",)), Aggregates(table, ("t",))

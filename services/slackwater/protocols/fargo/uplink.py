@@ -12,7 +12,7 @@ starts again, do no harm. A pane that is sent twice is dropped by its start (``p
   complete first.
 * Fargo's removal of redundant state (RR): what the centre has, from whichever uplink, is not sent
   again. Copies report up to where the centre has all. One sends, the first that works (``Duty``);
-  another one sends a pane if nothing has arrived for a while.
+  another one sends a pane if nothing has arrived for a while. Nor are keys (``key_lists``).
 
 What is kept in memory is bounded: a cut link is buffered in the site's Kafka (guarantee-5).
 
@@ -30,6 +30,7 @@ from slackwater.model.heads import PaneRef
 from slackwater.model.limits import NEVER
 from slackwater.model.merged import MergedRecord
 from slackwater.model.records import Gap, LogPosition, Position
+from slackwater.protocols.fargo.key_lists import SentLists
 
 QUEUED_CELLS_MAX: Final = 1 << 18
 """Numbers that are read and not sent, 2 MiB; one pane may be larger."""
@@ -67,10 +68,12 @@ class Uplink:
         child: the number of the child at the centre.
         replicas: the number of its replicas.
         offset: where the site's log begins.
+        lists_us: for how long a list of keys is named; 0: each record has its keys.
     """
 
-    def __init__(self, child: int, replicas: int, offset: int) -> None:
+    def __init__(self, child: int, replicas: int, offset: int, lists_us: int = 0) -> None:
         self._child, self._replicas = child, replicas
+        self._lists = SentLists(lists_us)
         self.has_to = NEVER
         """The event time up to which the centre has all panes, as far as it is known here."""
         self._read_to = NEVER
@@ -177,7 +180,7 @@ class Uplink:
             cells, is_last = cells_of(record), not pane.pieces
             self._in_flight.append((pane.end if is_last else None, cells))
             self._in_flight_cells += cells
-            found.append(record)
+            found.append(self._lists.sent(record))
             if is_last:
                 self._queue.popleft()
                 self._queued_cells -= pane.cells
