@@ -62,6 +62,8 @@ LINE: Final = LineName.LIVE
 """The name of its only line."""
 ASK_AGAIN_US: Final = 1_000_000
 """Pause before the centre is asked again."""
+OTHER_US_MAX: Final = 30_000_000
+"""The same while it answers that it has another query, or none: it sends its registry each time."""
 CENTRE_TIMEOUT_US: Final = 10_000_000
 """How long an answer of the centre is waited for: a link may be thin."""
 HAS_TO: Final = "has_to."
@@ -131,6 +133,8 @@ class _Centre:
     answered: bool = False
     asking: bool = False
     ask_at: int = 0
+    other_us: int = 0
+    """The last pause since it has another query."""
     problem: str = ""
     others: dict[int, OtherCopy] = field(default_factory=dict)
 
@@ -197,11 +201,13 @@ class UplinkSession:
 
     def _ask(self) -> Procedure[None]:
         """Ask the centre for its definition of the query, and for the last pane that it has."""
-        centre, config = self._centre, self.config
+        centre, config, pause_us = self._centre, self.config, ASK_AGAIN_US
         try:
             found = yield AtCentre(FindDefinition(config.query, CENTRE_TIMEOUT_US))
             if why := config.why_other(found):
                 self._note_problem(why)
+                centre.other_us = min(2 * centre.other_us or ASK_AGAIN_US, OTHER_US_MAX)
+                pause_us = centre.other_us
                 return
             ends: dict[int, int] = {}
             for log, number in self._centre_logs.items():
@@ -211,7 +217,7 @@ class UplinkSession:
             self._note_problem(str(error))
             return
         finally:
-            centre.asking, centre.ask_at = False, self._now + ASK_AGAIN_US
+            centre.asking, centre.ask_at = False, self._now + pause_us
         for number, end in ends.items():
             self._parts[number].panes.centre_has(end)
             self._parts[number].moved_at = self._now

@@ -22,7 +22,7 @@ from slackwater.sessions.events import (
     Replayed,
 )
 from slackwater.sessions.requests import AtCentre, Beginnings, FindDefinition, ReadMerged
-from slackwater.sessions.uplink import ASK_AGAIN_US, LINE, UplinkConfig, UplinkSession
+from slackwater.sessions.uplink import ASK_AGAIN_US, LINE, OTHER_US_MAX, UplinkConfig, UplinkSession
 
 SITE, CENTRE = ("sw.merged.q.0", 0), ("sw.merged.q.0", CHILD)
 CUT = SlackwaterError("no answer")
@@ -117,6 +117,19 @@ def test_a_pane_is_sent_at_once_and_reported_when_it_has_arrived() -> None:
     assert linked.session.state == "STABLE"
 
 
+def test_a_centre_with_another_query_is_asked_ever_more_rarely() -> None:
+    """Each answer is the centre's registry, on a link that may be thin."""
+    linked = Linked()
+    linked.definition = "other"
+    for _ in range(300):
+        linked.turn(ASK_AGAIN_US)
+    assert linked.asked <= 5 + 300 * ASK_AGAIN_US // OTHER_US_MAX
+    linked.definition = "same"
+    for _ in range(OTHER_US_MAX // ASK_AGAIN_US + 1):
+        linked.turn(ASK_AGAIN_US)
+    assert linked.session.state == "STABLE"
+
+
 def test_until_the_centre_has_answered_nothing_is_read_and_it_works() -> None:
     linked = Linked()
     linked.is_cut = True
@@ -156,7 +169,7 @@ def test_another_query_is_sent_nothing() -> None:
     assert linked.lines == ["uplink/q.0.a: it is another one"], "once"
     assert not linked.live(0, pane(0))
     linked.definition = "same"
-    linked.turn(ASK_AGAIN_US)
+    linked.turn(2 * ASK_AGAIN_US)
     assert linked.session.wanted() == {(LINE, SITE): 0}
 
 
