@@ -77,7 +77,7 @@ def deployment(loads: Sequence[SiteLoad], links: Sequence[Link]) -> str:
 
 
 @dataclass
-class Answer:
+class FirstAnswer:
     """The first answer of a window: when it was read, after its normal time, and what it lacks."""
 
     late_s: float
@@ -89,7 +89,7 @@ class Answer:
 class Answers:
     """The answers of the query at one place, as a consumer reads them."""
 
-    first: dict[int, Answer] = field(default_factory=dict)
+    first: dict[int, FirstAnswer] = field(default_factory=dict)
     """By the start of the window, in ms."""
     stable_at: dict[int, float] = field(default_factory=dict)
     """When the exact answer was read."""
@@ -108,12 +108,12 @@ class Answers:
             size = SIZE_MS
             starts = range(start_of(line), parse_time(line["window_end"]) // 1_000, size)
             for start in starts:
-                given = Answer(late_s, line["label"], tuple(line.get("missing", ())))
+                given = FirstAnswer(late_s, line["label"], tuple(line.get("missing", ())))
                 self.first.setdefault(start, given)
                 if line["label"] == "stable":
                     self.stable_at.setdefault(start, read_at)
 
-    def in_phase(self, since_s: float, until_s: float) -> list[Answer]:
+    def in_phase(self, since_s: float, until_s: float) -> list[FirstAnswer]:
         """Return the first answers of the windows that end in this time."""
         ends = ((start + SIZE_MS) / 1e3 for start in self.first)
         pairs = zip(ends, self.first.values(), strict=True)
@@ -366,7 +366,7 @@ def thin(bench: Bench, seconds: int) -> list[float]:
     return [(now[0] - was[0]) / windows for was, now in zip(before, after, strict=True)]
 
 
-def timed(answers: list[Answer]) -> str:
+def timed(answers: list[FirstAnswer]) -> str:
     """Return how late answers were."""
     late = sorted(1e3 * answer.late_s for answer in answers)
     if not late:

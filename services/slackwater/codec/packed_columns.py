@@ -117,8 +117,8 @@ def _decimal(numbers: F64, digits: int) -> _Form | None:
 
 def _binary(numbers: F64) -> _Form | None:
     fractions, exponents = np.frexp(numbers)
-    whole = np.ldexp(fractions, 53).astype(np.int64)
-    lowest = np.frexp((whole & -whole).astype(np.float64))[1] - 1
+    mantissas = np.ldexp(fractions, 53).astype(np.int64)
+    lowest = np.frexp((mantissas & -mantissas).astype(np.float64))[1] - 1
     used = numbers != 0
     exponent = int((exponents - 53 + lowest)[used].min()) if used.any() else 0
     scaled = np.ldexp(numbers, -exponent)
