@@ -27,8 +27,8 @@ COPY_MUTANTS: Final = (
         (
             Edit(
                 f"{_root}.step",
-                "self.core.attend(now)",
-                "(self.core.attend(now), self.pair.returned(now))",
+                "self._copy.following.attend(self.core, now)",
+                "(self._copy.following.attend(self.core, now), self.pair.returned(now))",
             ),
         ),
         f"{_silence}:test_the_broker_is_away_and_nobody_takes_over",

@@ -82,7 +82,7 @@ def history() -> History:
 
 def test_what_was_right_passes(history: History) -> None:
     check(history)
-    assert len(CHECKERS) == 13
+    assert len(CHECKERS) == 14
 
 
 def _nth(history: History, effect: type, n: int = 0, **same: Any) -> tuple[int, Any]:

@@ -262,6 +262,7 @@ class KeyTable:
 
     def _put_in_order(self, index: I64) -> tuple[I64 | None, list[str]]:
         ranks, by_rank = self.ranked(index)
+        assert not len(ranks) or ranks.max() < len(by_rank), "a key was forgotten that is needed"
         if bool((ranks[1:] > ranks[:-1]).all()):
             return None, self.names(index)
         order = np.argsort(ranks)
