@@ -15,7 +15,6 @@ from tests.support.quarantine_counts import DistinctCounts
 from tests.support.topic_world import ChangingTopics
 
 from slackwater.codec import decode_source, encode_source
-from slackwater.codec.quarantined import entries_in
 from slackwater.model.deployment import Clock, Deployment, FieldSpec, KeySpec, StreamSpec, TimeSpec
 from slackwater.model.errors import MalformedRecordError
 from slackwater.model.names import Names, ProxyName
@@ -185,7 +184,7 @@ class World:
 
     def quarantined(self) -> list[dict[str, Any]]:
         log = (f"sw.quarantine.{self.spec.name}", 0)
-        return [entry for r in read_to_end(self.broker, log) for entry in entries_in(r.value)]
+        return [orjson.loads(r.value) for r in read_to_end(self.broker, log)]
 
     def counts(self) -> dict[str, int]:
         """Return the number of distinct entries by reason."""

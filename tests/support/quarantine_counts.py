@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
-from slackwater.codec.quarantined import entries_in
+import orjson
 
 
 class DistinctCounts:
@@ -16,8 +17,8 @@ class DistinctCounts:
 
     def add(self, value: bytes) -> None:
         """Count one record of a quarantine topic."""
-        for entry in entries_in(value):
-            identity = entry["stream"], entry["position"]
-            if identity not in self._seen:
-                self._seen.add(identity)
-                self.counts.setdefault(entry["stream"], Counter())[entry["reason"]] += 1
+        entry: dict[str, Any] = orjson.loads(value)
+        identity = entry["stream"], entry["position"]
+        if identity not in self._seen:
+            self._seen.add(identity)
+            self.counts.setdefault(entry["stream"], Counter())[entry["reason"]] += 1

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import orjson
 
 from slackwater.cli.common import emit
-from slackwater.codec.quarantined import entries_in
 from slackwater.codec.results import parse_time
 from slackwater.codec.source_records import decode_source
 from slackwater.judge.accounted import InputAccount, InputAccounting
@@ -46,9 +46,9 @@ def audit_input(transport: Transport, spec: StreamSpec, path: Path) -> InputAcco
     for reading in _readings(transport, log, headers, spec):
         accounting.logged(reading)
     for raw in read_to_end(transport, (transport.names.quarantine(spec.name), 0)):
-        for entry in entries_in(raw.value):
-            stime = None if entry["stime"] is None else parse_time(entry["stime"])
-            accounting.quarantined(entry["position"], entry["reason"], stime)
+        entry = orjson.loads(raw.value)
+        stime = None if entry["stime"] is None else parse_time(entry["stime"])
+        accounting.quarantined(entry["position"], entry["reason"], stime)
     return accounting.account()
 
 

@@ -15,7 +15,6 @@ import orjson
 
 from slackwater.cli.common import emit
 from slackwater.cli.meanwhile import report_meanwhile
-from slackwater.codec.quarantined import entries_in
 from slackwater.judge.check import Checker
 from slackwater.judge.history import history_checker, read_files
 from slackwater.model.deployment import Deployment
@@ -114,8 +113,8 @@ def crashed(transport: Transport, stream: str) -> dict[int, set[int]]:
     """Return the places that crashed their reader, by the number of the file of the history."""
     found: dict[int, set[int]] = {}
     for raw in read_to_end(transport, (transport.names.quarantine(stream), 0)):
-        for entry in entries_in(raw.value):
-            if entry["reason"] == "crash":
-                file, _, place = entry["position"].rpartition(":")
-                found.setdefault(int(file.partition("+")[2] or 0), set()).add(int(place))
+        entry = orjson.loads(raw.value)
+        if entry["reason"] == "crash":
+            file, _, place = entry["position"].rpartition(":")
+            found.setdefault(int(file.partition("+")[2] or 0), set()).add(int(place))
     return found

@@ -24,15 +24,7 @@ from slackwater.runtime.logs.transport import LogError
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.datadir import read_run
 from slackwater.status.queries import moment
-from slackwater.status.refused import (
-    ENTRIES_MAX,
-    OTHERS,
-    RefusedGroup,
-    advice,
-    entries_of,
-    grouped,
-    readable_entries,
-)
+from slackwater.status.refused import OTHERS, RefusedGroup, advice, entries_of, grouped
 
 FIRST_MIN: Final = 3
 """Refused readings from which a stream without a usable one is reported."""
@@ -96,20 +88,18 @@ def refused_note(cluster: Cluster, names: Names, streams: Iterable[str]) -> str:
     The numbers are those of entries, a few of which may be repetitions.
     """
     topics = {names.quarantine(stream): stream for stream in streams}
+    logs = [(topic, 0) for topic in partition_counts(cluster, list(topics))]
     transport = KafkaTransport(cluster, names)
     try:
-        counts = {
-            topics[topic]: sum(1 for _ in readable_entries(entries_of(transport, topic)))
-            for topic in partition_counts(cluster, list(topics))
-        }
+        beginnings = transport.beginning_offsets(logs, timeout_s=ASK_S_MAX)
+        ends = transport.end_offsets(logs, timeout_s=ASK_S_MAX)
     except LogError:
         return ""  # this client may not read it, and the note is not what was asked for
+    counts = {topics[log[0]]: ends[log] - beginnings[log] for log in logs}
     found = {stream: n for stream, n in counts.items() if n}
     if not found:
         return ""
-    of = ", ".join(
-        f"{n:,}{' or more' * (n >= ENTRIES_MAX)} of {stream}" for stream, n in found.items()
-    )
+    of = ", ".join(f"{n:,} of {stream}" for stream, n in found.items())
     return f"readings in quarantine: {of}; `slackwater quarantine {next(iter(found))}` says why"
 
 

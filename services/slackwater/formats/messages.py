@@ -77,20 +77,6 @@ class Messages(Sequence[bytes]):
         return data, self.starts + np.repeat(shifts, np.diff(edges))
 
 
-def texts_of(messages: Sequence[bytes], indices: type_i64) -> list[str]:
-    """Return some of the messages as text; bytes that are not UTF-8 are replaced."""
-    if isinstance(messages, Messages):
-        some = Messages(messages.starts[indices], messages.ends[indices])
-        data, starts = some.copied(b"")
-        block, sizes = data.tobytes(), some.ends - some.starts
-        places = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
-        if block.isascii():
-            text = block.decode()
-            return [text[start:end] for start, end in places]
-        return [block[start:end].decode(errors="replace") for start, end in places]
-    return [messages[index].decode(errors="replace") for index in indices.tolist()]
-
-
 @dataclass(frozen=True, slots=True)
 class Bad:
     """A message that is not a valid reading."""

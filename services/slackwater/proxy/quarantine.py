@@ -15,19 +15,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import orjson
 
-from slackwater.codec.quarantined import (
-    DETAIL_CHARS_MAX,
-    KEY_SHOWN_CHARS_MAX,
-    PAYLOAD_CHARS_MAX,
-    RefusedColumns,
-    encode_columns,
-    iso,
-    valid_text,
-)
 from slackwater.model.names import Names
 from slackwater.protocols.dpc.source.core import Reason, Refused
 from slackwater.runtime.logs.transport import NoAnswerError, Writer
@@ -43,6 +35,10 @@ REASONS: Final[tuple[Reason, ...]] = (
 )
 NOT_FINITE: Final = "not_finite"
 """The heartbeat's counter of values that were NaN or Infinity in JSON; their readings are used."""
+PAYLOAD_CHARS_MAX: Final = 4096
+DETAIL_CHARS_MAX: Final = 1024
+KEY_SHOWN_CHARS_MAX: Final = 1024
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +60,15 @@ def why(refused: Refused, stime: int) -> str:
     return f"{(stime - refused.clock_us) / 1e6:.3f} s ahead of the proxy's clock"
 
 
+def iso(us: int) -> str:
+    """Format an event or wall time for JSON."""
+    try:
+        text = (_EPOCH + timedelta(microseconds=us)).isoformat(timespec="microseconds")
+    except OverflowError:
+        return f"{us}us"
+    return text.replace("+00:00", "Z")
+
+
 def to_json(
     stream: str, entry: QuarantineEntry, now_us: int, incarnation: int | None = None
 ) -> bytes:
@@ -75,12 +80,17 @@ def to_json(
             **({} if incarnation is None else {"incarnation": incarnation}),
             "reason": entry.reason,
             "stime": None if entry.stime is None else iso(entry.stime),
-            "key": None if entry.key is None else valid_text(entry.key, KEY_SHOWN_CHARS_MAX),
-            "detail": valid_text(entry.detail, DETAIL_CHARS_MAX),
-            "payload": valid_text(entry.payload, PAYLOAD_CHARS_MAX),
+            "key": None if entry.key is None else _text(entry.key, KEY_SHOWN_CHARS_MAX),
+            "detail": _text(entry.detail, DETAIL_CHARS_MAX),
+            "payload": _text(entry.payload, PAYLOAD_CHARS_MAX),
             "quarantined_at": iso(now_us),
         }
     )
+
+
+def _text(text: str, chars_max: int) -> str:
+    """Return a text that can be written: valid UTF-8, truncated to the maximum length."""
+    return text[:chars_max].encode(errors="replace").decode()
 
 
 class Quarantine:
@@ -103,15 +113,6 @@ class Quarantine:
         for entry in entries:
             self.counts[entry.reason] += 1
             self.send(entry.position, to_json(self._stream, entry, now_us, incarnation))
-            self._waiting = True
-
-    def put_columns(
-        self, refused: RefusedColumns, now_us: int, incarnation: int | None = None
-    ) -> None:
-        """Write readings that were refused together, in few records; otherwise as ``put``."""
-        self.counts[refused.reason] += len(refused)
-        for position, value in encode_columns(self._stream, refused, now_us, incarnation):
-            self.send(position, value)
             self._waiting = True
 
     def send(

@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from slackwater.codec.quarantined import entries_in
+import orjson
+
 from slackwater.deployment.fragments import placed
 from slackwater.deployment.fragments import process_names as names_of
 from slackwater.machine.kept_process import ProcessEvent as Happened
@@ -216,10 +217,10 @@ def proxy_options(plan: RehearsalPlan) -> tuple[str, ...]:
 
 
 def _quarantined(raw: RawRecord) -> set[tuple[str, str]]:
-    """Return reason and position of each entry; empty if the record is invalid."""
+    """Return reason and position of an entry; empty if it is invalid."""
     try:
-        found = entries_in(raw.value)
-        return {(str(entry["reason"]), str(entry["position"])) for entry in found}
+        entry = orjson.loads(raw.value)
+        return {(str(entry["reason"]), str(entry["position"]))}
     except (ValueError, TypeError, KeyError) as error:
         SKIPPED.note(*raw.log, raw.offset, "not a quarantine entry", str(error))
         return set()

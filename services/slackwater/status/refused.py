@@ -14,12 +14,12 @@ late reading needs a larger ``disorder``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from slackwater.codec.quarantined import entries_in
+import orjson
+
 from slackwater.codec.results import format_time, parse_time
 from slackwater.model.deployment import StreamSpec
 from slackwater.model.durations import format_duration_us
@@ -29,8 +29,6 @@ from slackwater.status.queries import moment
 
 ENTRIES_MAX: Final = 100_000
 """Entries that are read, the last ones."""
-RECORDS_MIN: Final = 100
-"""Records that are read at first; one has up to some thousand entries."""
 KEYS_MAX: Final = 1_000
 """Keys that are counted for each reason; the first ones."""
 FAULTS_MAX: Final = 20
@@ -113,7 +111,13 @@ def grouped(values: Iterable[bytes | None]) -> list[RefusedGroup]:
     """
     groups: dict[tuple[str, str], RefusedGroup] = {}
     seen: set[tuple[str, str]] = set()
-    for entry in readable_entries(values):
+    for value in values:
+        try:
+            entry = orjson.loads(value or b"")
+        except orjson.JSONDecodeError:
+            continue
+        if not isinstance(entry, dict):
+            continue
         reason, position = str(entry.get("reason")), str(entry.get("position"))
         if (reason, position) not in seen:
             seen.add((reason, position))
@@ -191,32 +195,15 @@ def _advice_on_text(group: RefusedGroup, spec: StreamSpec | None) -> str:
     return what
 
 
-def readable_entries(values: Iterable[bytes | None]) -> Iterator[dict[str, Any]]:
-    """Yield the entries in records of a quarantine topic; ignore what is no such record."""
-    for value in values:
-        with suppress(ValueError):
-            yield from entries_in(value)
-
-
-def entries_of(transport: Transport, topic: str) -> list[bytes | None]:
-    """Return the last records of a quarantine topic; may raise ``LogError``.
-
-    They have at most ``ENTRIES_MAX`` entries, or are at most ``RECORDS_MIN``.
-    """
+def entries_of(transport: Transport, topic: str) -> Iterable[bytes | None]:
+    """Yield the values of a quarantine topic, the last ``ENTRIES_MAX``; may raise ``LogError``."""
     log = (topic, 0)
     beginning = transport.beginning_offsets([log], timeout_s=ASK_S_MAX)[log]
-    at = transport.end_offsets([log], timeout_s=ASK_S_MAX)[log]
-    found: list[bytes | None] = []
-    wanted, entries = RECORDS_MIN, 0
-    while at > beginning and wanted > 0:
-        first = max(beginning, at - wanted)
-        records = read_range(transport, log, first, at, idle_s_max=ASK_S_MAX)
-        values: list[bytes | None] = [record.value for record in records]
-        found, at = values + found, first
-        entries += sum(1 for _ in readable_entries(values))
-        # As many further records as have the rest, if they are like these.
-        wanted = (ENTRIES_MAX - entries) * len(found) // max(entries, 1)
-    return found
+    end = transport.end_offsets([log], timeout_s=ASK_S_MAX)[log]
+    for record in read_range(
+        transport, log, max(beginning, end - ENTRIES_MAX), end, idle_s_max=ASK_S_MAX
+    ):
+        yield record.value
 
 
 def _time(text: Any) -> int | None:

@@ -15,13 +15,13 @@ import pytest
 from tests.support.proxy_world import S
 from tests.unit.proxy.test_pushed import POSTED, PushWorld, reading
 
-from slackwater.codec.quarantined import DETAIL_CHARS_MAX
 from slackwater.proxy import pushed, requests
 from slackwater.proxy.http.bodies import JSON, NDJSON, reader_for
 from slackwater.proxy.http.parts import READINGS_MAX
 from slackwater.proxy.http.senml import MEDIA_TYPE as SENML
 from slackwater.proxy.http.tables import ARROW, CSV
 from slackwater.proxy.pushed import PushedInput
+from slackwater.proxy.quarantine import DETAIL_CHARS_MAX
 from slackwater.proxy.remembered import Brought
 from slackwater.proxy.requests import Outcome, Pushed, UnusableBody
 from slackwater.proxy.shell import turn

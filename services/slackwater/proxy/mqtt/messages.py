@@ -17,7 +17,6 @@ from typing import Final
 
 import numpy as np
 
-from slackwater.codec.quarantined import PAYLOAD_CHARS_MAX
 from slackwater.formats.carried import CarriedKeys, with_keys, with_times, without_carried_key
 from slackwater.formats.columns import KEY
 from slackwater.formats.dead_letters import DeadLetters
@@ -30,7 +29,7 @@ from slackwater.model.deployment import FieldSpec, StreamSpec
 from slackwater.model.records import type_i64
 from slackwater.protocols.dpc.source.core import Reason
 from slackwater.proxy.mqtt.link import Message
-from slackwater.proxy.quarantine import QuarantineEntry
+from slackwater.proxy.quarantine import PAYLOAD_CHARS_MAX, QuarantineEntry
 from slackwater.proxy.topic.batch import Batch
 
 PAYLOAD_BYTES_MAX: Final = MESSAGE_BYTES_MAX

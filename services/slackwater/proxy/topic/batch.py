@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from slackwater.codec.quarantined import PAYLOAD_CHARS_MAX, RefusedColumns
-from slackwater.formats.messages import MESSAGE, Parsed, texts_of
+from slackwater.formats.messages import MESSAGE, Parsed
 from slackwater.formats.positions import next_positions
 from slackwater.model.records import type_i64
 from slackwater.protocols.dpc.source.arrived import Arrived
 from slackwater.protocols.dpc.source.core import Refused
-from slackwater.proxy.quarantine import QuarantineEntry, why
+from slackwater.proxy.quarantine import PAYLOAD_CHARS_MAX, QuarantineEntry, why
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,32 +109,21 @@ class Batch:
         position, detail = where + self.position(index), "boundary: ahead of the proxy's clock"
         return QuarantineEntry(position, "ahead", watermark, detail, self.text(index))
 
-    def refused(self, where: str, refused: Refused, indices: Any) -> RefusedColumns:
-        """Return the refused readings; ``indices`` are those of their run."""
-        found = indices[refused.indices]
-        at = np.searchsorted(self.parsed.indices, found)
-        stimes, keys = self.parsed.stimes[at], self.parsed.keys
-        details: list[str] = []
-        if refused.clock_us is not None:
-            details = [why(refused, stime) for stime in stimes.tolist()]
-        return RefusedColumns(
-            refused.reason,
-            self._positions(where, found),
-            stimes,
-            [keys[key] for key in self.parsed.key_index[at].tolist()],
-            self._texts(found),
-            details,
-        )
-
-    def _positions(self, where: str, indices: type_i64) -> list[str]:
-        elements, mark = self.parsed.elements, self.mark
-        if elements is None:
-            return [f"{where}{offset}{mark}" for offset in self.offsets[indices].tolist()]
-        offsets = self.offsets[elements.messages[indices]].tolist()
-        places = zip(offsets, elements.indices[indices].tolist(), strict=True)
-        return [f"{where}{offset}[{element}]{mark}" for offset, element in places]
-
-    def _texts(self, indices: type_i64) -> list[str]:
-        if self.parsed.elements is None:
-            return texts_of(self.values, indices)
-        return [self.text(index) for index in indices.tolist()]
+    def refused(self, where: str, refused: Refused, indices: Any) -> list[QuarantineEntry]:
+        """Return the entries of refused readings; ``indices`` are those of their run."""
+        entries = []
+        for i in refused.indices.tolist():
+            index = int(indices[i])
+            at = int(np.searchsorted(self.parsed.indices, index))
+            stime = int(self.parsed.stimes[at])
+            entries.append(
+                QuarantineEntry(
+                    where + self.position(index),
+                    refused.reason,
+                    stime,
+                    why(refused, stime),
+                    self.text(index),
+                    self.parsed.keys[int(self.parsed.key_index[at])],
+                )
+            )
+        return entries

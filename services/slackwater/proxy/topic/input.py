@@ -417,16 +417,16 @@ class TopicInput:
                 _log.warning("%s:%d: %s", self._topic, partition.number, notice.text)
 
     def _offer(self, partition: Partition, batch: Batch, now_us: int) -> None:
-        context, core, inc = self._context, partition.log.core, partition.log.inc
-        compared_us, quarantine = context.compared_us(now_us), context.quarantine
+        context, core = self._context, partition.log.core
+        compared_us = context.compared_us(now_us)
         where = f"{partition.number}:"
         entries = batch.malformed(where)
         for arrived, indices, boundary in batch.runs():
             for refused in context.offer(core, arrived, now_us, lambda: batch.values[-1]):
-                quarantine.put_columns(batch.refused(where, refused, indices), now_us, inc)
+                entries += batch.refused(where, refused, indices)
             if boundary is not None and not core.advance_watermark(boundary[1], compared_us):
                 entries.append(batch.boundary_ahead(where, boundary))
-        quarantine.put(entries, now_us, inc)
+        context.quarantine.put(entries, now_us, partition.log.inc)
         context.not_finite += batch.parsed.not_finite
 
     def detail(self) -> dict[str, int]:
