@@ -99,7 +99,7 @@ def share_applied(
             of = next((q for q in begun if _fits(deployment, query, running, q)), None)
         if of is not None:
             queries[name] = _joined(query, of)
-        elif _is_open(deployment, query):
+        elif deployment.clock == "wall" and _is_open(deployment, query):
             alone.append(query)
     for group in _groups(deployment, sorted(alone, key=lambda each: starts[each.name] or 0)):
         queries |= _sharing(queries, group)
@@ -134,7 +134,7 @@ def _fits(deployment: Deployment, query: QuerySpec, running: Deployment, of: Que
     if window is None or of_window is None or not of.child_aggregates:
         return False
     if running.clock != "wall":
-        return False  # the width of their buckets is that of a history
+        return False  # the width of their buckets is that of a history (also in ``share_applied``)
     streams = [deployment.streams.get(name) for name in query.sources]
     if not _is_open(deployment, query) or streams != [*map(running.streams.get, query.sources)]:
         return False

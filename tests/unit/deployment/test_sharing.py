@@ -408,6 +408,16 @@ def test_queries_that_are_applied_together_share_the_children_of_the_first_to_st
     assert "max" in figures, "also before hour is registered"
 
 
+def test_queries_of_a_history_that_are_applied_together_have_children_of_their_own() -> None:
+    """No controller would let one read the other's: `why_not_joined`."""
+    file = replace(deployed(HOUR, MINUTE), clock="data")
+    made, order = share_applied(file, {"hour": None, "minute": None}, deployed(), {})
+    assert order == ["hour", "minute"]
+    assert children(made) == {"hour": "hour", "minute": "minute"}
+    running = replace(made, queries={"minute": made.queries["minute"]})
+    assert why_not_joined(replace(HOUR, children_of="minute"), made, running)
+
+
 def test_readers_that_were_applied_at_run_time_are_found_beside_those_of_the_file() -> None:
     registry = registry_of(*SHARED.queries.values())
     joined = replace(applied(windowed("day", 86_400 * SECOND_US)), children_of="minute")
