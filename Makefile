@@ -172,7 +172,7 @@ BROWSER_STAMP := $(BROWSER_VENV)/.installed
 browser: setup $(BROWSER_STAMP) ## test the page in Chromium; on Debian: apt-get install chromium
 	@command -v chromium >/dev/null || { echo "browser: no chromium; on Debian: apt-get install chromium" >&2; exit 3; }
 	@PYTHONPATH=$$($(BROWSER_VENV)/bin/python -c 'import site; print(site.getsitepackages()[0])') \
-	  $(BIN)/pytest tests/browser -m browser $(ARGS)
+	  $(BIN)/pytest tests/browser -m "browser and not drill" $(ARGS)
 
 $(BROWSER_STAMP): locks/browser.txt
 	@rm -rf $(BROWSER_VENV) && $(PYTHON) -m venv $(BROWSER_VENV)

@@ -115,9 +115,12 @@ def test_twenty_queries_of_a_thousand_keys(page: Any, site: Site, seconds: float
     page.add_init_script(OBSERVER)
     with _tasks_ms(page) as of_begin:
         page.goto(site.url + "#view=query&query=climate")
-        page.locator(".strip tr.key").nth(39).wait_for()
+        page.locator(".strip tr.key").nth(7).wait_for()
         page.wait_for_timeout(SETTLE_MS)
     begin = page.evaluate("window.tasks.splice(0)")
+    page.locator('.strip tbody td[tabindex="0"]').focus()
+    while page.locator(".strip tr.key").count() < 40:
+        page.keyboard.press("ArrowDown")
     for number in range(BEGUN, FILLED - TRACED):
         window(number)
         page.wait_for_timeout(FILLING_MS)
@@ -153,8 +156,7 @@ def test_twenty_queries_of_a_thousand_keys(page: Any, site: Site, seconds: float
         "CPU time of the longest task: of the begin %.1f ms, of ten windows %.1f", *longest_ms
     )
     assert max(longest_ms) < TASK_MS_MAX
-    shown = page.locator(".strip tbody tr.key").count()
-    assert shown == 40
+    assert page.locator(".strip tbody tr.key").count() == 40
     quarter = len(heaps) // 4
     middle = sorted(heaps[quarter : 2 * quarter])[quarter // 2]
     assert sorted(heaps[-quarter:])[quarter // 2] < GROWS_MAX * middle

@@ -37,7 +37,7 @@ export class QueryView {
     this.firing = el("section", { class: "of-query", hidden: true });
     this.content = el("div", {},
       el("section", { class: "card" }, el("div", { class: "row" }, el("h2", {}, "Values"), el("label", { for: "figure" }, "figure "), this.figures, el("label", { for: "filter" }, "keys "), this.filter), this.values.box, this.legend, this.details),
-      el("section", { class: "card" }, el("h2", {}, "Windows"), key(), this.scroll, this.more, this.panel),
+      el("section", { class: "card" }, el("h2", {}, "Windows"), key(), this.scroll, this.strip.end, this.more, this.panel),
       el("section", { class: "card" }, el("h2", {}, "First answers against X"), this.first.box, el("p", { class: "facts" }, "Time from when a window is due until its first answer is written. Dots are exact, rings tentative; the dashed line is the bound."), this.errors),
     );
     this.node = el("div", {}, el("p", {}, el("a", { href: "#view=queries" }, "← all queries")), el("h1", {}, short(name, 60)), this.sentence, this.facts, this.note, this.firing, this.empty, this.content);

@@ -1,12 +1,16 @@
 // The strip: a row for each key, a cell for each window; below it a row for each stream. The cells
-// are made once and changed in place, if what they show has changed. Rows that a task has no time for
-// follow with the next frame. Arrow keys move, Enter explains.
+// are made once and changed in place, if what they show has changed. Rows are there as far as one has
+// scrolled; those that a task has no time for follow with the next frame. Arrow keys move, Enter
+// explains.
 
 import { cell, lane, windowState } from "./model.js";
 import { STATES, el, number, short, time } from "./words.js";
 
 export const ROWS_MAX = 40;
-const SLICE_MS = 6;
+const ROWS_STEP = 8;
+const NEAR = "100px"; // below what is on the screen
+const SLICE_MS = 4;
+const TEXT_MAX = 6; // characters that fit a cell
 
 export class Strip {
   constructor(explain, select) {
@@ -24,6 +28,9 @@ export class Strip {
     this.rows = [];
     this.at = null; // {row, start}
     this.frame = 0; // in which the next rows are drawn
+    this.depth = ROWS_STEP; // rows of keys
+    this.end = el("div", { class: "end" });
+    this.observer = new IntersectionObserver((seen) => seen.at(-1).isIntersecting && this.grow(), { rootMargin: NEAR });
     this.table.addEventListener("keydown", (event) => this.key(event));
     this.table.addEventListener("click", (event) => {
       const found = event.target.closest("td");
@@ -39,18 +46,31 @@ export class Strip {
     const columns = [...windows, ...due];
     this.shift(columns);
     this.columns = columns;
+    this.given = { keys, streams, name, bound };
     this.fit(this.head, columns.length + 1, "head");
     [...this.head.children].forEach((th, i) => {
       const window = columns[i - 1];
       set(th, i === 0 ? "window" : i % 6 === 1 ? time(window.start) : "");
     });
+    this.fill();
+  }
+
+  fill() {
+    const { keys, streams, name, bound } = this.given;
     const rows = [
-      ...keys.map((key) => ({ kind: "key", name: key })),
+      ...keys.slice(0, this.depth).map((key) => ({ kind: "key", name: key })),
       ...streams.map((stream) => ({ kind: "stream", name: stream.stream, of: stream })),
     ];
     while (this.body.children.length > rows.length) this.body.lastChild.remove();
     this.rows = rows;
     this.slice(0, name, bound);
+  }
+
+  // More rows of keys, if there are more; another follows if its end is still near.
+  grow() {
+    if (this.given === undefined || this.depth >= this.given.keys.length) return;
+    this.depth += ROWS_STEP;
+    this.fill();
   }
 
   slice(from, name, bound) {
@@ -62,10 +82,18 @@ export class Strip {
     }
     cancelAnimationFrame(this.frame);
     if (r < this.rows.length) this.frame = requestAnimationFrame(() => this.slice(r, name, bound));
+    else if (this.depth < this.given.keys.length) this.watch();
     this.reach();
   }
 
+  // An observer that begins says where its element is, also if that was near before.
+  watch() {
+    this.observer.unobserve(this.end);
+    this.observer.observe(this.end);
+  }
+
   close() {
+    this.observer.disconnect();
     cancelAnimationFrame(this.frame);
   }
 
@@ -155,6 +183,7 @@ export class Strip {
       this.open(td);
     } else if (to) {
       event.preventDefault();
+      if (to[0] >= this.depth - 1) this.grow();
       const next = this.body.children[to[0]]?.children[to[1] + 1];
       if (next && to[1] >= 0) this.move(next);
     }
@@ -194,10 +223,11 @@ function keyCell(window, key, name, bound) {
   }
   const without = of.state === "tentative" && of.missing.length ? `, without ${of.missing.join(", ")}` : "";
   const beyond = of.late ? ", later than the bound" : "";
+  const shown = number(of.value);
   return {
-    class: `cell ${of.state}${late}`,
-    text: number(of.value),
-    said: `${number(of.value)}, ${STATES[of.state]}${without}${beyond}`,
+    class: `cell ${of.state}${late}${shown.length > TEXT_MAX ? " long" : ""}`,
+    text: shown,
+    said: `${shown}, ${STATES[of.state]}${without}${beyond}`,
   };
 }
 
