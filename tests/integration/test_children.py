@@ -30,7 +30,7 @@ from slackwater.deployment.parse import load_deployment
 from slackwater.machine.broker import EmbeddedBroker
 from slackwater.model.child_logs import ChildLogs
 from slackwater.model.records import Kind
-from slackwater.runtime.logs.cluster import confluent_client
+from slackwater.runtime.logs.cluster import Where, confluent_client
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.transport import read_to_end
 from slackwater.runtime.service.registry import Registry
@@ -69,7 +69,7 @@ Rows = dict[tuple[int, str], dict[str, float]]
 class Sender:
     """Sends numbered readings of seven motes to all partitions in turn, and keeps them."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: Where) -> None:
         self._bootstrap, self._known = bootstrap, PARTITIONS
         self._producer = Producer(confluent_client(bootstrap) | SENDS_ONCE)
         self._stop = threading.Event()

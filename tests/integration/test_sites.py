@@ -24,6 +24,7 @@ from tests.support.waiting import eventually
 from slackwater.codec.results import parse_time
 from slackwater.deployment.parse import load_deployment
 from slackwater.machine.broker import EmbeddedBroker
+from slackwater.runtime.logs.cluster import Where, cluster_of
 from slackwater.runtime.service.registry import Registry
 from slackwater.stack.stack import StackOptions
 from slackwater.stack.stack_thread import StackThread
@@ -34,7 +35,7 @@ BOUND_S = 4
 DEPLOYMENT = """\
 apiVersion: slackwater/v1
 sites:
-  north: {{centre: "{centre}"}}
+  north: {{centre: "{centre}"{link}}}
 streams:
   {streams}
 queries:
@@ -60,6 +61,12 @@ STREAM = """\
 Line = dict[str, Any]
 
 
+def deployment_with(centre: str, link: str = "") -> str:
+    """Return the file; ``link``: further fields of the site."""
+    streams = [STREAM.format(name=n, site=s) for n, s in (("at-north", "north"), ("here", "h"))]
+    return DEPLOYMENT.format(centre=centre, link=link, streams="".join(streams).rstrip())
+
+
 @dataclass
 class Place:
     """What runs at the site, or at the centre."""
@@ -69,12 +76,27 @@ class Place:
     results: Results
 
     @classmethod
-    def start(cls, path: Path, folder: Path, bootstrap: str, site: str | None) -> Place:
+    def start(
+        cls,
+        path: Path,
+        folder: Path,
+        where: Where,
+        site: str | None,
+        *,
+        kafka_config: Path | None = None,
+        reader: Where | None = None,
+    ) -> Place:
+        """``where`` is the Kafka that is sent to, and read unless ``reader`` is given."""
         options = StackOptions(
-            path, load_deployment(path, site=site), folder, bootstrap=bootstrap, site=site
+            path,
+            load_deployment(path, site=site),
+            folder,
+            bootstrap=cluster_of(where).bootstrap,
+            kafka_config=kafka_config,
+            site=site,
         )
         stack = started(StackThread(options))
-        return cls(stack, Sender(bootstrap), Results(bootstrap, query="lab"))
+        return cls(stack, Sender(where), Results(reader or where, query="lab"))
 
     def rows(self, kind: str) -> dict[tuple[int, str], Line]:
         """Return the rows of a kind, by window and key; no stable one is there twice."""
@@ -129,8 +151,7 @@ def _both(tmp_path: Path) -> Iterator[Both]:
         for each in (broker, own):
             make_topics(each.bootstrap, [TOPIC], PARTITIONS)
         path = tmp_path / "deployment.yaml"
-        streams = [STREAM.format(name=n, site=s) for n, s in (("at-north", "north"), ("here", "h"))]
-        path.write_text(DEPLOYMENT.format(centre=link.address, streams="".join(streams).rstrip()))
+        path.write_text(deployment_with(link.address))
         centre = Place.start(path, tmp_path / "data-centre", broker.bootstrap, None)
         try:
             north = Place.start(path, tmp_path / "data-north", own.bootstrap, "north")

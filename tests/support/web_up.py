@@ -54,7 +54,9 @@ class Sender:
     """Sends a reading of each stream every ``EVERY_S``; what is cut off is sent afterwards."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "log_level": 0})
+        # In order, also while the broker is stopped: what comes behind later readings is late.
+        config = {"enable.idempotence": True, "linger.ms": 0, "log_level": 0}
+        self._producer = Producer({"bootstrap.servers": bootstrap} | config)
         self._cut: dict[str, list[bytes]] = {}
         self._lock, self._stopping = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)

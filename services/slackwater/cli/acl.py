@@ -27,13 +27,14 @@ def print_acl(
     format_: str,
     bootstrap: str | None = None,
     kafka_config: Path | None = None,
+    site: str | None = None,
 ) -> None:
     """Print a role's ACLs; read the registry if a cluster is given."""
     if format_ not in {"text", "json"}:
         raise UsageError(f"--format {format_}: choose text or json")
     if not re.fullmatch(r"\w+:.+", principal):
         raise UsageError(f"--principal {principal}: write TYPE:NAME, as in User:{role}")
-    loaded = load_deployment(deployment)
+    loaded = load_deployment(deployment, site=site)
     if (bootstrap, kafka_config) != (None, None):
         loaded = _as_registered(loaded, deployment, bootstrap, kafka_config)
     found = rules(role, loaded)

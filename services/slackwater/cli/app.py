@@ -322,16 +322,14 @@ def acl(
     deployment: DeploymentOption,
     role: Annotated[Role, typer.Option("--role", help="Role of the client; see docs/security.md.")],
     principal: Annotated[
-        str,
-        typer.Option(
-            "--principal", metavar="TYPE:NAME", help="Kafka principal, as in User:plant-7-proxy."
-        ),
+        str, typer.Option("--principal", metavar="TYPE:NAME", help="As in User:plant-7-proxy.")
     ],
     format_: Annotated[
         str, typer.Option("--format", metavar="text|json", help="Command lines, or JSON.")
     ] = "text",
     bootstrap: BootstrapOption = None,
     kafka_config: KafkaConfigOption = None,
+    site: SiteOption = None,
 ) -> None:
     """Print the access control lists that a role needs in a secured Kafka; changes nothing.
 
@@ -341,7 +339,7 @@ def acl(
     """
     from slackwater.cli.acl import print_acl
 
-    print_acl(deployment, role, principal, format_, bootstrap, kafka_config)
+    print_acl(deployment, role, principal, format_, bootstrap, kafka_config, site)
 
 
 @app.command()

@@ -443,6 +443,7 @@ class SiteShape(Shape):
 
     centre: Text
     bootstrap: Text | None = None
+    kafka_config: Text | None = None
 
 
 class FileShape(Shape):

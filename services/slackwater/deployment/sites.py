@@ -56,7 +56,7 @@ def check_sites(
             near = get_close_matches(name, of_streams, 1)
             meant = f"; a stream has site: {near[0]}" if near else ""
             findings.error(place, f"no stream has site: {name}{meant}")
-        found[name] = SiteSpec(name, shape.centre, shape.bootstrap)
+        found[name] = SiteSpec(name, shape.centre, shape.bootstrap, shape.kafka_config)
     for name, stream in streams.items():
         if stream.site not in found:
             if near := get_close_matches(stream.site, found, 1):
@@ -157,7 +157,7 @@ def _child_at(query: QuerySpec, child: int, site: SiteSpec) -> QuerySpec:
         child_groups=(),
         sites=(),
         alerts=(),
-        uplink=UplinkSpec(site.name, site.centre, child),
+        uplink=UplinkSpec(site.name, site.centre, child, site.kafka_config),
     )
 
 

@@ -17,6 +17,7 @@ from slackwater.model.errors import UsageError
 from slackwater.model.kinds import UPLINKS
 from slackwater.model.names import UplinkName
 from slackwater.protocols.fargo.key_lists import lists_us
+from slackwater.runtime.logs.cluster import find_centre
 from slackwater.runtime.logs.kafka import KafkaTransport, client_config
 from slackwater.runtime.logs.kafka_writer import LogProducer, LogWriter
 from slackwater.runtime.service.registry import QueryDefinition
@@ -31,7 +32,8 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
     """Make the uplink ``name`` (QUERY.0.COPY); waits for its query.
 
     Raises:
-        UsageError: the query has been deleted, or is not one at a site.
+        UsageError: the query has been deleted, or is not one at a site; or the file with the
+            credentials for the centre is invalid.
     """
     of = UplinkName.parse(name)
     definition = known.present_query(of.query)
@@ -56,7 +58,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
             lists_us=lists_us(spec.window),
         )
     )
-    centre = KafkaTransport(link.centre, names)
+    centre = KafkaTransport(find_centre(link), names)
     own = {names.registry}
     return Fragment(
         session,

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from pydantic import TypeAdapter, ValidationError
 
@@ -42,6 +42,7 @@ from slackwater.machine.paths import broker_jars, home, java_executable
 from slackwater.machine.process import spawn
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.runtime.logs.cluster import Cluster, Where, confluent_client
+from slackwater.runtime.logs.refusals import Refusals
 from slackwater.runtime.security.private import (
     FILE_MODE,
     UMASK,
@@ -382,10 +383,6 @@ class EmbeddedBroker:
         )
 
 
-_REFUSALS = {KafkaError._AUTHENTICATION, KafkaError._SSL}
-"""Errors with more information than a missing response."""
-
-
 class _PortTaken(EnvironmentProblem):
     """The port is taken by another process; a freely chosen port is replaced."""
 
@@ -422,25 +419,20 @@ def answers(where: Where, timeout_s: float) -> bool:
 
 def why_no_answer(where: Where, timeout_s: float) -> str | None:
     """Why no broker returns its metadata within the time; None if one does."""
-    refusals: list[str] = []
-
-    def on_error(error: KafkaError) -> None:
-        if error.code() in _REFUSALS:
-            refusals.append(str(error.str()))
-
+    refusals = Refusals()
     client = AdminClient(
         confluent_client(where)
         | {
             "reconnect.backoff.max.ms": 100,
             "log_level": 0,  # a refused connection is expected here
-            "error_cb": on_error,
         }
+        | refusals.config
     )
     try:
         return None if client.list_topics(timeout=timeout_s).brokers else "no broker is listed"
     except KafkaException as error:
         client.poll(0)  # delivers pending error callbacks
-        return refusals[-1] if refusals else str(error.args[0].str())
+        return refusals.why(str(error.args[0].str()))
 
 
 def _locked(data_dir: Path) -> int:

@@ -57,6 +57,8 @@ INSIDE: Final[Mapping[str, Sequence[str]]] = {
     "sensor": (PRODUCER,),
 }
 """The users whose files each kind of container has."""
+AT_SITES: Final = frozenset({Role.UPLINK})
+"""The roles of sites, which do not connect to this stack."""
 AUTHORITIES: Final = Path("ca.pem")
 TOKENS: Final = Path("gateway", "tokens")
 """The file with the token of the page, which may view."""
@@ -106,7 +108,7 @@ def make(folder: Path, *, outside: str, broker_group: int | None = None) -> None
 
 def rights(deployment: Deployment) -> dict[str, list[Rule]]:
     """Return the access rules of each user."""
-    found = {str(role): rules(role, deployment) for role in Role}
+    found = {str(role): rules(role, deployment) for role in Role if role not in AT_SITES}
     found[Role.CLIENT] += [Rule("group", GROUPS, READ, "prefixed")]
     topics = [s.topic.name for s in deployment.streams.values() if s.topic is not None]
     return found | {PRODUCER: [Rule("topic", topic, ("Describe", "Write")) for topic in topics]}

@@ -13,21 +13,24 @@ class SiteSpec:
     """A site with a Kafka of its own; addresses are ``HOST:PORT``.
 
     ``centre``: where the site finds the Kafka of the centre. ``bootstrap``: its own; None: that of
-    its command line, or an embedded one.
+    its command line, or an embedded one. ``kafka_config``: a file of the site's machines, or a
+    folder with one, that has the credentials for the centre.
     """
 
     name: str
     centre: str
     bootstrap: str | None = None
+    kafka_config: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class UplinkSpec:
-    """Of a query at a site: which child it is at the centre, and where that is."""
+    """Of a query at a site: which child it is at the centre, and how that is reached."""
 
     site: str
     centre: str
     child: int
+    kafka_config: str | None = None
 
 
 class ChildrenAtSites:

@@ -134,8 +134,8 @@ def _why_not_started(name: str, live: Iterable[str]) -> str:
 
 
 def _computed(query: QuerySpec) -> QuerySpec:
-    """Return what a query computes: alerts, and the centre's address, may change between runs."""
-    link = query.uplink and replace(query.uplink, centre="")
+    """Return what a query computes: alerts, and how the centre is reached, may change."""
+    link = query.uplink and replace(query.uplink, centre="", kafka_config=None)
     return replace(without_sharing(query), alerts=(), uplink=link)
 
 

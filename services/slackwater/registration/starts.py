@@ -23,6 +23,7 @@ from slackwater.registration.beginning import (
     first_event_time,
     history_speed,
 )
+from slackwater.runtime.logs.cluster import find_centre
 from slackwater.runtime.logs.kafka import KafkaTransport
 from slackwater.runtime.logs.topics import partition_counts
 from slackwater.runtime.logs.transport import Transport
@@ -80,8 +81,9 @@ class Starts:
 
         Raises:
             EnvironmentProblem: the centre has not registered it, or does not answer.
+            UsageError: the file with the credentials for it is invalid.
         """
-        centre = KafkaTransport(uplink.centre, self._transport.names)
+        centre = KafkaTransport(find_centre(uplink), self._transport.names)
         waits = f"query {query.name} starts when the centre has registered it: {uplink.centre}"
         try:
             topic = centre.names.registry

@@ -89,6 +89,27 @@ def test_a_site_has_its_streams_in_one_child_and_an_uplink() -> None:
     assert stages(q) == stages(replace(q, uplink=None)), "nobody there waits for an uplink"
 
 
+def test_a_site_has_a_file_with_the_credentials_of_its_link() -> None:
+    text = FILE.replace('10.1.0.1:9092"}', '10.1.0.1:9092", kafka_config: /etc/link/}')
+    north = parsed(text, site="north")
+    assert north.queries["q"].uplink == UplinkSpec("north", "kafka.centre:9092", 0, "/etc/link/")
+    assert QuerySpec.from_json(north.queries["q"].to_json()) == north.queries["q"]
+    assert parsed(text, site="west").queries["q"].uplink == UplinkSpec(
+        "west", "kafka.centre:9092", 2
+    )
+
+
+def test_an_uplink_may_write_merged_panes_of_queries_with_children_at_sites_alone() -> None:
+    found = rules(Role.UPLINK, parsed())
+    may = {(rule.name, rule.pattern): set(rule.operations) for rule in found}
+    assert may == {
+        ("sw.registry", "literal"): {"Describe", "Read"},
+        ("slackwater-assigned", "literal"): {"Describe", "Read"},
+        ("sw.merged.q.0", "literal"): {"Describe", "Read", "Write"},
+        ("sw.merged.q.g", "prefixed"): {"Describe", "Read", "Write"},
+    }
+
+
 def test_topics_and_rights_at_the_centre_are_without_the_sites_sources() -> None:
     names = {spec.name for spec in topic_specs(parsed(), {})}
     assert "sw.source.b" in names

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from slackwater.model.errors import UsageError
+from slackwater.model.sites import UplinkSpec
 from slackwater.runtime.security.credentials import PLAINTEXT, Role, Security
 from slackwater.runtime.security.security_file import read_kafka_file
 
@@ -68,3 +69,13 @@ def find_cluster(where: Where | None, config: Path | None, role: Role) -> Cluste
     if address is None:
         raise UsageError(f"{config} has no Kafka address: add bootstrap.servers to it")
     return Cluster(address, found.security)
+
+
+def find_centre(link: UplinkSpec) -> Cluster:
+    """Return the Kafka of the centre, as a site reaches it (rule-37).
+
+    Raises:
+        UsageError: the file with the credentials is invalid.
+    """
+    config = None if link.kafka_config is None else Path(link.kafka_config)
+    return find_cluster(link.centre, config, Role.UPLINK)

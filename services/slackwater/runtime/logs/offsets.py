@@ -25,6 +25,7 @@ from confluent_kafka import (
 )
 
 from slackwater.runtime.logs.cluster import Where
+from slackwater.runtime.logs.refusals import Refusals
 from slackwater.runtime.logs.topics import confluent_consumer
 from slackwater.runtime.logs.transport import Isolation, Log, NoAnswerError
 
@@ -40,6 +41,7 @@ class OffsetsClient:
         self._where = where
         self._config = dict(config)
         self._consumers: dict[Isolation, Consumer] = {}
+        self._refusals = Refusals()
         self._in_vain_from_s: dict[Isolation, float] = {}
         """When the first of the requests in succession began that had no answer."""
         self._lock = threading.Lock()
@@ -72,6 +74,7 @@ class OffsetsClient:
             consumer.poll(0)  # empties the client's event queue
             if found and all(at.error is None and at.offset >= 0 for at in found):
                 self._in_vain_from_s.pop(isolation, None)
+                self._refusals.clear()
                 return {(at.topic, at.partition): at.offset for at in found}
             if any(at.error and at.error.code() == KafkaError._UNKNOWN_PARTITION for at in found):
                 consumer, why = self._another(isolation, consumer), "unknown partition"
@@ -82,7 +85,8 @@ class OffsetsClient:
                     self._drop(isolation, consumer)
                 names = ", ".join(f"{at.topic}:{at.partition}" for at in wanted[:3])
                 raise NoAnswerError(
-                    f"{self._where} gave no offsets of {names} in {timeout_s:g} s: {why}"
+                    f"{self._where} gave no offsets of {names} in {timeout_s:g} s:"
+                    f" {self._refusals.why(why)}"
                 )
             time.sleep(_ASK_AGAIN_S)
 
@@ -110,6 +114,9 @@ class OffsetsClient:
         with self._lock:
             if isolation not in self._consumers:
                 self._consumers[isolation] = Consumer(
-                    confluent_consumer(self._where) | self._config | {"isolation.level": isolation}
+                    confluent_consumer(self._where)
+                    | self._config
+                    | {"isolation.level": isolation}
+                    | self._refusals.config
                 )
             return self._consumers[isolation]

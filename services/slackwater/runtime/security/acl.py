@@ -28,6 +28,8 @@ _OF_OTHERS: Final[Mapping[Role, Access]] = {
     Role.EXPORTER: {"Read": ("results",)},
     Role.GATEWAY: {"Read": ("results", "quarantine", "alerts")},
     Role.NOTIFIER: {"Read": ("alerts",)},
+    # It reads its own last record, and writes nothing else.
+    Role.UPLINK: {"Read": ("merged",), "Write": ("merged",)},
     Role.ADMIN: {
         "Alter": ("own",),
         "Create": ("own", "input"),
@@ -41,6 +43,8 @@ _OF_OTHERS: Final[Mapping[Role, Access]] = {
 """What roles need that run no fragments."""
 _READERS: Final = frozenset({Role.CLIENT, Role.GATEWAY})
 """The roles that write nothing."""
+_REMOTE: Final = frozenset({Role.UPLINK})
+"""The roles that run at other places; here they have no heartbeats."""
 _TYPES: Final[Mapping[Resource, ResourceType]] = {
     "group": "group",
     "fence": "transactional-id",
@@ -61,12 +65,15 @@ class Rule:
 def rules(role: Role, deployment: Deployment) -> list[Rule]:
     """Return the rules that the role needs for this deployment."""
     names, queries = deployment.names, [*deployment.queries.values()]
+    if role in _REMOTE:
+        queries = [query for query in queries if query.has_remote]
     of_role = (kind for kind in KINDS.values() if kind.process == role)
     needed = [(kind.access, [*filter(kind.groups, queries)]) for kind in of_role]
     needed.append((_OF_OTHERS.get(role, {}), queries))
+    beats = Rule("topic", names.heartbeats, READ if role in _READERS else (*READ, "Write"))
     found = [
         Rule("topic", names.registry, READ),
-        Rule("topic", names.heartbeats, READ if role in _READERS else (*READ, "Write")),
+        *([] if role in _REMOTE else [beats]),
         # The client library looks up the coordinator of a group that it never joins.
         Rule("group", names.assigned_group, READ),
         *(

@@ -34,6 +34,8 @@ class Role(StrEnum):
     """The live page and its API: reads what a client reads, under a name of its own."""
     NOTIFIER = "notifier"
     """What sends alerts to receivers."""
+    UPLINK = "uplink"
+    """What a site writes to the Kafka of the centre, and reads there."""
     ADMIN = "admin"
     """Creates topics, registers queries, truncates logs: ``up``, ``topics``, nodes."""
 
