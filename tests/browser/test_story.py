@@ -54,12 +54,15 @@ def all_is_exact(page: Any, up: Up, since: int) -> Callable[[], bool]:
 
     def holds() -> bool:
         page.wait_for_timeout(500)  # lets the browser draw
-        found, shown = answered(up, since), cells(page)
+        # Before it there may be one cell for many windows, until the sender had begun.
+        found = answered(up, since)
+        shown = {start: words for start, words in cells(page).items() if start >= since}
         return (
             len(found) > 5
             and min(found) == since
             and are_consecutive(found)
             and {*found.values()} <= {"exact", "corrected"}
+            and bool(shown)
             and are_consecutive(shown)
             and max(found) - max(shown) < 3
             and all("exact" in words for words in shown.values())
