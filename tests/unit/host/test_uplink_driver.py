@@ -23,6 +23,7 @@ from slackwater.host.driver import Driver
 from slackwater.host.wake_signal import WakeSignal
 from slackwater.model.errors import UsageError
 from slackwater.model.records import Gap
+from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.transport import read_to_end
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.registry import QueryDefinition, Registry
@@ -65,8 +66,9 @@ class Linked:
         self.driver = Driver(self.turns, SystemClock())
         self.panes = 0
 
-    def _reach(self, address: str, _: object) -> MemoryBroker:
-        assert address == "kafka.moved:9092", "that of the file, not the one that was registered"
+    def _reach(self, cluster: Cluster, _: object) -> MemoryBroker:
+        moved = "that of the file, not the one that was registered"
+        assert cluster.bootstrap == "kafka.moved:9092", moved
         return self.centre
 
     async def start(self) -> asyncio.Task[None]:
