@@ -28,7 +28,7 @@ from slackwater.machine.broker_security import BrokerSecurity
 from slackwater.runtime.security.acl import rules
 from slackwater.runtime.security.credentials import Role
 
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.drill]
 
 
 @dataclass
