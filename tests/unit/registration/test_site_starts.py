@@ -11,10 +11,11 @@ from tests.support.memory import MemoryBroker
 from tests.unit.deployment.test_sites import FILE, parsed
 
 from slackwater.model.deployment import Deployment
-from slackwater.model.errors import DeploymentError, EnvironmentProblem
+from slackwater.model.errors import DeploymentError, EnvironmentProblem, UsageError
 from slackwater.primitives.eventclock import WallClock
 from slackwater.registration import starts
 from slackwater.registration.registration import Registration
+from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.transport import NoAnswerError
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.registry import QueryDefinition, Registry
@@ -47,8 +48,8 @@ class Places:
             raise NoAnswerError("no answer")
         return dict.fromkeys(topics, 1)
 
-    def _reached(self, address: str, _: object) -> MemoryBroker:
-        assert address == CENTRE
+    def _reached(self, cluster: Cluster, _: object) -> MemoryBroker:
+        assert cluster.bootstrap == CENTRE
         return self.centre
 
     def define(self, deployment: Deployment, broker: MemoryBroker) -> list[QueryDefinition]:
@@ -91,6 +92,17 @@ def test_a_site_waits_for_the_centre_and_says_so(places: Places) -> None:
         places.define(parsed(site="north"), places.site)
     places.is_cut = False
     assert places.define(parsed(site="north"), places.site)
+
+
+def test_credentials_that_cannot_be_read_are_an_error_and_not_waited_for(
+    places: Places, tmp_path: Path
+) -> None:
+    places.define(parsed(), places.centre)
+    missing = tmp_path / "link.properties"
+    text = FILE.replace('"kafka.centre:9092"', f'"kafka.centre:9092", kafka_config: {missing}')
+    with pytest.raises(UsageError, match=r"link\.properties"):
+        places.define(parsed(text, site="north"), places.site)
+    assert parsed(text).queries, "the centre does not read it"
 
 
 def test_a_site_with_another_definition_is_not_registered(places: Places) -> None:
