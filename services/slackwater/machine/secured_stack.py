@@ -32,7 +32,7 @@ from slackwater.machine.broker_security import (
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import SlackwaterError
 from slackwater.runtime.logs.grants import allow
-from slackwater.runtime.security.acl import READ, Rule, rules
+from slackwater.runtime.security.acl import AT_SITES, READ, Rule, rules
 from slackwater.runtime.security.credentials import Login, Role
 from slackwater.runtime.security.private import make_private, write_atomically
 from slackwater.runtime.security.security_file import read_kafka_file
@@ -57,8 +57,6 @@ INSIDE: Final[Mapping[str, Sequence[str]]] = {
     "sensor": (PRODUCER,),
 }
 """The users whose files each kind of container has."""
-AT_SITES: Final = frozenset({Role.UPLINK})
-"""The roles of sites, which do not connect to this stack."""
 AUTHORITIES: Final = Path("ca.pem")
 TOKENS: Final = Path("gateway", "tokens")
 """The file with the token of the page, which may view."""
@@ -107,7 +105,7 @@ def make(folder: Path, *, outside: str, broker_group: int | None = None) -> None
 
 
 def rights(deployment: Deployment) -> dict[str, list[Rule]]:
-    """Return the access rules of each user."""
+    """Return the access rules of each user; no site connects to this stack."""
     found = {str(role): rules(role, deployment) for role in Role if role not in AT_SITES}
     found[Role.CLIENT] += [Rule("group", GROUPS, READ, "prefixed")]
     topics = [s.topic.name for s in deployment.streams.values() if s.topic is not None]

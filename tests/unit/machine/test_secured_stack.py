@@ -14,7 +14,6 @@ from slackwater.gateway.access import read_access
 from slackwater.machine import secured_stack
 from slackwater.machine.broker_security import BrokerSecurity
 from slackwater.machine.secured_stack import (
-    AT_SITES,
     INSIDE,
     OUTSIDE,
     PRODUCER,
@@ -24,6 +23,7 @@ from slackwater.machine.secured_stack import (
     users_of,
 )
 from slackwater.runtime.logs.cluster import Cluster
+from slackwater.runtime.security.acl import AT_SITES
 from slackwater.runtime.security.credentials import Role
 from slackwater.runtime.security.security_file import read_kafka_file
 

@@ -56,14 +56,14 @@ export class Strip {
   }
 
   fill() {
-    const { keys, streams, name, bound } = this.given;
+    const { keys, streams } = this.given;
     const rows = [
       ...keys.slice(0, this.depth).map((key) => ({ kind: "key", name: key })),
       ...streams.map((stream) => ({ kind: "stream", name: stream.stream, of: stream })),
     ];
     while (this.body.children.length > rows.length) this.body.lastChild.remove();
     this.rows = rows;
-    this.slice(0, name, bound);
+    this.slice(0);
   }
 
   // More rows of keys, if there are more; another follows if its end is still near.
@@ -73,7 +73,8 @@ export class Strip {
     this.fill();
   }
 
-  slice(from, name, bound) {
+  slice(from) {
+    const { name, bound } = this.given;
     const until = performance.now() + SLICE_MS;
     let r = from;
     for (; r < this.rows.length && (r === from || performance.now() < until); r += 1) {
@@ -81,7 +82,7 @@ export class Strip {
       this.row(this.body.children[r], this.rows[r], this.columns, name, bound);
     }
     cancelAnimationFrame(this.frame);
-    if (r < this.rows.length) this.frame = requestAnimationFrame(() => this.slice(r, name, bound));
+    if (r < this.rows.length) this.frame = requestAnimationFrame(() => this.slice(r));
     else if (this.depth < this.given.keys.length) this.watch();
     this.reach();
   }

@@ -1,7 +1,7 @@
 """Why a client reaches no broker: the last refusal that it reported, of TLS or of credentials.
 
 A request of a client that is refused ends with "all brokers are down", which is the same for a
-wrong password and for a broken link. The reason comes apart, through the client's error callback.
+wrong password and for a broken link. The client reports the reason to its error callback alone.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ _OF_OTHERS: Final[Mapping[Role, Access]] = {
 """What roles need that run no fragments."""
 _READERS: Final = frozenset({Role.CLIENT, Role.GATEWAY})
 """The roles that write nothing."""
-_REMOTE: Final = frozenset({Role.UPLINK})
-"""The roles that run at other places; here they have no heartbeats."""
+AT_SITES: Final = frozenset({Role.UPLINK})
+"""The roles of programs at sites, which connect to the centre; they have no heartbeats there."""
 _TYPES: Final[Mapping[Resource, ResourceType]] = {
     "group": "group",
     "fence": "transactional-id",
@@ -65,7 +65,7 @@ class Rule:
 def rules(role: Role, deployment: Deployment) -> list[Rule]:
     """Return the rules that the role needs for this deployment."""
     names, queries = deployment.names, [*deployment.queries.values()]
-    if role in _REMOTE:
+    if role in AT_SITES:
         queries = [query for query in queries if query.has_remote]
     of_role = (kind for kind in KINDS.values() if kind.process == role)
     needed = [(kind.access, [*filter(kind.groups, queries)]) for kind in of_role]
@@ -73,7 +73,7 @@ def rules(role: Role, deployment: Deployment) -> list[Rule]:
     beats = Rule("topic", names.heartbeats, READ if role in _READERS else (*READ, "Write"))
     found = [
         Rule("topic", names.registry, READ),
-        *([] if role in _REMOTE else [beats]),
+        *([] if role in AT_SITES else [beats]),
         # The client library looks up the coordinator of a group that it never joins.
         Rule("group", names.assigned_group, READ),
         *(
