@@ -18,14 +18,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import psutil
 from bench.live import KEYS, QUERY, STREAMS, Feeder, LiveAnswers, Up
+from numpy.typing import NDArray
 
 from slackwater.machine.web import find_web
 from slackwater.runtime.service.datadir import read_run
@@ -39,6 +40,9 @@ MORE: Final = (
     " bound: 2s, replicas: 1}}\n"
 )
 QUICK: Final = "quick"
+RESAMPLES: Final = 2_000
+Turn: TypeAlias = tuple[list[float], list[float]]
+"""How late first answers were, in ms: without the readers, and beside them."""
 
 
 def main() -> int:
@@ -62,7 +66,7 @@ def main() -> int:
         print(f" {cores:.2f} | {mb:.0f} |")
         slow = options.readers // 10
         names = [QUERY, *(f"q{n}" for n in range(1, 10))]
-        turns: list[tuple[list[float], list[float]]] = []
+        turns, lost = list[Turn](), 0
         for _ in range(options.turns):  # in turn, since other work on the machine comes and goes
             alone, beside = first_answers_ms(up, options.seconds), list[float]()
             watching = threading.Thread(
@@ -72,24 +76,48 @@ def main() -> int:
             cores, mb, many = read(up, port, names, options.readers - slow, slow, options.seconds)
             watching.join()
             turns.append((alone, beside))
+            lost += many["holes"]
         print(f"| {options.readers} readers, {slow} of them slow, 10 queries |", end="")
         print(f" {many['p50_ms']:.0f} | {many['p99_ms']:.0f} | {cores:.2f} | {mb:.0f} |")
         print(
             f"\nSlow readers cut: {many['cut']} of {slow}, the last one {many['cut_s_max']:.1f} s"
-            f" after it connected; {many['changes']:,} changes received, {many['holes']} holes or"
-            f" repeats, {many['snapshots']} snapshots; p99 while all connect"
+            f" after it connected; {many['changes']:,} changes received, {lost} holes or"
+            f" repeats in all turns, {many['snapshots']} snapshots; p99 while all connect"
             f" {many['begin_p99_ms']:.0f} ms."
         )
-        print("\n| first answers of the pipeline (ms) | p50 alone, beside the readers | p99 |")
-        print("|---|---|---|")
-        for n, (alone, beside) in enumerate(turns, 1):
-            p50, p99 = zip(alone, beside, strict=True)
-            print(f"| turn {n} | {p50[0]:.0f}, {p50[1]:.0f} | {p99[0]:.0f}, {p99[1]:.0f} |")
-        moved = np.median([[b - a for a, b in zip(*turn, strict=True)] for turn in turns], axis=0)
-        print(f"| moves by, median | {moved[0]:+.1f} | {moved[1]:+.1f} |")
+        print_moves(turns)
     load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
     print(f"\n{ADDITIONS:,} additions took {additions_s():.2f} s after it, load {load}")
-    return int(many["holes"] > 0)
+    return int(lost > 0)
+
+
+def print_moves(turns: Sequence[Turn]) -> None:
+    """Print the percentiles of all turns' answers together, and by how much the readers move them.
+
+    The interval is of the bootstrap over whole turns: answers that are near in time are late
+    together, so turns are what is independent.
+    """
+    print("\n| first answers of the pipeline (ms) | p50 | p90 | p99 |\n|---|---|---|---|")
+    rows = [percentiles(turns, beside=beside) for beside in (False, True)]
+    for name, row in zip(("alone", "beside the readers"), rows, strict=True):
+        print(f"| {name} | " + " | ".join(f"{ms:.0f}" for ms in row) + " |")
+    print("| moves by | " + " | ".join(f"{ms:+.1f}" for ms in rows[1] - rows[0]) + " |")
+    rng = np.random.default_rng(0)
+    drawn = []
+    for _ in range(RESAMPLES):
+        of = [turns[n] for n in rng.integers(len(turns), size=len(turns))]
+        drawn.append(percentiles(of, beside=True) - percentiles(of, beside=False))
+    low, high = np.percentile(drawn, [5, 95], axis=0)
+    between = (f"{a:+.1f} to {b:+.1f}" for a, b in zip(low, high, strict=True))
+    print("| of that, 90 % in | " + " | ".join(between) + " |")
+    counts = (sum(len(turn[n]) for turn in turns) for n in (0, 1))
+    print(f"\n{len(turns)} turns; answers alone and beside: " + ", ".join(map(str, counts)))
+
+
+def percentiles(turns: Sequence[Turn], *, beside: bool) -> NDArray[np.float64]:
+    """p50, p90 and p99 of the answers of all turns, in ms."""
+    of = np.concatenate([turn[beside] for turn in turns])
+    return np.asarray(np.percentile(of, [50, 90, 99]), np.float64)
 
 
 def additions_s() -> float:
@@ -156,14 +184,14 @@ def read(
 
 
 def first_answers_ms(up: Up, seconds: float) -> list[float]:
-    """p50 and p99 of the pipeline's first answers, ten a second, as a consumer reads them."""
+    """How late the pipeline's first answers are, ten a second, as a consumer reads them."""
     seen = LiveAnswers(up.bootstrap, QUICK)
     seen.start()
     time.sleep(5.0)  # what was there before is read
     seen.first_late_s.clear()
     time.sleep(seconds)
     seen.end()
-    return [float(ms) for ms in np.percentile([1_000 * s for s in seen.first_late_s], [50, 99])]
+    return [1_000 * s for s in seen.first_late_s]
 
 
 if __name__ == "__main__":
