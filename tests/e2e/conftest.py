@@ -107,9 +107,11 @@ def _secured() -> Iterator[Compose]:
     yield from project("secured", "compose.yaml", "secured.yaml")
 
 
-def project(name: str, *files: str, **variables: str) -> Iterator[Compose]:
+def project(
+    name: str, *files: str, of: type[Compose] = Compose, **variables: str
+) -> Iterator[Compose]:
     """A project with a name of its own, which is ended with its volumes."""
-    compose = Compose(f"slackwater-{name}-{os.getpid()}", *files, **variables)
+    compose = of(f"slackwater-{name}-{os.getpid()}", *files, **variables)
     try:
         yield compose
     finally:

@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -213,12 +213,14 @@ def latencies_s(records: list[dict[str, Any]]) -> dict[int, float]:
     return first
 
 
-def counted(records: list[dict[str, Any]]) -> dict[tuple[int, str], dict[str, float]]:
-    """Return the stable answers by window and mote."""
+def counted(
+    records: list[dict[str, Any]], keys: Collection[str] = MOTES
+) -> dict[tuple[int, str], dict[str, float]]:
+    """Return the stable answers by window and mote, or other key."""
     return {
         (microseconds(record["window_start"]), record["key"]): record["fields"]["temperature"]
         for record in records
-        if record["kind"] == "stable" and record["key"] in MOTES
+        if record["kind"] == "stable" and record["key"] in keys
     }
 
 
@@ -240,16 +242,22 @@ def expected(
 
 def quarantined(bootstrap: str, topic: str) -> Counter[tuple[int, str, float]]:
     """Return the refused readings (late ones, for example), which are in no window."""
+    emitted = (json.loads(each["payload"]) for each in messages(bootstrap, topic))
+    return Counter((each["at"], each["mote"], each["temperature"]) for each in emitted)
+
+
+def messages(bootstrap: str, topic: str) -> list[dict[str, Any]]:
+    """Return all messages of a topic with one partition, up to its present end."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": f"quarantine-{time.time_ns()}",
-            "auto.offset.reset": "earliest",
+            "group.id": f"messages-{time.time_ns()}",
+            "enable.auto.commit": False,
             "enable.partition.eof": True,
         }
     )
-    consumer.subscribe([topic])
-    found: Counter[tuple[int, str, float]] = Counter()
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    found: list[dict[str, Any]] = []
     give_up = time.monotonic() + WAIT_S_MAX
     try:
         while time.monotonic() < give_up:
@@ -258,8 +266,7 @@ def quarantined(bootstrap: str, topic: str) -> Counter[tuple[int, str, float]]:
                     return found  # the end of the topic
                 value = message.value()
                 assert value is not None
-                emitted = json.loads(json.loads(value)["payload"])
-                found[emitted["at"], emitted["mote"], emitted["temperature"]] += 1
+                found.append(json.loads(value))
         raise AssertionError(f"{topic} does not end")
     finally:
         consumer.close()

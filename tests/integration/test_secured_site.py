@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import KafkaError
 from tests.integration.test_children import PARTITIONS, TOPIC
 from tests.integration.test_secured import OWNER, Secured, hidden, refusal
-from tests.integration.test_sites import Place, deployment_with
+from tests.integration.test_sites import Place, deployment_with, running
 from tests.support.certificates import private
 from tests.support.starting import make_topics
 from tests.support.waiting import eventually
@@ -62,15 +62,11 @@ def _linked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Linked]:
         make_topics(owner, [TOPIC], PARTITIONS)
         make_topics(own.bootstrap, [TOPIC], PARTITIONS)
         config = files / "owner.properties"
-        centre = Place.start(path, tmp_path / "data-centre", owner, None, kafka_config=config)
-        try:
-            north = Place.start(path, tmp_path / "data-north", own.bootstrap, "north")
-            try:
-                yield Linked(secured, centre, north)
-            finally:
-                north.stop()
-        finally:
-            centre.stop()
+        with (
+            running(path, tmp_path / "data-centre", owner, kafka_config=config) as centre,
+            running(path, tmp_path / "data-north", own.bootstrap, "north") as north,
+        ):
+            yield Linked(secured, centre, north)
 
 
 def test_the_rights_of_an_uplink_are_enough_and_no_more(linked: Linked) -> None:
@@ -105,16 +101,12 @@ def test_an_uplink_that_is_refused_says_so_and_goes_on_when_it_may(linked: Linke
     right = file.read_bytes()
     wrong = BrokerSecurity(secured.security.folder, "uplink", {"uplink": "wrong"})
     private(file, wrong.client_properties(secured.broker.bootstrap).encode())
-    for name in north.stack.pids():
-        if name.startswith("host/"):
-            assert north.stack.kill(name)
+    north.kill_hosts()
     since = time.time()
     centre.await_window("tentative", since + 4)
     eventually(lambda: is_refused(logs), "the uplink's log has the reason")
     private(file, right)
-    for name in north.stack.pids():
-        if name.startswith("host/"):
-            assert north.stack.kill(name)
+    north.kill_hosts()
     centre.await_window("stable", time.time() + 1)
     wanted = range(int(since) + 1, int(since) + 5)
     eventually(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,10 +121,30 @@ class Place:
             f"a {kind} answer of {until_s}",
         )
 
+    def kill_hosts(self) -> None:
+        """Kill all hosts, which start again."""
+        hosts = [name for name in self.stack.pids() if name.startswith("host/")]
+        assert hosts
+        for name in hosts:
+            assert self.stack.kill(name)
+
     def stop(self) -> None:
+        """Stop all of it."""
         self.sender.stop()
         self.results.close()
         self.stack.stop()
+
+
+@contextmanager
+def running(
+    path: Path, folder: Path, where: Where, site: str | None = None, **given: Any
+) -> Iterator[Place]:
+    """Run what a file has at a place; for the arguments see ``Place.start``."""
+    place = Place.start(path, folder, where, site, **given)
+    try:
+        yield place
+    finally:
+        place.stop()
 
 
 @dataclass
@@ -152,15 +173,11 @@ def _both(tmp_path: Path) -> Iterator[Both]:
             make_topics(each.bootstrap, [TOPIC], PARTITIONS)
         path = tmp_path / "deployment.yaml"
         path.write_text(deployment_with(link.address))
-        centre = Place.start(path, tmp_path / "data-centre", broker.bootstrap, None)
-        try:
-            north = Place.start(path, tmp_path / "data-north", own.bootstrap, "north")
-            try:
-                yield Both(centre, north, link)
-            finally:
-                north.stop()
-        finally:
-            centre.stop()
+        with (
+            running(path, tmp_path / "data-centre", broker.bootstrap) as centre,
+            running(path, tmp_path / "data-north", own.bootstrap, "north") as north,
+        ):
+            yield Both(centre, north, link)
 
 
 def test_a_site_that_is_cut_off_answers_and_the_centre_is_exact_afterwards(both: Both) -> None:
@@ -175,10 +192,7 @@ def test_a_site_that_is_cut_off_answers_and_the_centre_is_exact_afterwards(both:
     cut_at = time.time()
     centre.await_window("tentative", cut_at + 2)
     north.await_window("stable", cut_at + 4)
-    hosts = [name for name in north.stack.pids() if name.startswith("host/")]
-    assert hosts
-    for name in hosts:
-        assert north.stack.kill(name)
+    north.kill_hosts()
     north.await_window("stable", time.time() + 2)
     centre.await_window("tentative", time.time() + 2)
     lacking = centre.boundaries("tentative", cut_at + 2)

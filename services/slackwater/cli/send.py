@@ -288,11 +288,15 @@ def _producer(
     )
 
 
-def find_stream(stream: str, file: Path | None, data_dir: Path) -> tuple[StreamSpec, Deployment]:
-    """Find a stream in a deployment file; without one, in the deployment that runs here.
+def find_stream(
+    stream: str, file: Path | None, data_dir: Path, site: str | None = None
+) -> tuple[StreamSpec, Deployment]:
+    """Find a stream in a deployment file, at a site of it or at the centre.
+
+    Without a file it is that of the deployment that runs here.
 
     Raises:
-        UsageError: there is no such stream.
+        UsageError: there is no such stream, or no such site.
         EnvironmentProblem: no file is named, and no deployment runs here.
     """
     if file is None:
@@ -305,7 +309,7 @@ def find_stream(stream: str, file: Path | None, data_dir: Path) -> tuple[StreamS
         deployment = load_deployment(Path(run.deployment), site=run.site)
         streams = {**deployment.streams, **running_streams(data_dir, run.lives)}
     else:
-        deployment = load_deployment(file)
+        deployment = load_deployment(file, site=site)
         streams = dict(deployment.streams)
     if stream not in streams:
         raise UsageError(f"there is no stream {stream}, only {', '.join(streams)}")

@@ -12,6 +12,7 @@ from slackwater.cli.common import (
     DataDirOption,
     KafkaConfigOption,
     PrefixOption,
+    SiteOption,
     StartedFileOption,
     data_dir,
     find_names,
@@ -103,6 +104,7 @@ def send(
         ),
     ] = None,
     deployment: StartedFileOption = None,
+    site: SiteOption = None,
     bootstrap: BootstrapOption = None,
     kafka_config: KafkaConfigOption = None,
     data_dir_: DataDirOption = None,
@@ -134,7 +136,9 @@ def send(
         None if for_ is None else parse_duration("--for", for_),
         None if silence is None else parse_silence(silence),
     )
-    found = find_stream(stream, deployment, data_dir(data_dir_))
+    if site is not None and deployment is None:
+        raise UsageError("--site is of a file: give --deployment too")
+    found = find_stream(stream, deployment, data_dir(data_dir_), site)
     run_send(found, reach_kafka(bootstrap, kafka_config, data_dir_), schedule, keys, values)
 
 

@@ -15,7 +15,7 @@ from slackwater.deployment.findings import Findings
 from slackwater.deployment.mending import shaped_or_mended
 from slackwater.deployment.shapes import QueryShape
 from slackwater.deployment.shaping import check_name, did_you_mean, not_yet
-from slackwater.deployment.sites import check_children
+from slackwater.deployment.sites import check_at, check_children
 from slackwater.deployment.windows import window_of
 from slackwater.deployment.yaml_lines import Path as Place
 from slackwater.model.deployment import (
@@ -98,7 +98,9 @@ class QueryChecker:
         self._policy(shape, place)
         margin = self._margin(name, shape, place)
         join = self._join(shape, place)
-        check_children(shape, self._streams, self._sites, place, self._findings)
+        if shape.at is None:
+            check_children(shape, self._streams, self._sites, place, self._findings)
+        self._at(shape, place)
         children, groups = children_of(shape, self._streams, self.queries, place, self._findings)
         if not known:
             self._expressions_of_unknown(shape, place)
@@ -126,7 +128,13 @@ class QueryChecker:
             mergers=shape.mergers,
             results_format=shape.results.format,
             join=join,
+            at=shape.at or "",
         )
+
+    def _at(self, shape: QueryShape, place: Place) -> None:
+        """Check that all that the query reads is where the query is."""
+        of_queries = {name: query.at for name, query in self.queries.items()}
+        check_at(shape, self._streams, of_queries, self._sites, place, self._findings)
 
     def _copies(self, shape: QueryShape, place: Place) -> int:
         """Return the copies of each part: two, where they have one clock."""

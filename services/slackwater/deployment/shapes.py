@@ -407,6 +407,7 @@ class QueryShape(Shape):
     parts: Annotated[int, Field(ge=1, le=1024)] = 1
     copies: Annotated[int, Field(ge=1, le=2)] | None = None
     mergers: Annotated[int, Field(ge=0, le=26)] = 0
+    at: Text | None = None
     results: ResultsShape = ResultsShape()
 
     @property
@@ -441,7 +442,7 @@ class AlertShape(Shape):
 class SiteShape(Shape):
     """One entry of ``sites``: a site with a Kafka of its own, and how it reaches the centre's."""
 
-    centre: Text
+    centre: Text | None = None
     bootstrap: Text | None = None
     kafka_config: Text | None = None
 

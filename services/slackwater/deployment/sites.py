@@ -6,7 +6,8 @@ are, with mergers, roots for the site's own answers, and an uplink. At the centr
 a child that a site has is *remote*. Its merged panes come from the site, and nothing else.
 
 So a site has controllers, a registry and answers of its own, and needs the centre for its first
-start only (decision 230).
+start only (decision 230). A query with ``at`` is at its site as a whole, as if the file had nothing
+else; the centre has nothing of it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Final
 from slackwater.deployment.findings import Findings
 from slackwater.deployment.listening import parse_address
 from slackwater.deployment.shapes import SITES, QueryShape, SiteShape
+from slackwater.deployment.shaping import did_you_mean
 from slackwater.deployment.yaml_lines import Path as Place
 from slackwater.model.deployment import (
     Deployment,
@@ -50,7 +52,7 @@ def check_sites(
                     parse_address(each)
             except ValueError as error:
                 findings.error((*place, field), str(error))
-        if shape.bootstrap == shape.centre:
+        if shape.bootstrap is not None and shape.bootstrap == shape.centre:
             findings.error((*place, "bootstrap"), "is the centre's Kafka: a site has its own")
         if name not in of_streams:
             near = get_close_matches(name, of_streams, 1)
@@ -94,6 +96,37 @@ def check_children(
     if not shape.mergers:
         at = (*place, "mergers") if "mergers" in shape.model_fields_set else (*place, "from")
         findings.error(at, f"{why}, from which merged panes come: write `mergers: 2`")
+    for site in dict.fromkeys(streams[source].site for source in remote):
+        if sites[site].centre is None:
+            reason = f"is required: query {place[-1]} has a child at {site}, which sends its panes"
+            findings.error(("sites", site, "centre"), reason)
+
+
+def check_at(
+    shape: QueryShape,
+    streams: Mapping[str, StreamSpec],
+    queries: Mapping[str, str],
+    sites: Mapping[str, SiteSpec],
+    place: Place,
+    findings: Findings,
+) -> None:
+    """Check that a query reads nothing of another place; ``queries``: by name, where they are."""
+    here = shape.at or ""
+    if here and here not in sites:
+        why = f"there is no site {here} with a Kafka of its own{did_you_mean(here, sites)}"
+        findings.error((*place, "at"), why)
+        return
+    for number, source in enumerate(shape.from_):
+        if source in queries and queries[source] != here:
+            there = queries[source]
+            where = f"at site {there}" if there else "at the centre"
+            advice = f": write `at: {there}`" if there and not here else ""
+            findings.error((*place, "from", number), f"the results of {source} are {where}{advice}")
+        elif here and source in streams and streams[source].site != here:
+            of = streams[source].site
+            where = f"at site {of}" if of in sites else "at the centre"
+            reason = f"{source} is read {where}, and a query at {here} reads what is at {here}"
+            findings.error((*place, "from", number), reason)
 
 
 def with_sites(
@@ -104,6 +137,8 @@ def with_sites(
     """Return the queries, with the site of each child that has a Kafka of its own."""
     found = dict(queries)
     for name, query in queries.items():
+        if query.at:
+            continue
         if any(source in streams and streams[source].site in sites for source in query.sources):
             of = tuple(site if site in sites else "" for site, _ in query.child_groups)
             found[name] = replace(query, sites=of)
@@ -114,7 +149,7 @@ def view_of(deployment: Deployment, site: str | None = None) -> Deployment:
     """Return what runs at a site, or, without one, at the centre.
 
     Raises:
-        UsageError: the file has no such site.
+        UsageError: the file has no such site, or nothing at the centre.
     """
     if site is None:
         return _centre(deployment) if deployment.sites else deployment
@@ -131,15 +166,21 @@ def _centre(deployment: Deployment) -> Deployment:
         else stream
         for name, stream in deployment.streams.items()
     }
-    return _with_http(replace(deployment, streams=streams, sites={}))
+    queries = {name: query for name, query in deployment.queries.items() if not query.at}
+    if not queries:
+        names = some_of(list(dict.fromkeys(query.at for query in deployment.queries.values())))
+        raise UsageError(f"nothing runs at the centre: all queries are at {names}; give --site")
+    return _with_http(replace(deployment, streams=streams, queries=queries, sites={}))
 
 
 def _at(deployment: Deployment, site: SiteSpec) -> Deployment:
     streams = {n: stream for n, stream in deployment.streams.items() if stream.site == site.name}
     queries = {
-        name: _child_at(query, query.sites.index(site.name), site)
+        name: replace(query, at="")
+        if query.at
+        else _child_at(query, query.sites.index(site.name), site)
         for name, query in deployment.queries.items()
-        if site.name in query.sites
+        if site.name in (query.at, *query.sites)
     }
     return _with_http(replace(deployment, streams=streams, queries=queries, sites={}))
 
@@ -149,6 +190,7 @@ def _child_at(query: QuerySpec, child: int, site: SiteSpec) -> QuerySpec:
 
     Alerts are for all streams, so the centre has them.
     """
+    assert site.centre is not None, "it has a child there, so it has been checked"
     sources: Sequence[str] = query.child_groups[child][1]
     return replace(
         query,

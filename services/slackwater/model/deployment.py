@@ -63,7 +63,7 @@ BUCKET_OF_ROWS_US: Final = 10_000
 
 _TUPLES: Final = ("shared_by", "child_aggregates", "sites")
 _PAIRS: Final = ("of_fields", "child_groups")
-_UNSET: Final = ("alerts", "children_of", "cut_windows", "had_alerts", "having", "uplink")
+_UNSET: Final = ("alerts", "at", "children_of", "cut_windows", "had_alerts", "having", "uplink")
 _OMITTED: Final = frozenset({*_TUPLES, *_PAIRS, *_UNSET})
 
 
@@ -248,6 +248,8 @@ class QuerySpec(ChildrenAtSites):
     """At the centre, by child: the site whose Kafka has its logs; empty: this Kafka."""
     uplink: UplinkSpec | None = None
     """At a site: where its merged panes are sent."""
+    at: str = ""
+    """In a file, the site that has the whole query; empty in what runs at one place."""
 
     @property
     def delivers(self) -> bool:

@@ -12,13 +12,13 @@ from slackwater.model.windows import WindowSpec
 class SiteSpec:
     """A site with a Kafka of its own; addresses are ``HOST:PORT``.
 
-    ``centre``: where the site finds the Kafka of the centre. ``bootstrap``: its own; None: that of
-    its command line, or an embedded one. ``kafka_config``: a file of the site's machines, or a
-    folder with one, that has the credentials for the centre.
+    ``centre``: where the site finds the Kafka of the centre; None: the centre has nothing of it.
+    ``bootstrap``: its own; None: that of its command line, or an embedded one. ``kafka_config``: a
+    file of the site's machines, or a folder with one, that has the credentials for the centre.
     """
 
     name: str
-    centre: str
+    centre: str | None = None
     bootstrap: str | None = None
     kafka_config: str | None = None
 

@@ -110,6 +110,54 @@ def test_an_uplink_may_write_merged_panes_of_queries_with_children_at_sites_alon
     }
 
 
+AT_NORTH = """\
+  own: {at: north, from: [a, d], join: {left: a, right: d, within: 1s}, bound: 4s}
+  hourly: {at: north, from: [a], window: {size: 1m}, aggregate: [max], bound: 4s}
+  worst: {at: north, from: [hourly], window: {size: 1h}, aggregate: [max], bound: 4s}
+"""
+
+
+def test_a_query_is_at_its_site_as_a_whole_and_nowhere_else() -> None:
+    centre, north, west = (parsed(FILE + AT_NORTH, site) for site in (None, "north", "west"))
+    assert [*centre.queries] == ["q", "here"]
+    assert [*west.queries] == ["q"]
+    assert [*north.queries] == ["q", "own", "hourly", "worst"]
+    alone = """\
+apiVersion: slackwater/v1
+streams:
+""" + "".join(
+        line.replace(", site: north", "") + "\n"
+        for line in FILE.splitlines()
+        if line.startswith(("  a:", "  d:"))
+    )
+    as_if_alone = parsed(f"{alone}queries:\n{AT_NORTH.replace('at: north, ', '')}")
+    for name in ("own", "hourly", "worst"):
+        assert north.queries[name] == as_if_alone.queries[name], "as in a file of its own"
+    assert {each.child_query for each in share(north).queries.values()} == {
+        "q",
+        "own",
+        "hourly",
+        "worst",
+    }
+
+
+def test_a_query_at_a_site_needs_no_centre_and_its_alerts_are_there() -> None:
+    text = FILE.replace('centre: "kafka.centre:9092", bootstrap', "bootstrap", 1)
+    text = text.replace("from: [a, b, c, d]", "from: [b, c]") + AT_NORTH
+    text += "alerts: {hot: {query: hourly, when: x_max > 3}}\n"
+    north = parsed(text, "north")
+    assert [*north.queries] == ["own", "hourly", "worst"]
+    assert [alert.name for alert in north.queries["hourly"].alerts] == ["hot"]
+    assert "hourly" not in parsed(text).queries
+
+
+def test_a_file_without_queries_at_the_centre_says_which_sites_have_them() -> None:
+    text = FILE[: FILE.index("  q:\n")] + AT_NORTH
+    assert [*parsed(text, "north").queries] == ["own", "hourly", "worst"]
+    with pytest.raises(UsageError, match=r"nothing runs at the centre: all .* north; give --site"):
+        parsed(text)
+
+
 def test_topics_and_rights_at_the_centre_are_without_the_sites_sources() -> None:
     names = {spec.name for spec in topic_specs(parsed(), {})}
     assert "sw.source.b" in names
@@ -176,7 +224,38 @@ def test_queries_at_sites_share_no_children() -> None:
         ("  west: {centre:", "  east: {centre:", 4, "no stream has site: east; a stream has site:"),
         ('"10.1.0.1:9092"', '"kafka.centre:9092"', 3, "is the centre's Kafka: a site has its own"),
         ('"10.1.0.1:9092"', '"10.1.0.1"', 3, "is not a HOST:PORT"),
-        ('{centre: "kafka.centre:9092"}', "{}", 4, "centre"),
+        (
+            '{centre: "kafka.centre:9092"}',
+            "{}",
+            4,
+            "sites.west.centre: is required: query q has a child at west",
+        ),
+        (
+            "from: [b], window",
+            "at: nort, from: [b], window",
+            24,
+            "queries.here.at: there is no site nort with a Kafka of its own; did you mean 'north'?",
+        ),
+        ("from: [b], window", "at: hall, from: [b], window", 24, "there is no site hall"),
+        (
+            "from: [b], window",
+            "at: north, from: [a, b], window",
+            24,
+            "b is read at the centre, and a query at north reads what is at north",
+        ),
+        ("from: [b], window", "at: north, from: [c], window", 24, "c is read at site west, and"),
+        (
+            "from: [b], window",
+            "at: north, from: [q], window",
+            24,
+            "the results of q are at the centre",
+        ),
+        (
+            "  here: {from: [b]",
+            "  own: {at: north, from: [a], bound: 4s}\n  here: {from: [own, b]",
+            25,
+            "the results of own are at site north: write `at: north`",
+        ),
         ('{centre: "kafka.centre:9092"}', '{center: "k:1"}', 4, "center"),
         ("  west: {", "  West: {", 4, "West"),
         ("apiVersion: slackwater/v1", "apiVersion: slackwater/v1\nclock: data", 24, "clock: wall"),

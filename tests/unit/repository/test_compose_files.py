@@ -31,21 +31,30 @@ from slackwater_spark.session import CLUSTER_SECURITY, SECRET_CHARS_MIN
 ROOT = Path(__file__).parents[3]
 COMPOSE = ROOT / "compose"
 ONE_SHOT = {"topics", "spark-secret", "secret", "apply"}
+ONE_SHOT |= {f"topics-{place}" for place in ("centre", "north", "south")}
 SPARK = {"spark-master", "spark-worker-1", "spark-worker-2"}
 
 
 def load(path: Path) -> dict[str, Any]:
-    loaded: dict[str, Any] = YAML(typ="safe").load(path)
+    yaml = YAML(typ="safe")
+    yaml.constructor.add_constructor("!override", lambda of, node: of.construct_sequence(node))
+    loaded: dict[str, Any] = yaml.load(path)
     return loaded
 
 
 STACK = load(COMPOSE / "compose.yaml")
 SERVICES: dict[str, dict[str, Any]] = STACK["services"]
 NODES: dict[str, dict[str, Any]] = load(COMPOSE / "nodes.yaml")["services"]
+AT_SITES: dict[str, dict[str, Any]] = load(COMPOSE / "sites.yaml")["services"]
+STACKS = {"compose": SERVICES, "nodes": NODES, "sites": AT_SITES}
 
 
-EACH = [("compose", name) for name in SERVICES]
-EACH += [("nodes", name) for name, service in NODES.items() if "extends" not in service]
+EACH = [
+    (stack, name)
+    for stack, services in STACKS.items()
+    for name, service in services.items()
+    if "extends" not in service
+]
 
 
 def test_the_stack_of_nodes_knows_its_controllers_and_has_what_nodes_can_run() -> None:
@@ -66,6 +75,48 @@ def test_the_stack_of_nodes_knows_its_controllers_and_has_what_nodes_can_run() -
     nodes = [each for each in commands if each[:2] == ["slackwater", "node"]]
     labels = {each[each.index("--label") + 1] for each in nodes if "--label" in each}
     assert {f"site={s.site}" for s in deployment.streams.values() if s.site} <= labels
+
+
+@pytest.mark.parametrize("site", [None, "north", "south"])
+def test_each_place_of_the_stack_of_sites_has_its_part_of_the_file(
+    site: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(send, "VALUES_MAX", 100)
+    file, place = COMPOSE / "sites-deployment.yaml", site or "centre"
+    here = load_deployment(file, site=site)
+    program, command, *rest = AT_SITES[place]["command"]
+    assert (program, command) == ("slackwater", "up")
+    assert parsed(command, rest)["site"] == site
+    program, command, *rest = AT_SITES[f"topics-{place}"]["command"]
+    assert (program, command) == ("slackwater", "topics")
+    assert parsed(command, rest)["site"] == site
+    sensors = [each["command"] for name, each in AT_SITES.items() if name.startswith("room-")]
+    given = [parsed("send", rest) for _, _, *rest in sensors]
+    at_place = {each["stream"]: each for each in given if each["site"] == site}
+    read = {name for name, stream in here.streams.items() if not stream.elsewhere}
+    assert at_place.keys() == read - {"lab"}, "lab is the user's"
+    for name, each in at_place.items():
+        values = ROOT / "tests/data/room_climate" / each["values"].relative_to("/sensors")
+        assert send.read_values(here.streams[name], values)["temperature"]
+        every_us, expected_us = parse_duration_us(each["every"]), here.streams[name].expect_every_us
+        assert expected_us is not None
+        assert every_us * 2 < expected_us
+
+
+def test_a_site_shares_with_the_centre_the_network_of_its_link_alone() -> None:
+    networks = {name: {*each["networks"]} for name, each in AT_SITES.items()}
+    links = {"link-north", "link-south"}
+    assert networks["kafka-centre"] == {"centre", *links}
+    sites = load(COMPOSE / "sites-deployment.yaml")["sites"]
+    for site, of in sites.items():
+        assert networks[site] == {site, f"link-{site}"}
+        own = [name for name, each in AT_SITES.items() if site in each["networks"]]
+        assert [name for name in own if networks[name] != {site}] == [site]
+        assert f"kafka-{site}:19092" == of["bootstrap"]
+        advertised = AT_SITES[f"kafka-{site}"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
+        assert advertised.endswith(f"INSIDE://{of['bootstrap']}")
+        assert AT_SITES[site]["environment"]["SLACKWATER_BOOTSTRAP"] == of["bootstrap"]
+        assert of["centre"] == AT_SITES["centre"]["environment"]["SLACKWATER_BOOTSTRAP"]
 
 
 def parsed(command: str, arguments: list[str]) -> dict[str, Any]:
@@ -146,7 +197,7 @@ def test_the_sensors_send_to_streams_what_was_measured(
 
 @pytest.mark.parametrize(("stack", "name"), EACH)
 def test_a_service_is_kept_in_bounds(stack: str, name: str) -> None:
-    service = (SERVICES if stack == "compose" else NODES)[name]
+    service = STACKS[stack][name]
     ours = re.match(r"\$\{SLACKWATER_(SERVICES|NODE)", service["image"])
 
     assert "container_name" not in service
@@ -363,7 +414,8 @@ def test_every_variable_is_explained_with_its_default() -> None:
     explained = dict(re.findall(r"^#(SLACKWATER_\w+)=(.*)$", example, re.MULTILINE))
 
     assert used - set(explained) == set()
-    defaults -= {("SLACKWATER_PROJECT", "slackwater-nodes")}  # in a comment
+    for name in ("nodes", "sites"):
+        defaults -= {("SLACKWATER_PROJECT", f"slackwater-{name}")}  # in a comment
     assert defaults <= set(explained.items())
 
 

@@ -1,0 +1,157 @@
+"""The stack of sites.yaml: a site's link is cut, its container killed meanwhile, and healed.
+
+Nothing of slackwater judges it: the centre's answers are compared with the messages that the
+sensors of both sites wrote to the Kafkas of the sites.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.e2e.conftest import IMAGES, Compose, project
+from tests.e2e.judging import (
+    Listener,
+    counted,
+    expected,
+    judge,
+    latencies_s,
+    messages,
+    microseconds,
+)
+from tests.e2e.machine import Machine
+from tests.support.engine import docker, require
+from tests.support.ports import free_port
+
+pytestmark = [pytest.mark.slow, pytest.mark.drill, pytest.mark.timeout(1800)]
+
+X_S = {"climate": 4.0, "rooms-north": 2.0}
+ALLOWED_S = 1.0
+CUT_WINDOWS = 10
+AT_NORTH, AT_SOUTH = ("room-1", "room-2"), ("room-3", "room-4")
+ROOMS = (*AT_NORTH, *AT_SOUTH)
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+class Sites(Compose):
+    """The stack, with the addresses of the sites' Kafkas."""
+
+    north, south = "", ""
+
+    @property
+    def link(self) -> str:
+        """The network between north and the centre."""
+        return f"{self.project}_link-north"
+
+
+@pytest.fixture(name="stack")
+def _stack() -> Iterator[Sites]:
+    require(IMAGES, compose=True)
+    ports = {f"SLACKWATER_KAFKA_PORT_{site}": str(free_port()) for site in ("NORTH", "SOUTH")}
+    for compose in project("sites", "sites.yaml", of=Sites, **ports):
+        assert isinstance(compose, Sites)
+        compose.north, compose.south = (f"127.0.0.1:{port}" for port in ports.values())
+        yield compose
+
+
+def sent(bootstrap: str, room: str) -> list[tuple[int, str, float]]:
+    """Return the readings of a room that are in no quarantine: time in us, key, temperature."""
+    refused = Counter(
+        each["payload"]
+        for each in messages(bootstrap, f"sw.quarantine.{room}")
+        if "payload" in each
+    )
+    assert not refused, f"{room}: a sensor that sends in order is refused nothing"
+    return [
+        (each["ts"] * 1_000, room, each["temperature"])
+        for each in messages(bootstrap, f"{room}-readings")
+        if each["temperature"] is not None
+    ]
+
+
+def lacking(records: list[dict[str, Any]], since_us: int) -> list[set[str]]:
+    """Return what the tentative first answers lack that are due since then."""
+    return [
+        set(record["missing"])
+        for record in list(records)
+        if record["kind"] == "boundary"
+        and record["label"] == "tentative"
+        and microseconds(record["due_at"]) >= since_us
+    ]
+
+
+def test_a_site_is_cut_off_restarts_and_all_is_exact_when_the_link_is_back(stack: Sites) -> None:
+    stack.up()
+    machine = Machine().start()
+    centre = Listener(stack.bootstrap).start()
+    own = Listener(stack.north, "rooms-north").start()
+    rows = Listener(stack.north).start()
+    centre.wait(
+        lambda records: {*ROOMS} <= {record.get("key") for record in records[-500:]},
+        "answers have all rooms",
+    )
+    steady_from = now_us() + 2_000_000
+    for each in (centre, own, rows):
+        each.wait_for_stable(steady_from + 3_000_000)
+
+    north = stack.container("north")
+    docker("network", "disconnect", stack.link, north)
+    cut_at = now_us() + 2_000_000  # what is on its way arrives
+    centre.wait(
+        lambda records: len(lacking(records, cut_at)) >= CUT_WINDOWS, "answers without the site"
+    )
+    assert {*map(frozenset, lacking(centre.records, cut_at))} == {frozenset(AT_NORTH)}
+    for each in (own, rows):  # the site has exact answers of its own meanwhile
+        each.wait_for_stable(now_us() + 2_000_000)
+    own_bounded_to = now_us()
+
+    docker("kill", north)  # all of its machines, and it knows its queries without the centre
+    docker("start", north)
+    for each in (own, rows):
+        each.wait_for_stable(now_us() + 2_000_000)
+    assert lacking(centre.records, cut_at)[-1] == {*AT_NORTH}, "the centre still lacks it"
+
+    docker("network", "connect", stack.link, north)
+    for each in (centre, own, rows):
+        each.wait_for_stable(now_us() + 3_000_000)
+    bounded_to = now_us()
+    stack.run("stop", "room-1", "room-2", "room-3", "room-4")
+    ended = now_us()
+    centre.wait_for_stable(ended)
+    machine.stop()
+
+    readings = {room: sent(stack.north, room) for room in AT_NORTH}
+    readings |= {room: sent(stack.south, room) for room in AT_SOUTH}
+    found = {"centre": centre.stop(), "north": rows.stop()}
+    own_records = own.stop()
+    assert judge(found["centre"])[1] >= CUT_WINDOWS
+    judge(found["north"])
+    judge(own_records)
+    for place, rooms in (("centre", ROOMS), ("north", AT_NORTH)):
+        exact = counted(found[place], rooms)
+        first, last = steady_from // 1_000_000 * 1_000_000, max(window for window, _ in exact)
+        of_rooms = [reading for room in rooms for reading in readings[room]]
+        wanted = expected(of_rooms, first, min(last, ended - 6_000_000))
+        assert len(wanted) > 30 * len(rooms)
+        for window, figures in wanted.items():
+            assert exact[window] == pytest.approx(figures, rel=1e-12), (place, window)
+
+    for name, records, until in (
+        ("climate", found["centre"], bounded_to),
+        ("rooms-north", own_records, own_bounded_to),
+    ):
+        first_s = {d: s for d, s in latencies_s(records).items() if steady_from <= d <= until}
+        assert first_s
+        late = {
+            due: after_s
+            for due, after_s in first_s.items()
+            if after_s > X_S[name] + ALLOWED_S
+            and not machine.was_busy(due, due + round(after_s * 1e6))
+        }
+        assert not late, f"answers of {name} are late, and the machine was not busy"
