@@ -1,4 +1,4 @@
-"""The stack of sites.yaml: a site's link is cut, its container killed meanwhile, and healed.
+"""The stack of sites.yaml: a sensor is silent; a link is cut, and its site killed meanwhile.
 
 Nothing of slackwater judges it: the centre's answers are compared with the messages that the
 sensors of both sites wrote to the Kafkas of the sites.
@@ -86,7 +86,7 @@ def lacking(records: list[dict[str, Any]], since_us: int) -> list[set[str]]:
     ]
 
 
-def test_a_site_is_cut_off_restarts_and_all_is_exact_when_the_link_is_back(stack: Sites) -> None:
+def test_a_sensor_is_silent_a_site_is_cut_off_and_restarts_and_all_is_exact(stack: Sites) -> None:
     stack.up()
     machine = Machine().start()
     centre = Listener(stack.bootstrap).start()
@@ -99,6 +99,17 @@ def test_a_site_is_cut_off_restarts_and_all_is_exact_when_the_link_is_back(stack
     steady_from = now_us() + 2_000_000
     for each in (centre, own, rows):
         each.wait_for_stable(steady_from + 3_000_000)
+
+    # A sensor of north is silent: the centre lacks its child alone.
+    silent_at = now_us()
+    docker("pause", stack.container("room-1"))
+    centre.wait(
+        lambda records: len(lacking(records, silent_at)) >= CUT_WINDOWS, "answers without room-1"
+    )
+    assert {*map(frozenset, lacking(centre.records, silent_at))} == {frozenset({"room-1"})}
+    docker("unpause", stack.container("room-1"))
+    for each in (centre, own, rows):
+        each.wait_for_stable(now_us() + 2_000_000)
 
     north = stack.container("north")
     docker("network", "disconnect", stack.link, north)

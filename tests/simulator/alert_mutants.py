@@ -176,7 +176,7 @@ ALERT_MUTANTS: Final = (
                 f"{_gateway}.ring:Ring.snapshot",
                 "return list(islice(self._events, len(self._events) - count, None))",
                 "last = list(self._events)\n"
-                "    return [Event(a.change, b.id) for a, b in zip(last, last[1:])]",
+                "    return [a.at(b.id) for a, b in zip(last, last[1:])]",
             ),
         ),
         f"{_feed}:test_each_reader_gets_every_change_in_order_and_once_or_a_snapshot",

@@ -122,6 +122,8 @@ class WorldConfig:
 
     ``sharing`` is then what the sites answer themselves, over the same windows.
     """
+    children_a_site: int = 1
+    """How many children are at one site, in order; the last site may have fewer."""
     window_us: int = 1 * SECOND
     slide_us: int = 1 * SECOND
     w_us: int = 100 * MS
@@ -414,9 +416,18 @@ class WorldConfig:
 
     @property
     def uplink_names(self) -> list[str]:
-        """Names of all copies of the uplinks of all children."""
-        at = product(range(len(self.children) if self.sites else 0), range(UPLINKS))
-        return [UplinkName(self.name, child, copy).process for child, copy in at]
+        """Names of all copies of the uplinks of all sites."""
+        at = product(range(len(self.site_children)), range(UPLINKS))
+        return [UplinkName(self.name, site, copy).process for site, copy in at]
+
+    @property
+    def site_children(self) -> list[tuple[int, ...]]:
+        """The children of each site; none without sites."""
+        all_ = tuple(range(len(self.children) if self.sites else 0))
+        return [
+            all_[first : first + self.children_a_site]
+            for first in range(0, len(all_), self.children_a_site)
+        ]
 
     def proxy_names(self, stream: str) -> list[ProxyName]:
         """Names of the proxies of a stream."""

@@ -592,7 +592,7 @@ def draw_mergers(plan: Plan) -> Plan:
 
 
 def draw_sites(plan: Plan) -> Plan:
-    """In most runs with mergers that can have it each child is at a site of its own.
+    """In most runs with mergers that can have it each child is at a site, alone or with others.
 
     Its link is cut, and uplinks die; a query r is what the sites answer themselves. Not with what
     is refused for sites: children by log, a query that changes or is read, and learned
@@ -606,7 +606,8 @@ def draw_sites(plan: Plan) -> Plan:
     if config.grid.pane_start(config.start_time_us) != config.start_time_us:
         config = replace(config, window_us=400 * MS, slide_us=rng.choice([200, 400]) * MS)
     sharing = Sharing(config.window_us, config.slide_us)
-    config = replace(config, sites=True, sharing=sharing)
+    of_one = Random(f"sites/{plan.seed}/children").choice([1, len(config.children)])
+    config = replace(config, sites=True, sharing=sharing, children_a_site=of_one)
     more = plan_sites(rng, config, plan.length_us)
     kept = (f for f in plan.faults if f.what in OF_SITES)
     faults = sorted([*kept, *more], key=lambda f: f.at)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING, Any, cast
 
 from tests.simulator.uplinks import CENTRE
@@ -31,35 +32,37 @@ def not_needed_with_sites(query: SimQuery, at_site: Mapping[Log, int]) -> dict[L
     at_centre = not_needed([query.config.query], query.states(), CENTRE)
     found = {log: offset for log, offset in at_centre.items() if log[0].startswith(_MERGED)}
     found |= at_site
-    for child in range(len(query.config.children)):
-        found |= _kept_at_site(query, child, at_site)
+    for site in range(len(query.config.site_children)):
+        found |= _kept_at_site(query, site, at_site)
     return found
 
 
-def _kept_at_site(query: SimQuery, child: int, at_site: Mapping[Log, int]) -> dict[Log, int]:
+def _kept_at_site(query: SimQuery, site: int, at_site: Mapping[Log, int]) -> dict[Log, int]:
     config, names = query.config, UNPREFIXED
     places: dict[Log, Log] = {}
-    """By the log's name at the site, which has one child, that in the model."""
+    """By the log's name at the site, where children have other numbers, that in the model."""
     merged: set[Log] = set()
-    for part in range(config.parts):
+    children = config.site_children[site]
+    for part, (own_child, child) in product(range(config.parts), enumerate(children)):
         topic = names.deltas(config.child_query, part)
         for replica in range(config.replicas):
             own, here = (
-                deltas_partition(of, replica, config.replicas, live=False) for of in (0, child)
+                deltas_partition(of, replica, config.replicas, live=False)
+                for of in (own_child, child)
             )
             places[topic, own] = topic, here
-        merged.add((names.merged(config.name, part), 0))
-        places[names.merged(config.name, part), 0] = names.merged(config.name, part), child
+        merged.add((names.merged(config.name, part), own_child))
+        places[names.merged(config.name, part), own_child] = names.merged(config.name, part), child
     logs = _Logs(query.world, places)
     given = {log: at_site[place] for log, place in places.items() if place in at_site}
     reported = [
         uplink.heartbeat()
         for (of, _), uplink in query.uplinks.items()
-        if of == child and uplink.speaks and uplink.has_begun
+        if of == site and uplink.speaks and uplink.has_begun
     ]
     beats = {beat.process: beat for beat in reported}
     kept = kept_at_site(
-        replace(config.query, children=1),
+        replace(config.query, children=len(children)),
         given | logs.end_offsets(merged),
         beats,
         cast(Transport, logs),

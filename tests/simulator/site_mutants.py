@@ -18,6 +18,7 @@ _of_lists = "tests.unit.protocols.fargo.test_key_lists"
 _of_sites = "tests.unit.deployment.test_sites"
 _of_logs = "tests.unit.registration.test_site_logs"
 _scenario = "tests.scenarios.test_r70_a_site_that_is_cut_off"
+_several = "tests.scenarios.test_r82_a_site_with_several_children"
 _link = "tests.scenarios.test_r70_a_link_that_is_cut"
 
 SITE_MUTANTS: Final = (
@@ -124,6 +125,31 @@ SITE_MUTANTS: Final = (
               "self.line.note_read(child, fetched_at)",
               "None if child in self._config.remote else self.line.note_read(child, fetched_at)"),),
         f"{_scenario}:test_without_the_site_each_window_is_answered_within_x_and_names_its_stream",
+    ),
+    Mutant(
+        "an uplink writes each child under its number at the site",
+        "trace-82",
+        (Edit(f"{_session}:UplinkSession.__init__", "of[child]] = number", "child] = number"),),
+        f"{_several}:test_two_sites_of_two_children_each_have_their_panes_in_their_own_logs",
+    ),
+    Mutant(
+        "what the centre has of one child counts for the others",
+        "trace-82",
+        (Edit(f"{_session}:place_of", 'f"{part}.{child}"', 'f"{part}."'),),
+        f"{_of_session}:test_each_child_is_sent_under_its_number_and_reported_by_itself",
+    ),
+    Mutant(
+        "what a site keeps of one child is what the centre lacks of another",
+        "trace-82",
+        (Edit(f"{_logs}:kept_at_site", "place_of(part, child)", "place_of(part, 0)"),),
+        f"{_of_logs}:test_what_is_kept_of_each_child_is_what_the_centre_lacks_of_it",
+    ),
+    Mutant(
+        "all streams of a site are in its first child",
+        "trace-82",
+        (Edit("slackwater.deployment.sites:_children_at", "groups if len(groups) > 1 else ()",
+              "()"),),
+        f"{_of_sites}:test_a_site_has_several_children_if_they_are_named",
     ),
     Mutant(
         "panes of another query are sent",

@@ -1,9 +1,10 @@
 """A copy of an uplink, and the link: the product's session between two places of one broker.
 
-With ``sites`` each child of the query is at a site of its own: its source logs, ordered logs,
-deltas and merged panes are logs of the site, and the root reads logs at the centre, whose names
-begin with ``centre.``. Of these only the merged panes have records, which uplinks write. The link
-carries records in order, each after ``LINK_US``; while it is cut they wait, and requests fail.
+With ``sites`` each child of the query is at a site, with ``children_a_site`` of them at each: its
+source logs, ordered logs, deltas and merged panes are logs of the site, and the root reads logs at
+the centre, whose names begin with ``centre.``. Of these only the merged panes have records, which
+uplinks write. The link carries records in order, each after ``LINK_US``; while it is cut they wait,
+and requests fail.
 """
 
 from __future__ import annotations
@@ -41,13 +42,14 @@ LISTS_SHARE = 64
 
 
 class SimUplink(LogReader):
-    """One copy of the uplink of ``child``."""
+    """One copy of the uplink of ``site``."""
 
     session: UplinkSession
 
-    def __init__(self, query: SimQuery, child: int, copy: int) -> None:
-        super().__init__(query.world, UplinkName(query.name, child, copy).process)
-        self.query, self.child, self.copy = query, child, copy
+    def __init__(self, query: SimQuery, site: int, copy: int) -> None:
+        super().__init__(query.world, UplinkName(query.name, site, copy).process)
+        self.query, self.site, self.copy = query, site, copy
+        children = query.config.site_children[site]
         config, window = query.config, query.config.query.window
         assert window is not None, "only windows are merged"
         self.session = UplinkSession(
@@ -55,14 +57,17 @@ class SimUplink(LogReader):
                 query=query.name,
                 copy=copy,
                 copies=UPLINKS,
-                child=child,
+                children=children,
                 parts=config.parts,
                 replicas=config.replicas,
                 why_other=lambda _: "",
                 lists_us=lists_us(window) // LISTS_SHARE,
             )
         )
-        self.logs = {at: self.world.log_at((at[0], child)) for at in self.session.inputs}
+        self.logs = {
+            (topic, child): self.world.log_at((topic, children[child]))
+            for topic, child in self.session.inputs
+        }
         self._on_link: deque[tuple[At, MergedRecord]] = deque()
 
     def start(self) -> None:
@@ -80,7 +85,7 @@ class SimUplink(LogReader):
 
     def _read_heartbeats(self) -> None:
         """Read the other copy's report; its name in the session is that at its site."""
-        other = self.query.uplinks.get((self.child, 1 - self.copy))
+        other = self.query.uplinks.get((self.site, 1 - self.copy))
         if other is None or not other.speaks or not other.has_begun or not self.has_broker:
             return
         self.session.take(HeartbeatReceived(other.heartbeat(), self.now))

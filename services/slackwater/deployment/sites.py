@@ -1,8 +1,8 @@
 """Sites with a Kafka of their own: the section ``sites``, and what runs at each place. Pure.
 
 One file describes the centre and its sites; each place runs its own *view* of it, a deployment like
-any other. At a site these are its streams, and of each query that reads them the child that they
-are, with mergers, roots for the site's own answers, and an uplink. At the centre it is the rest:
+any other. At a site these are its streams, and of each query that reads them the children that they
+are in, with mergers, roots for the site's own answers, and an uplink. At the centre it is the rest:
 a child that a site has is *remote*. Its merged panes come from the site, and nothing else.
 
 So a site has controllers, a registry and answers of its own, and needs the centre for its first
@@ -90,7 +90,9 @@ def check_children(
     if shape.join is not None:
         findings.error((*place, "join"), f"{why}: one orderer must read both streams")
         return
-    if shape.children != SITES:
+    if isinstance(shape.children, Mapping):
+        _check_named(shape.children, streams, sites, place, findings)
+    elif shape.children != SITES:
         at = (*place, "children") if "children" in shape.model_fields_set else (*place, "from")
         findings.error(at, f"{why}, and no child can be in two: write `children: {SITES}`")
     if not shape.mergers:
@@ -100,6 +102,32 @@ def check_children(
         if sites[site].centre is None:
             reason = f"is required: query {place[-1]} has a child at {site}, which sends its panes"
             findings.error(("sites", site, "centre"), reason)
+
+
+def _check_named(
+    children: Mapping[str, Sequence[str]],
+    streams: Mapping[str, StreamSpec],
+    sites: Mapping[str, SiteSpec],
+    place: Place,
+    findings: Findings,
+) -> None:
+    """Check that each child has the streams of one place, and of a site whole ones."""
+    for name, logs in children.items():
+        places: dict[str, str] = {}
+        for number, log in enumerate(logs):
+            source, _, part = log.partition("/")
+            site = streams[source].site if source in streams else ""
+            places.setdefault(site if site in sites else "", source)
+            if site in sites and part:
+                reason = (
+                    f"{source} is read at site {site}, where its logs are counted: write {source}"
+                )
+                findings.error((*place, "children", name, number), reason)
+        if len(places) > 1:
+            (one, of), (other, of_other) = [*places.items()][:2]
+            where, there = (f"at site {site}" if site else "at the centre" for site in (one, other))
+            reason = f"no child can be at two places: {of} is read {where}, {of_other} {there}"
+            findings.error((*place, "children", name), reason)
 
 
 def check_at(
@@ -140,8 +168,8 @@ def with_sites(
         if query.at:
             continue
         if any(source in streams and streams[source].site in sites for source in query.sources):
-            of = tuple(site if site in sites else "" for site, _ in query.child_groups)
-            found[name] = replace(query, sites=of)
+            of = (streams[logs[0].partition("/")[0]].site for _, logs in query.child_groups)
+            found[name] = replace(query, sites=tuple(s if s in sites else "" for s in of))
     return found
 
 
@@ -176,30 +204,30 @@ def _centre(deployment: Deployment) -> Deployment:
 def _at(deployment: Deployment, site: SiteSpec) -> Deployment:
     streams = {n: stream for n, stream in deployment.streams.items() if stream.site == site.name}
     queries = {
-        name: replace(query, at="")
-        if query.at
-        else _child_at(query, query.sites.index(site.name), site)
+        name: replace(query, at="") if query.at else _children_at(query, site)
         for name, query in deployment.queries.items()
         if site.name in (query.at, *query.sites)
     }
     return _with_http(replace(deployment, streams=streams, queries=queries, sites={}))
 
 
-def _child_at(query: QuerySpec, child: int, site: SiteSpec) -> QuerySpec:
-    """Return the query at a site: its streams only, in one child.
+def _children_at(query: QuerySpec, site: SiteSpec) -> QuerySpec:
+    """Return the query at a site: its streams only, in the children that it has at the centre.
 
     Alerts are for all streams, so the centre has them.
     """
     assert site.centre is not None, "it has a child there, so it has been checked"
-    sources: Sequence[str] = query.child_groups[child][1]
+    children = tuple(child for child, of in enumerate(query.sites) if of == site.name)
+    groups = tuple(query.child_groups[child] for child in children)
+    sources = {source for _, of in groups for source in of}
     return replace(
         query,
         sources=tuple(source for source in query.sources if source in sources),
-        children=1,
-        child_groups=(),
+        children=len(groups),
+        child_groups=groups if len(groups) > 1 else (),
         sites=(),
         alerts=(),
-        uplink=UplinkSpec(site.name, site.centre, child, site.kafka_config),
+        uplink=UplinkSpec(site.name, site.centre, children, site.kafka_config),
     )
 
 
@@ -230,10 +258,13 @@ def why_other(at_site: QuerySpec, at_centre: QuerySpec) -> str:
     """Return how a query at a site differs from the centre's so that panes do not fit; or ''."""
     uplink = at_site.uplink
     assert uplink is not None, "it has an uplink"
-    if uplink.child >= len(at_centre.sites) or at_centre.sites[uplink.child] != uplink.site:
-        return f"child {uplink.child} is not that of site {uplink.site}"
-    if {*at_site.sources} != {*at_centre.child_groups[uplink.child][1]}:
-        return "its streams differ"
+    of_site = [child for child, site in enumerate(at_centre.sites) if site == uplink.site]
+    if of_site != [*uplink.children]:
+        return f"other children are those of site {uplink.site}"
+    here = at_site.child_groups or (("", at_site.sources),)
+    for (_, sources), child in zip(here, uplink.children, strict=True):
+        if {*sources} != {*at_centre.child_groups[child][1]}:
+            return "its streams differ"
     fields = ("where", "select", "window", "aggregate", "of_fields", "parts", "replicas")
     differing = [name for name in fields if getattr(at_site, name) != getattr(at_centre, name)]
     return f"{' and '.join(differing)} differ" if differing else ""

@@ -30,7 +30,7 @@ class Feed:
         for part, seq in begins.items():
             self.ring.begin(part, seq)
         for change in changes:
-            frame = self.ring.add(change).frame()
+            frame = self.ring.add(change).frame
             for outbox in self.outboxes:
                 outbox.offer(frame)
 
@@ -43,8 +43,8 @@ class Feed:
         self.outboxes.add(outbox)
         missed = None if positions is None else self.ring.after(positions)
         if missed is not None:
-            return [event.frame() for event in missed]
-        return [SNAPSHOT, *(event.frame() for event in self.ring.snapshot())]
+            return [event.frame for event in missed]
+        return [SNAPSHOT, *(event.frame for event in self.ring.snapshot())]
 
     def leave(self, outbox: Outbox) -> None:
         """Offer this reader nothing more."""

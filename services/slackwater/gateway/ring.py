@@ -23,23 +23,41 @@ CHANGES_MAX: Final = 10_000
 BYTES_MAX: Final = 32 * 1024 * 1024
 SNAPSHOT_CHANGES_MAX: Final = 1_000
 SNAPSHOT_BYTES_MAX: Final = 2 * 1024 * 1024
+_HEAD: Final = b"id: %b\nevent: change\ndata: "
+_END: Final = b"\n\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A change as an event of a stream; ``id`` names the positions of all parts after it."""
+    """A change as an event of a stream; ``id`` names the positions of all parts after it.
 
-    change: Change
+    ``frame`` is the encoded server-sent event. It has the change's only copy, which all readers
+    share: with a copy for each, a thousand that come at once would take 2 GB.
+    """
+
+    part: int
+    seq: int
     id: str
+    frame: bytes
 
-    def frame(self) -> bytes:
-        """Return it encoded as a server-sent event."""
-        return b"id: %b\nevent: change\ndata: %b\n\n" % (self.id.encode(), self.change.body)
+    @classmethod
+    def of(cls, change: Change, id_: str) -> Event:
+        """Return the event of a change."""
+        return cls(change.part, change.seq, id_, _HEAD % id_.encode() + change.body + _END)
+
+    @property
+    def body(self) -> bytes:
+        """The change's body."""
+        return self.frame[len(_HEAD % self.id.encode()) : -len(_END)]
 
     @property
     def size(self) -> int:
         """Bytes that it takes in the ring."""
-        return len(self.change.body) + len(self.id)
+        return len(self.frame)
+
+    def at(self, id_: str) -> Event:
+        """Return it for a reader with other positions."""
+        return self if id_ == self.id else Event.of(Change(self.part, self.seq, self.body), id_)
 
 
 class Ring:
@@ -66,7 +84,7 @@ class Ring:
 
     def bodies(self) -> list[bytes]:
         """Return the bodies of all changes, in order."""
-        return [event.change.body for event in self._events]
+        return [event.body for event in self._events]
 
     def begin(self, part: int, seq: int) -> None:
         """Accept that a part's records before ``seq`` are not read; only at its first record."""
@@ -77,7 +95,7 @@ class Ring:
         """Add a change, and return its event; the oldest ones are dropped for it."""
         self.begin(change.part, change.seq)
         self._last[change.part] = change.seq
-        event = Event(change, format_id(self.query, self._last))
+        event = Event.of(change, format_id(self.query, self._last))
         self._events.append(event)
         self._bytes += event.size
         while len(self._events) > 1 and (
@@ -85,7 +103,7 @@ class Ring:
         ):
             dropped = self._events.popleft()
             self._bytes -= dropped.size
-            self._gone[dropped.change.part] = dropped.change.seq
+            self._gone[dropped.part] = dropped.seq
         return event
 
     def after(self, positions: Positions) -> list[Event] | None:
@@ -102,10 +120,9 @@ class Ring:
         at = dict(positions)
         found = []
         for event in self._events:
-            change = event.change
-            if change.seq > positions.get(change.part, -1):
-                at[change.part] = change.seq
-                found.append(Event(change, format_id(self.query, at)))
+            if event.seq > positions.get(event.part, -1):
+                at[event.part] = event.seq
+                found.append(event.at(format_id(self.query, at)))
         return found
 
     def snapshot(

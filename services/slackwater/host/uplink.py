@@ -50,7 +50,7 @@ def make(name: str, known: RegistryView, transport: KafkaTransport) -> Fragment:
             query=of.query,
             copy=of.copy,
             copies=UPLINKS,
-            child=spec.uplink.child,
+            children=spec.uplink.children,
             parts=spec.parts,
             replicas=spec.replicas,
             why_other=_other_than(definition),

@@ -306,7 +306,7 @@ class QuerySpec(ChildrenAtSites):
         values["sources"] = tuple(values["sources"])
         values["aggregate"] = tuple(values["aggregate"])
         values["alerts"] = tuple(AlertSpec.from_json(each) for each in values.get("alerts", ()))
-        values["uplink"] = values.get("uplink") and UplinkSpec(**values["uplink"])
+        values["uplink"] = values.get("uplink") and UplinkSpec.from_json(values["uplink"])
         return cls(**values)
 
 

@@ -149,7 +149,7 @@ def _mergers(query: QuerySpec) -> Groups:
 
 
 def _uplinks(query: QuerySpec) -> Groups:
-    """Two at a site with a Kafka of its own, which has one child."""
+    """Two at a site with a Kafka of its own, for all of its children."""
     if query.uplink is None:
         return ()
     return (tuple(UplinkName(query.name, 0, copy).process for copy in range(UPLINKS)),)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from slackwater.model.child_logs import LogGroups
 from slackwater.model.windows import WindowSpec
@@ -25,12 +27,22 @@ class SiteSpec:
 
 @dataclass(frozen=True, slots=True)
 class UplinkSpec:
-    """Of a query at a site: which child it is at the centre, and how that is reached."""
+    """Of a query at a site: which children it is at the centre, and how that is reached.
+
+    ``children``: of each child at the site, in order, its number at the centre.
+    """
 
     site: str
     centre: str
-    child: int
+    children: tuple[int, ...]
     kafka_config: str | None = None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> UplinkSpec:
+        """The inverse of ``dataclasses.asdict``; a site had one child before, ``child``."""
+        values = dict(data)
+        children = tuple(values.pop("children", ())) or (values.pop("child"),)
+        return cls(**values, children=children)
 
 
 class ChildrenAtSites:

@@ -9,6 +9,7 @@ last records always stay: mergers find in them where they continue.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import product
 from typing import Protocol
 
 from slackwater.codec.pane_records import decode_merged
@@ -21,7 +22,7 @@ from slackwater.model.records import Heartbeat
 from slackwater.runtime.logs.topics import deltas_partition
 from slackwater.runtime.logs.transport import Log, Transport, read_range
 from slackwater.sessions.merger import LAST_RECORDS_MAX
-from slackwater.sessions.uplink import SENT
+from slackwater.sessions.uplink import SENT, place_of
 
 READ_RECORDS_MAX = 8
 """Records in which the last merged pane is looked for; an older one keeps more."""
@@ -51,12 +52,16 @@ def kept_at_site(
         transport: of the site's logs.
     """
     kept, names = dict(found), transport.names
-    merged = {part: (names.merged(query.name, part), 0) for part in range(query.parts)}
+    merged = {
+        (part, child): (names.merged(query.name, part), child)
+        for part, child in product(range(query.parts), range(query.children))
+    }
     ends = transport.end_offsets(merged.values())
-    for part, log in merged.items():
-        sent = _sent(query.name, part, beats)
+    for (part, child), log in merged.items():
+        sent = _sent(query.name, place_of(part, child), beats)
         limits = {log: None if sent is None else max(min(sent, ends[log] - LAST_RECORDS_MAX), 0)}
-        limits |= _next_positions(query, part, _last_pane(transport, log, ends[log]), names)
+        last = _last_pane(transport, log, ends[log])
+        limits |= _next_positions(query, part, child, last, names)
         for limited, limit in limits.items():
             if limited not in kept:
                 continue
@@ -67,20 +72,20 @@ def kept_at_site(
     return kept
 
 
-def _sent(query: str, part: int, beats: Mapping[str, Heartbeat]) -> int | None:
+def _sent(query: str, place: str, beats: Mapping[str, Heartbeat]) -> int | None:
     """Return the offset below which the centre has everything; None if no uplink knows."""
     names = (UplinkName(query, 0, copy).process for copy in range(UPLINKS))
-    reported = (beats[name].detail.get(f"{SENT}{part}") for name in names if name in beats)
+    reported = (beats[name].detail.get(f"{SENT}{place}") for name in names if name in beats)
     return max((offset for offset in reported if offset is not None), default=None)
 
 
 def _next_positions(
-    query: QuerySpec, part: int, last: MergedRecord | None, names: Names
+    query: QuerySpec, part: int, child: int, last: MergedRecord | None, names: Names
 ) -> dict[Log, int | None]:
     """Return, of the stable deltas of each replica, what lies behind the last merged pane."""
     found: dict[Log, int | None] = {}
     for replica in range(query.replicas):
-        partition = deltas_partition(0, replica, query.replicas, live=False)
+        partition = deltas_partition(child, replica, query.replicas, live=False)
         log = names.deltas(query.child_query, part), partition
         has_position = last is not None and replica < len(last.positions)
         found[log] = last.positions[replica].offset if last and has_position else None

@@ -1,8 +1,9 @@
-"""The session of an uplink: one copy, for all parts of a query at a site, without I/O.
+"""The session of an uplink: one copy, for all parts and children of a query at a site, without I/O.
 
 ``protocols.fargo.uplink`` has the panes. This module has the logs: the site's merged panes are read
-as any input, and appended to the centre's log of the same child. The centre is another Kafka, so
-what is asked of it is marked (``AtCentre``), and the host writes there.
+as any input, and appended to the centre's log of the same child, which has another number there.
+The centre is another Kafka, so what is asked of it is marked (``AtCentre``), and the host writes
+there.
 
 A site that starts while it is cut off must start. So the centre is asked in the background, again
 and again, what it has; until it has answered nothing is read. It is asked once for each life of the
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, Final, assert_never
 
 from slackwater.model.errors import SlackwaterError
@@ -67,9 +69,9 @@ OTHER_US_MAX: Final = 30_000_000
 CENTRE_TIMEOUT_US: Final = 10_000_000
 """How long an answer of the centre is waited for: a link may be thin."""
 HAS_TO: Final = "has_to."
-"""Details of the heartbeat, by part: up to where the centre has all panes."""
+"""Details of the heartbeat, by part and child at the site: up to where the centre has all panes."""
 SENT: Final = "sent."
-"""By part: the offset in the site's log below which the centre has everything."""
+"""By part and child: the offset in the site's log below which the centre has everything."""
 LINKED: Final = "linked"
 """1 if the centre has answered, and nothing stands still."""
 
@@ -78,14 +80,14 @@ LINKED: Final = "linked"
 class UplinkConfig:
     """Configuration of a copy of an uplink.
 
-    ``child`` is its number at the centre. ``why_other`` says why the definition that the centre has
-    is of another query; empty if it is not.
+    ``children`` has, of each child at the site, the number at the centre. ``why_other`` says why
+    the definition that the centre has is of another query; empty if it is not.
     """
 
     query: str
     copy: int
     copies: int
-    child: int
+    children: tuple[int, ...]
     parts: int
     replicas: int
     why_other: Callable[[Any], str]
@@ -107,11 +109,18 @@ class UplinkConfig:
         return {UplinkName(self.query, 0, copy).process: copy for copy in copies}
 
 
-@dataclass(slots=True)
-class _Part:
-    """One part's panes, and where its log at the site is read."""
+def place_of(part: int, child: int) -> str:
+    """Return the end of the details of a part and a child, which is numbered as at the site."""
+    return f"{part}.{child}"
 
-    number: int
+
+@dataclass(slots=True)
+class _Panes:
+    """The panes of one part of one child, and where their log at the site is read."""
+
+    log: Log
+    at_centre: Log
+    place: str
     panes: Uplink
     offset: int
     position: int
@@ -149,15 +158,14 @@ class UplinkSession:
 
     def __init__(self, config: UplinkConfig) -> None:
         self.config = config
-        topics = config.topics
-        self._at: dict[Log, int] = {
-            (topics.merged(config.query, part), 0): part for part in range(config.parts)
-        }
-        self._logs = {part: log for log, part in self._at.items()}
-        self._centre_logs: dict[Log, int] = {
-            (topics.merged(config.query, part), config.child): part for part in range(config.parts)
-        }
-        self._parts: list[_Part] = []
+        topics, query, of = config.topics, config.query, config.children
+        self._at: dict[Log, int] = {}
+        """By log at the site, the number of its panes in ``_parts``."""
+        self._centre_logs: dict[Log, int] = {}
+        for number, (part, child) in enumerate(product(range(config.parts), range(len(of)))):
+            self._at[topics.merged(query, part), child] = number
+            self._centre_logs[topics.merged(query, part), of[child]] = number
+        self._parts: list[_Panes] = []
         self._centre = _Centre()
         self._duty = Duty(config.copy)
         self._queued: list[Effect] = []
@@ -169,8 +177,8 @@ class UplinkSession:
         return self.config.process
 
     @property
-    def parts(self) -> Sequence[_Part]:
-        """What it has of each part; for tests."""
+    def parts(self) -> Sequence[_Panes]:
+        """What it has of each part and child; for tests."""
         return self._parts
 
     @property
@@ -188,16 +196,17 @@ class UplinkSession:
     def start(self) -> Procedure[Sequence[Effect]]:
         """Begin at the beginning of the site's logs: what the centre has is dropped there."""
         beginnings = yield Beginnings(tuple(self._at))
-        for log, number in self._at.items():
-            at, config = beginnings[log], self.config
-            panes = Uplink(config.child, config.replicas, at, config.lists_us)
-            self._parts.append(_Part(number, panes, at, at))
+        config = self.config
+        for (log, number), centre_log in zip(self._at.items(), self._centre_logs, strict=True):
+            at, part = beginnings[log], number // len(config.children)
+            panes = Uplink(centre_log[1], config.replicas, at, config.lists_us)
+            self._parts.append(_Panes(log, centre_log, place_of(part, log[1]), panes, at, at))
         return []
 
     @property
     def live_offsets(self) -> Mapping[Log, int]:
         """Offsets at which the live consumer starts."""
-        return {self._logs[part.number]: part.offset for part in self._parts}
+        return {part.log: part.offset for part in self._parts}
 
     def _ask(self) -> Procedure[None]:
         """Ask the centre for its definition of the query, and for the last pane that it has."""
@@ -273,7 +282,7 @@ class UplinkSession:
                 assert_never(event)
         return None
 
-    def _offer(self, part: _Part, offset: int, record: Record) -> None:
+    def _offer(self, part: _Panes, offset: int, record: Record) -> None:
         merged = record if isinstance(record, MergedRecord) else None
         part.panes.take(offset, merged)
         part.offset = offset + 1
@@ -286,9 +295,9 @@ class UplinkSession:
         is_linked = beat.ready and not beat.is_dead and beat.detail.get(LINKED, 0) > 0
         self._centre.others[copy] = OtherCopy(received_at, is_linked)
         for part in self._parts:
-            part.panes.centre_has(beat.detail.get(f"{HAS_TO}{part.number}", NEVER))
+            part.panes.centre_has(beat.detail.get(f"{HAS_TO}{part.place}", NEVER))
 
-    def _reads(self, part: _Part) -> bool:
+    def _reads(self, part: _Panes) -> bool:
         return self._centre.answered and part.panes.has_room
 
     def needs(self, log: Log, _offset: int) -> bool:
@@ -299,7 +308,7 @@ class UplinkSession:
     def wanted(self) -> Mapping[tuple[LineName, Log], int]:
         """Return the start offsets of the catch-up reader."""
         return {
-            (LINE, self._logs[part.number]): part.offset
+            (LINE, part.log): part.offset
             for part in self._parts
             if not part.attached and self._reads(part)
         }
@@ -316,10 +325,9 @@ class UplinkSession:
         else:
             panes_max = self._panes_max(now)
             for part in self._parts:
-                log = self._logs[part.number][0], self.config.child
                 if not part.panes.unsent or part.panes.has_to != part.has_to_then:
                     part.moved_at, part.has_to_then = now, part.panes.has_to
-                self._queued += [Append(log, record) for record in part.panes.write(panes_max)]
+                self._queued += [Append(part.at_centre, of) for of in part.panes.write(panes_max)]
         effects, self._queued = self._queued, []
         return effects
 
@@ -359,9 +367,9 @@ class UplinkSession:
         config, detail = self.config, {LINKED: int(self.is_linked)}
         for part in self._parts:
             if part.panes.has_to > NEVER:
-                detail[f"{HAS_TO}{part.number}"] = part.panes.has_to
+                detail[f"{HAS_TO}{part.place}"] = part.panes.has_to
             if self._centre.answered:
-                detail[f"{SENT}{part.number}"] = part.panes.kept_from
+                detail[f"{SENT}{part.place}"] = part.panes.kept_from
         detail["panes"] = sum(part.panes.sent for part in self._parts)
         detail["unsent"] = sum(part.panes.unsent for part in self._parts)
         return Report(

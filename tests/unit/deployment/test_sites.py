@@ -81,21 +81,50 @@ def test_a_site_has_its_streams_in_one_child_and_an_uplink() -> None:
     assert [*north.queries] == ["q"], "it reads nothing of the other query"
     q = north.queries["q"]
     assert (q.sources, q.children, q.sites, q.child_groups) == (("a", "d"), 1, (), ())
-    assert q.uplink == UplinkSpec("north", "kafka.centre:9092", 0)
-    assert parsed(site="west").queries["q"].uplink == UplinkSpec("west", "kafka.centre:9092", 2)
+    assert q.uplink == UplinkSpec("north", "kafka.centre:9092", (0,))
+    assert parsed(site="west").queries["q"].uplink == UplinkSpec("west", "kafka.centre:9092", (2,))
     assert [name for name in fragment_names(north) if name.startswith(("uplink", "root"))] == [
         *("uplink/q.0.a", "uplink/q.0.b", "root/q.0.a", "root/q.0.b"),
     ]
     assert stages(q) == stages(replace(q, uplink=None)), "nobody there waits for an uplink"
 
 
+NAMED = FILE.replace("children: sites", "children: {x: [d], y: [b], z: [a], w: [c]}")
+
+
+def test_a_site_has_several_children_if_they_are_named() -> None:
+    centre, north = parsed(NAMED), parsed(NAMED, "north")
+    assert (centre.queries["q"].children, centre.queries["q"].sites) == (
+        4,
+        ("north", "", "north", "west"),
+    )
+    q = north.queries["q"]
+    assert q.uplink == UplinkSpec("north", "kafka.centre:9092", (0, 2))
+    assert (q.children, q.child_groups, q.sources) == (
+        2,
+        (("x", ("d",)), ("z", ("a",))),
+        ("a", "d"),
+    )
+    assert [planned(north, q).streams_of(child) for child in (0, 1)] == [("d",), ("a",)]
+    assert [name for name in fragment_names(north) if name.startswith("merger")] == [
+        f"merger/q.{child}.{copy}" for child in (0, 1) for copy in "ab"
+    ]
+    assert why_other(q, centre.queries["q"]) == ""
+    other = NAMED.replace("x: [d], y: [b], z: [a]", "x: [a], y: [b], z: [d]")
+    assert why_other(q, parsed(other).queries["q"]) == "its streams differ"
+    assert "other children" in why_other(q, parsed().queries["q"])
+    assert QuerySpec.from_json(q.to_json()) == q
+    before = q.to_json() | {"uplink": {"site": "north", "centre": "k:1", "child": 3}}
+    assert QuerySpec.from_json(before).uplink == UplinkSpec("north", "k:1", (3,))
+
+
 def test_a_site_has_a_file_with_the_credentials_of_its_link() -> None:
     text = FILE.replace('10.1.0.1:9092"}', '10.1.0.1:9092", kafka_config: /etc/link/}')
     north = parsed(text, site="north")
-    assert north.queries["q"].uplink == UplinkSpec("north", "kafka.centre:9092", 0, "/etc/link/")
+    assert north.queries["q"].uplink == UplinkSpec("north", "kafka.centre:9092", (0,), "/etc/link/")
     assert QuerySpec.from_json(north.queries["q"].to_json()) == north.queries["q"]
     assert parsed(text, site="west").queries["q"].uplink == UplinkSpec(
-        "west", "kafka.centre:9092", 2
+        "west", "kafka.centre:9092", (2,)
     )
 
 
@@ -216,7 +245,18 @@ def test_queries_at_sites_share_no_children() -> None:
     [
         ("children: sites", "children: 4", 22, "no child can be in two: write `children: sites`"),
         ("    children: sites\n", "", 18, "no child can be in two: write `children: sites`"),
-        ("children: sites", "children: {x: [a, b], y: [c, d]}", 22, "no child can be in two"),
+        (
+            "children: sites",
+            "children: {x: [a, b], y: [c, d]}",
+            22,
+            "children.x: no child can be at two places: a is read at site north, b at the centre",
+        ),
+        (
+            "children: sites",
+            "children: {x: [a, d], y: [b], z: [c/0-3]}",
+            22,
+            "children.z[0]: c is read at site west, where its logs are counted: write c",
+        ),
         ("    mergers: 2\n", "", 18, "from which merged panes come: write `mergers: 2`"),
         ("mergers: 2", "mergers: 0", 23, "from which merged panes come: write `mergers: 2`"),
         ("site: hall}", "disorder: 0s}", 22, "needs a site of each stream"),
@@ -313,9 +353,11 @@ def test_panes_fit_if_all_is_equal_on_which_they_depend() -> None:
     )
     assert why_other(replace(north, where="x > 1"), centre) == "where differ"
     assert "streams differ" in why_other(replace(north, sources=("a",)), centre)
-    assert "is not that of site" in why_other(north, replace(centre, sites=("", "", "")))
-    uplink = replace(north.uplink or UplinkSpec("", "", 0), child=9)
-    assert "is not that of site" in why_other(replace(north, uplink=uplink), centre)
+    assert "other children are those of site" in why_other(
+        north, replace(centre, sites=("", "", ""))
+    )
+    uplink = replace(north.uplink or UplinkSpec("", "", ()), children=(9,))
+    assert "other children are those of site" in why_other(replace(north, uplink=uplink), centre)
 
 
 def test_processes_of_remote_streams_are_not_expected() -> None:

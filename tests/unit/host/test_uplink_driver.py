@@ -104,17 +104,17 @@ async def test_panes_are_in_the_centres_log_under_the_number_of_the_child(make: 
     linked.merge()  # the centre has not answered yet, so a catch-up reader reads it later
     await until(lambda: len(linked.arrived()) == 1, task)
     linked.merge(gap=LOST)
-    await until(lambda: linked.reported.get("sent.0") == 2, task)
+    await until(lambda: linked.reported.get("sent.0.0") == 2, task)
     assert linked.arrived() == [(2, 0, ()), (2, 100, LOST)]
-    assert linked.reported["has_to.0"] == 200
+    assert linked.reported["has_to.0.0"] == 200
 
     linked.centre.go_away()
     for _ in range(5):
         linked.merge()
     await until(lambda: linked.reported["unsent"] == 5, task)
-    assert linked.reported["sent.0"] == 2, "nothing has arrived"
+    assert linked.reported["sent.0.0"] == 2, "nothing has arrived"
     linked.centre.come_back()
-    await until(lambda: linked.reported["sent.0"] == 7, task)
+    await until(lambda: linked.reported["sent.0.0"] == 7, task)
     assert [start for _, start, _ in linked.arrived()] == [*range(0, 700, 100)]
     task.cancel()
 

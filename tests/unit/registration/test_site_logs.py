@@ -17,7 +17,7 @@ from slackwater.registration.site_logs import kept_at_site
 from slackwater.registration.truncation import Truncation
 from slackwater.sessions.merger import LAST_RECORDS_MAX
 
-UPLINK = UplinkSpec("north", "centre:9092", 3)
+UPLINK = UplinkSpec("north", "centre:9092", (3,))
 OF = replace(query("q", "room-1", replicas=2, parts=1), mergers=2, uplink=UPLINK)
 MERGED, A, B = ("sw.merged.q.0", 0), ("sw.deltas.q.0", 0), ("sw.deltas.q.0", 2)
 LIVE = ("sw.deltas.q.0", 1)
@@ -47,7 +47,7 @@ def beats(*sent: int | None) -> dict[str, Heartbeat]:
     """Return the heartbeats of the two uplinks, with what each knows."""
     names = ("uplink/q.0.a", "uplink/q.0.b")
     return {
-        name: Heartbeat(name, 1, 0, 0, -1, ready=True, states={}, detail={"sent.0": offset})
+        name: Heartbeat(name, 1, 0, 0, -1, ready=True, states={}, detail={"sent.0.0": offset})
         for name, offset in zip(names, sent, strict=False)
         if offset is not None
     }
@@ -74,6 +74,33 @@ def test_deltas_are_kept_until_they_are_merged() -> None:
 
 def test_the_last_panes_stay_for_mergers_that_start() -> None:
     assert kept_at_site(OF, ANSWERED, beats(20), site(panes=20))[MERGED] == 0
+
+
+def test_what_is_kept_of_each_child_is_what_the_centre_lacks_of_it() -> None:
+    broker = site()
+    broker.create_topic("sw.merged.r.0", 2)
+    broker.create_topic("sw.deltas.r.0", 8)
+    writer = broker.writer(no_failure)
+    for child, panes in ((0, 100), (1, 200)):
+        for number in range(panes):
+            (record,) = pieces_of(number * 100, number * 100 + 100, 5)
+            at = [LogPosition(n, n, 0, Position(record.end)) for n in (number, number + child)]
+            writer.append(
+                "sw.merged.r.0", child, encode_merged(replace(record, positions=tuple(at)))
+            )
+    of = replace(OF, name="r", children=2, uplink=replace(UPLINK, children=(3, 5)))
+    deltas = {("sw.deltas.r.0", partition): 700 for partition in (0, 2, 4, 6)}
+    answered = {("sw.merged.r.0", child): 150 for child in (0, 1)} | deltas
+    detail = {"sent.0.0": 20, "sent.0.1": 90}
+    beat = Heartbeat("uplink/r.0.a", 1, 0, 0, -1, ready=True, states={}, detail=detail)
+    assert kept_at_site(of, answered, {"uplink/r.0.a": beat}, broker) == {
+        ("sw.merged.r.0", 0): 20,
+        ("sw.merged.r.0", 1): 90,
+        ("sw.deltas.r.0", 0): 99,
+        ("sw.deltas.r.0", 2): 99,
+        ("sw.deltas.r.0", 4): 199,
+        ("sw.deltas.r.0", 6): 200,
+    }
 
 
 def test_truncation_asks_the_uplinks() -> None:

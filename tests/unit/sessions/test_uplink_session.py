@@ -35,7 +35,7 @@ class Linked:
         def why(found: Any) -> str:
             return "" if found == "same" else "it is another one"
 
-        config = UplinkConfig("q", copy, 2, CHILD, 1, 1, why)
+        config = UplinkConfig("q", copy, 2, (CHILD,), 1, 1, why)
         self.session = UplinkSession(config)
         self.definition, self.at_centre = "same", list[MergedRecord]()
         self.is_cut = False
@@ -110,10 +110,10 @@ def test_a_pane_is_sent_at_once_and_reported_when_it_has_arrived() -> None:
     linked.turn()
     assert linked.live(0, pane(0))
     assert [of.start for of in linked.turn()] == [0]
-    assert linked.detail["sent.0"] == 0
+    assert linked.detail["sent.0.0"] == 0
     linked.arrives()
     linked.turn()
-    assert (linked.detail["sent.0"], linked.detail["has_to.0"]) == (1, PANE)
+    assert (linked.detail["sent.0.0"], linked.detail["has_to.0.0"]) == (1, PANE)
     assert linked.session.state == "STABLE"
 
 
@@ -138,7 +138,7 @@ def test_until_the_centre_has_answered_nothing_is_read_and_it_works() -> None:
     assert linked.session.wanted() == {}
     assert linked.session.report().ready
     assert linked.session.state == "UP_FAILURE"
-    assert "sent.0" not in linked.detail, "what the centre has is not known"
+    assert "sent.0.0" not in linked.detail, "what the centre has is not known"
     linked.turn(ASK_AGAIN_US // 2)
     assert linked.asked == 1
     linked.is_cut = False
@@ -179,7 +179,7 @@ def test_a_second_copy_waits_while_the_first_works_and_takes_over_when_it_dies()
     linked.turn()
 
     def beat(*, has_to: int, age_us: int = 0) -> None:
-        detail = {"linked": 1} | ({"has_to.0": has_to} if has_to > NEVER else {})
+        detail = {"linked": 1} | ({"has_to.0.0": has_to} if has_to > NEVER else {})
         first = Heartbeat("uplink/q.0.a", 1, 0, 0, -1, ready=True, states={}, detail=detail)
         linked.session.take(HeartbeatReceived(first, linked.now - age_us))
 
@@ -226,3 +226,35 @@ def test_a_hole_at_the_site_is_a_failure() -> None:
     assert [of.start for of in linked.turn()] == [0]
     assert linked.session.state == "UP_FAILURE"
     assert not linked.live(2, pane(3))
+
+
+def test_each_child_is_sent_under_its_number_and_reported_by_itself() -> None:
+    """A mutant takes what the centre has of one child for what it has of the other."""
+    config = UplinkConfig("q", 1, 2, (4, 2), 1, 1, lambda _: "")
+    session = UplinkSession(config)
+    logs = [("sw.merged.q.0", child) for child in (0, 1)]
+    assert [*session.inputs] == logs
+    linked = Linked.__new__(Linked)
+    linked.session, linked.now, linked.is_cut = session, 10 * STALLED_US, False
+    linked._run(session.start())
+    for part in session.parts:
+        part.panes.centre_has(0)
+    session._centre.answered = True
+    for offset, log in enumerate(logs):
+        for number in range(2 - offset):
+            assert session.take(Received(log, number, pane(number))) == 0
+    sent = [effect for effect in session.step(linked.now) if isinstance(effect, Append)]
+    assert [(effect.log, effect.record.start) for effect in sent] == [
+        (("sw.merged.q.0", 4), 0),
+        (("sw.merged.q.0", 4), PANE),
+        (("sw.merged.q.0", 2), 0),
+    ]
+    session.take(RecordDelivered(("sw.merged.q.0", 2), 0))
+    detail = session.report().detail
+    assert (detail.get("has_to.0.0"), detail.get("has_to.0.1")) == (0, PANE)
+    assert (detail.get("sent.0.0"), detail.get("sent.0.1")) == (0, 1)
+    other = {"linked": 1, "has_to.0.0": 2 * PANE}
+    beat = Heartbeat("uplink/q.0.a", 1, 0, 0, -1, ready=True, states={}, detail=other)
+    session.take(HeartbeatReceived(beat, linked.now))
+    detail = session.report().detail
+    assert (detail.get("has_to.0.0"), detail.get("has_to.0.1")) == (2 * PANE, PANE)
