@@ -1,5 +1,7 @@
 """The stack of sites.yaml: a sensor is silent; a link is cut, and its site killed meanwhile.
 
+The link of north carries 256 kbit/s in each direction.
+
 Nothing of slackwater judges it: the centre's answers are compared with the messages that the
 sensors of both sites wrote to the Kafkas of the sites.
 """
@@ -23,6 +25,7 @@ from tests.e2e.judging import (
     messages,
     microseconds,
 )
+from tests.e2e.links import LinkEnd, require_shaping
 from tests.e2e.machine import Machine
 from tests.support.engine import docker, require
 from tests.support.ports import free_port
@@ -32,6 +35,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.drill, pytest.mark.timeout(1800)]
 X_S = {"climate": 4.0, "rooms-north": 2.0}
 ALLOWED_S = 1.0
 CUT_WINDOWS = 10
+KBIT_PER_S = 256
+LINK_BYTES_PER_S_MAX = 8_000
+"""In both directions, with all protocols."""
 AT_NORTH, AT_SOUTH = ("room-1", "room-2"), ("room-3", "room-4")
 ROOMS = (*AT_NORTH, *AT_SOUTH)
 
@@ -50,10 +56,18 @@ class Sites(Compose):
         """The network between north and the centre."""
         return f"{self.project}_link-north"
 
+    def thin_link(self) -> tuple[LinkEnd, LinkEnd]:
+        """Make the link thin, and return its ends."""
+        ends = [LinkEnd(self.container(of), self.link) for of in ("north", "kafka-centre")]
+        for end in ends:
+            end.make_thin(KBIT_PER_S)
+        return ends[0], ends[1]
+
 
 @pytest.fixture(name="stack")
 def _stack() -> Iterator[Sites]:
     require(IMAGES, compose=True)
+    require_shaping()
     ports = {f"SLACKWATER_KAFKA_PORT_{site}": str(free_port()) for site in ("NORTH", "SOUTH")}
     for compose in project("sites", "sites.yaml", of=Sites, **ports):
         assert isinstance(compose, Sites)
@@ -89,6 +103,7 @@ def lacking(records: list[dict[str, Any]], since_us: int) -> list[set[str]]:
 
 def test_a_sensor_is_silent_a_site_is_cut_off_and_restarts_and_all_is_exact(stack: Sites) -> None:
     stack.up()
+    link = stack.thin_link()
     machine = Machine().start()
     centre = Listener(stack.bootstrap).start()
     own = Listener(stack.north, "rooms-north").start()
@@ -100,6 +115,11 @@ def test_a_sensor_is_silent_a_site_is_cut_off_and_restarts_and_all_is_exact(stac
     steady_from = now_us() + 2_000_000
     for each in (centre, own, rows):
         each.wait_for_stable(steady_from + 3_000_000)
+
+    began, sent_before = time.monotonic(), sum(end.sent_bytes() for end in link)
+    centre.wait_for_stable(now_us() + 10_000_000)
+    per_s = (sum(end.sent_bytes() for end in link) - sent_before) / (time.monotonic() - began)
+    assert per_s <= LINK_BYTES_PER_S_MAX
 
     # A sensor of north is silent: the centre lacks its child alone.
     silent_at = now_us()
@@ -130,6 +150,7 @@ def test_a_sensor_is_silent_a_site_is_cut_off_and_restarts_and_all_is_exact(stac
     assert lacking(centre.records, cut_at)[-1] == {*AT_NORTH}, "the centre still lacks it"
 
     docker("network", "connect", stack.link, north)
+    LinkEnd(north, stack.link).make_thin(KBIT_PER_S)
     for each in (centre, own, rows):
         each.wait_for_stable(now_us() + 3_000_000)
     bounded_to = now_us()
