@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -18,6 +18,8 @@ from slackwater.gateway.outbox import Outbox
 from slackwater.gateway.positions import parse_id
 from slackwater.gateway.ring import Ring
 
+STATUS_WAITS_S_MAX: Final = 0.8
+"""How long a status waits for a change; there is one a second."""
 ENDED = b"event: ended\ndata: {}\n\n"
 """The query of the stream was deleted."""
 
@@ -103,20 +105,32 @@ class Hub:
             feed.end(ENDED)
 
     def set_status(self, status: Mapping[str, Any]) -> None:
-        """Tell all readers the latest status; it is encoded once."""
+        """Tell all readers the latest status; it is encoded once.
+
+        It waits for a change to be sent with, unless Kafka went or came: for most readers each
+        would otherwise be a write of its own.
+        """
+        may_wait = self._latest is not None and self._latest.get("kafka") == status.get("kafka")
         self._latest = status
         if self._renewed is not None and not self._renewed.done():
             self._renewed.set_result(status)
-        self._set_state("status", b"event: status\ndata: %b\n\n" % orjson.dumps(status))
+        frame = b"event: status\ndata: %b\n\n" % orjson.dumps(status)
+        self._set_state("status", frame, may_wait=may_wait)
+        if may_wait and self._readers:
+            asyncio.get_running_loop().call_later(STATUS_WAITS_S_MAX, self._nudge)
 
     def set_alerts(self, frame: bytes) -> None:
         """Tell all readers the latest alerts; the frame is that of ``alerts_frame``."""
         self._set_state("alerts", frame)
 
-    def _set_state(self, name: str, frame: bytes) -> None:
+    def _set_state(self, name: str, frame: bytes, *, may_wait: bool = False) -> None:
         self._states[name] = frame
         for outbox in self._readers:
-            outbox.offer_state(name, frame)
+            outbox.offer_state(name, frame, may_wait=may_wait)
+
+    def _nudge(self) -> None:
+        for outbox in self._readers:
+            outbox.nudge()
 
     async def fresh_status(self, look: Callable[[], None]) -> Mapping[str, Any]:
         """Return the status as it is now; ``look`` has it made, ``set_status`` brings it."""

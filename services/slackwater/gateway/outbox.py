@@ -57,10 +57,19 @@ class Outbox:
             self._frames, self._bytes = [LAGGED], len(LAGGED)
         self._wake()
 
-    def offer_state(self, name: str, frame: bytes) -> None:
-        """Replace the state of this name that waits."""
+    def offer_state(self, name: str, frame: bytes, *, may_wait: bool = False) -> None:
+        """Replace the state of this name that waits.
+
+        ``may_wait``: it goes with what comes next, until ``nudge``.
+        """
         if not self.is_closed:
             self._states[name] = frame
+            if not may_wait:
+                self._wake()
+
+    def nudge(self) -> None:
+        """Have a state sent that has waited long enough."""
+        if self._states:
             self._wake()
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from slackwater.delivery.merge import Cut
 from slackwater.gateway.changes import ROWS_BYTES_MAX, ROWS_MAX, Change, Changes
 from slackwater.gateway.feed import SNAPSHOT, Feed
 from slackwater.gateway.folded import folded, history_json, windows_json
+from slackwater.gateway.hub import Hub
 from slackwater.gateway.outbox import FRAMES_BYTES_MAX, FRAMES_MAX, LAGGED, Outbox
 from slackwater.gateway.positions import ID_CHARS_MAX, format_id, parse_id
 from slackwater.gateway.ring import Ring
@@ -215,6 +217,35 @@ def test_of_a_state_only_the_latest_waits() -> None:
     outbox.offer(b"change ")
     assert outbox.take() == b"change 3-3"
     assert outbox.take() == b""
+
+
+def test_a_state_that_may_wait_goes_with_what_comes_next_or_when_it_is_nudged() -> None:
+    woken: list[int] = []
+    outbox = Outbox(lambda: woken.append(1))
+    outbox.offer_state("status", b"1", may_wait=True)
+    assert not woken
+    outbox.offer(b"change ")
+    assert (woken, outbox.take()) == ([1], b"change 1")
+    outbox.nudge()
+    assert woken == [1], "nothing waits"
+    outbox.offer_state("status", b"2", may_wait=True)
+    outbox.nudge()
+    assert (woken, outbox.take()) == ([1, 1], b"2")
+
+
+async def test_a_status_is_sent_with_a_change_or_soon_and_at_once_if_kafka_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("slackwater.gateway.hub.STATUS_WAITS_S_MAX", 0.01)
+    hub, woken = Hub(), asyncio.Event()
+    hub.set_status({"kafka": True, "at": 1})
+    hub.join(Outbox(woken.set), None, None)
+    hub.set_status({"kafka": True, "at": 2})
+    assert not woken.is_set()
+    await asyncio.wait_for(woken.wait(), 5)
+    woken.clear()
+    hub.set_status({"kafka": False, "at": 3})
+    assert woken.is_set()
 
 
 def test_one_frame_is_made_for_all_readers() -> None:
