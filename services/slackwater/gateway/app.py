@@ -252,7 +252,9 @@ class Gateway:
             first = self._hub.join(outbox, query, last_id)
         except KeyError:
             raise RefusedRequest(404, "there is no such query") from None
-        return EventStream(first, outbox, woken, lambda: self._hub.leave(outbox))
+        return EventStream(
+            *(first, outbox, woken, lambda: self._hub.readers, lambda: self._hub.leave(outbox))
+        )
 
     # -- checks -----------------------------------------------------------------------------
 

@@ -1,5 +1,7 @@
 """A response of server-sent events: first frames, then an outbox, at most ten writes a second.
 
+With many readers there are fewer writes to each: what comes meanwhile goes with the next one.
+
 Each write is bounded in time. A reader whose connection takes nothing for ``WRITE_S_MAX`` is cut
 off: closing it in order would wait for it once more. A reader that has gone is noticed at once if
 it closed the connection, else at the next write: a stream without events has a comment every
@@ -19,7 +21,9 @@ from starlette.types import Receive, Scope, Send
 from slackwater.gateway.outbox import Outbox
 
 PAUSE_S: Final = 0.1
-"""Least time between two writes."""
+"""Least time between two writes to a reader."""
+WRITES_PER_S_MAX: Final = 5_000
+"""Writes to all readers together: of a thousand, each is written to every 0.2 s at most."""
 WRITE_S_MAX: Final = 10.0
 COMMENT_S: Final = 15.0
 CHUNK_BYTES: Final = 64 * 1024
@@ -36,6 +40,7 @@ class EventStream(Response):
         first: what is sent first.
         outbox: what is sent then; its ``wake`` is ``wake`` of this event.
         woken: set when the outbox has something.
+        readers: returns how many readers there are.
         on_end: called when the stream has ended, whatever the reason.
     """
 
@@ -46,11 +51,13 @@ class EventStream(Response):
         first: Iterable[bytes],
         outbox: Outbox,
         woken: asyncio.Event,
+        readers: Callable[[], int],
         on_end: Callable[[], None],
     ) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._first, self._outbox, self._woken, self._on_end = first, outbox, woken, on_end
+        self._readers = readers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events."""
@@ -84,7 +91,7 @@ class EventStream(Response):
             elif self._outbox.is_ending:
                 break
             if not self._outbox.is_ending:  # otherwise nothing more wakes it
-                await asyncio.sleep(PAUSE_S)
+                await asyncio.sleep(pause_s(self._readers()))
                 await self._wait(send)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -97,6 +104,11 @@ class EventStream(Response):
             except TimeoutError:
                 await _send(send, b": nothing new\n\n")
         self._woken.clear()
+
+
+def pause_s(readers: int) -> float:
+    """Return the least time between two writes to one of so many readers."""
+    return max(PAUSE_S, readers / WRITES_PER_S_MAX)
 
 
 async def _send(send: Send, data: bytes) -> None:

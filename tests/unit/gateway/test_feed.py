@@ -21,6 +21,7 @@ from slackwater.gateway.hub import Hub
 from slackwater.gateway.outbox import FRAMES_BYTES_MAX, FRAMES_MAX, LAGGED, Outbox
 from slackwater.gateway.positions import ID_CHARS_MAX, format_id, parse_id
 from slackwater.gateway.ring import Ring
+from slackwater.gateway.streaming import pause_s
 
 
 class Reader:
@@ -199,6 +200,10 @@ def test_a_reader_that_is_too_slow_is_lagged_and_costs_nobody_anything() -> None
     assert slow.take() == LAGGED
     assert slow.take() == b""
     assert not fast.is_lagged
+
+
+def test_many_readers_are_written_to_less_often_each() -> None:
+    assert [pause_s(readers) for readers in (1, 500, 1_000)] == [0.1, 0.1, 0.2]
 
 
 def test_an_outbox_is_bounded_in_bytes() -> None:
