@@ -36,8 +36,8 @@ class LinkEnd:
         (self.name,) = (each["ifname"] for each in links if each["address"] == address)
 
     def _inside(self, *command: str) -> str:
-        whole = ["nsenter", "--target", self._pid, "--net", *command]
-        return subprocess.run(whole, check=True, capture_output=True, text=True, timeout=60).stdout
+        there = ["nsenter", "--target", self._pid, "--net", *command]
+        return subprocess.run(there, check=True, capture_output=True, text=True, timeout=60).stdout
 
     def make_thin(self, kbit_per_s: int) -> None:
         """Send at most so much, with a queue of half a second."""

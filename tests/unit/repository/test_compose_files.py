@@ -409,7 +409,7 @@ def test_every_variable_is_explained_with_its_default() -> None:
     text = "".join(path.read_text() for path in sorted(COMPOSE.glob("*.yaml")))
     text += (COMPOSE / "images/healthy").read_text()
     defaults = set(re.findall(r"\$\{(SLACKWATER_\w+):-([^}]*)\}", text))
-    used = set(re.findall(r"\$\{(SLACKWATER_\w+)", text)) - {"SLACKWATER_HEALTH_FILE"}
+    used = set(re.findall(r"(?<!\$)\$\{(SLACKWATER_\w+)", text)) - {"SLACKWATER_HEALTH_FILE"}
     example = (COMPOSE / ".env.example").read_text()
     explained = dict(re.findall(r"^#(SLACKWATER_\w+)=(.*)$", example, re.MULTILINE))
 
