@@ -24,6 +24,11 @@ KINDS = ("stable", "tentative", "corrections")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+def now_us() -> int:
+    """Return the wall time, us."""
+    return time.time_ns() // 1_000
+
+
 def microseconds(text: str) -> int:
     """Parse `2016-03-15T08:47:28.545000Z` to microseconds."""
     return (datetime.fromisoformat(text) - EPOCH) // timedelta(microseconds=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 
 from slackwater.runtime.service.cpu import CpuLoad, LoadMeter
 
@@ -40,6 +41,22 @@ class Machine:
             for load in self._loads
             if load.at_us > begin_us and load.at_us - load.lasted_s * 1e6 < end_us
         )
+
+    def check_in_time(
+        self, delays_s: Mapping[int, float], limit_s: float, since_us: int, until_us: int
+    ) -> None:
+        """Check the delays of the answers that were due between these times, in us.
+
+        One may be later than the limit only if the machine was busy while it was waited for.
+        """
+        first_s = {due: s for due, s in delays_s.items() if since_us <= due <= until_us}
+        assert first_s
+        late = {
+            due: after_s
+            for due, after_s in first_s.items()
+            if after_s > limit_s and not self.was_busy(due, due + round(after_s * 1e6))
+        }
+        assert not late, "answers are late, and the machine was not busy"
 
     def _run(self) -> None:
         meter = LoadMeter()

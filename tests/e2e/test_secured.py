@@ -10,14 +10,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Producer
 from tests.e2e.conftest import Compose
-from tests.e2e.judging import Listener, Stranger, judge
+from tests.e2e.judging import Listener, Stranger, judge, now_us
 from tests.support.engine import ROOT, docker
 
 from slackwater.machine.broker import why_no_answer
@@ -26,10 +25,6 @@ from slackwater.runtime.security.credentials import Role
 from slackwater.runtime.security.security_file import read_kafka_file
 
 pytestmark = [pytest.mark.slow, pytest.mark.drill, pytest.mark.timeout(1800)]
-
-
-def now_us() -> int:
-    return time.time_ns() // 1000
 
 
 def client(file: Path) -> dict[str, Any]:

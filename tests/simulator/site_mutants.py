@@ -129,7 +129,8 @@ SITE_MUTANTS: Final = (
     Mutant(
         "an uplink writes each child under its number at the site",
         "trace-82",
-        (Edit(f"{_session}:UplinkSession.__init__", "of[child]] = number", "child] = number"),),
+        (Edit(f"{_session}:UplinkSession.start", "config.children[child]", "child"),
+         Edit(f"{_session}:UplinkSession.__init__", "(topic, of[child])", "(topic, child)")),
         f"{_several}:test_two_sites_of_two_children_each_have_their_panes_in_their_own_logs",
     ),
     Mutant(

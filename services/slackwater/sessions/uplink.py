@@ -159,12 +159,13 @@ class UplinkSession:
     def __init__(self, config: UplinkConfig) -> None:
         self.config = config
         topics, query, of = config.topics, config.query, config.children
-        self._at: dict[Log, int] = {}
-        """By log at the site, the number of its panes in ``_parts``."""
-        self._centre_logs: dict[Log, int] = {}
-        for number, (part, child) in enumerate(product(range(config.parts), range(len(of)))):
-            self._at[topics.merged(query, part), child] = number
-            self._centre_logs[topics.merged(query, part), of[child]] = number
+        self._places = {
+            (topics.merged(query, part), child): (part, child)
+            for part, child in product(range(config.parts), range(len(of)))
+        }
+        """By log at the site, the part and the child there; ``_parts`` has the same order."""
+        self._at = {log: number for number, log in enumerate(self._places)}
+        self._centre_logs = {(topic, of[child]): n for (topic, child), n in self._at.items()}
         self._parts: list[_Panes] = []
         self._centre = _Centre()
         self._duty = Duty(config.copy)
@@ -197,10 +198,11 @@ class UplinkSession:
         """Begin at the beginning of the site's logs: what the centre has is dropped there."""
         beginnings = yield Beginnings(tuple(self._at))
         config = self.config
-        for (log, number), centre_log in zip(self._at.items(), self._centre_logs, strict=True):
-            at, part = beginnings[log], number // len(config.children)
-            panes = Uplink(centre_log[1], config.replicas, at, config.lists_us)
-            self._parts.append(_Panes(log, centre_log, place_of(part, log[1]), panes, at, at))
+        for log, (part, child) in self._places.items():
+            at, number = beginnings[log], config.children[child]
+            panes = Uplink(number, config.replicas, at, config.lists_us)
+            place = place_of(part, child)
+            self._parts.append(_Panes(log, (log[0], number), place, panes, at, at))
         return []
 
     @property

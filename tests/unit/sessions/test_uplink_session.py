@@ -31,11 +31,13 @@ CUT = SlackwaterError("no answer")
 class Linked:
     """A session, the site's log, and the centre."""
 
-    def __init__(self, copy: int = 0, *, beginning: int = 0) -> None:
+    def __init__(
+        self, copy: int = 0, *, beginning: int = 0, children: tuple[int, ...] = (CHILD,)
+    ) -> None:
         def why(found: Any) -> str:
             return "" if found == "same" else "it is another one"
 
-        config = UplinkConfig("q", copy, 2, (CHILD,), 1, 1, why)
+        config = UplinkConfig("q", copy, 2, children, 1, 1, why)
         self.session = UplinkSession(config)
         self.definition, self.at_centre = "same", list[MergedRecord]()
         self.is_cut = False
@@ -230,13 +232,10 @@ def test_a_hole_at_the_site_is_a_failure() -> None:
 
 def test_each_child_is_sent_under_its_number_and_reported_by_itself() -> None:
     """A mutant takes what the centre has of one child for what it has of the other."""
-    config = UplinkConfig("q", 1, 2, (4, 2), 1, 1, lambda _: "")
-    session = UplinkSession(config)
+    linked = Linked(copy=1, children=(4, 2))
+    linked.now, session = 10 * STALLED_US, linked.session
     logs = [("sw.merged.q.0", child) for child in (0, 1)]
     assert [*session.inputs] == logs
-    linked = Linked.__new__(Linked)
-    linked.session, linked.now, linked.is_cut = session, 10 * STALLED_US, False
-    linked._run(session.start())
     for part in session.parts:
         part.panes.centre_has(0)
     session._centre.answered = True
