@@ -9,7 +9,7 @@ exact: counts, minima and maxima equal those of what was sent.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -219,3 +219,70 @@ def test_a_site_that_is_cut_off_answers_and_the_centre_is_exact_afterwards(both:
             figures = stable[second, key]["fields"]["x"]
             of = sent[second, key]
             assert figures == {"count": len(of), "min": min(of), "max": max(of)}, (second, key)
+
+
+def test_a_site_that_loses_its_kafka_says_what_may_be_lost_at_both_places(tmp_path: Path) -> None:
+    """trace-83. Readings that were accepted and not sent are gone with the disk of the site.
+
+    While the link is cut the site goes on, and loses its Kafka and its data directory. It starts
+    again with others. Each row of which readings may be lost says so, and no other one; the rows of
+    other windows are exact.
+    """
+    with linked_broker(tmp_path / "centre") as (broker, (link,)):
+        path = tmp_path / "deployment.yaml"
+        path.write_text(deployment_with(link.address))
+        make_topics(broker.bootstrap, [TOPIC], PARTITIONS)
+        with running(path, tmp_path / "data-centre", broker.bootstrap) as centre:
+            sent: dict[tuple[int, str], list[float]] = {}
+
+            def at_north(folder: str, then: Callable[[Place], None]) -> None:
+                with EmbeddedBroker(tmp_path / folder) as own:
+                    make_topics(own.bootstrap, [TOPIC], PARTITIONS)
+                    data = tmp_path / f"data-{folder}"
+                    with running(path, data, own.bootstrap, "north") as north:
+                        then(north)
+                    for at, values in north.sender.sent.items():
+                        sent.setdefault(at, []).extend(values)
+
+            def loses_all(north: Place) -> None:
+                centre.await_window("stable", time.time() + 1)
+                link.cut()
+                north.await_window("stable", time.time() + 3)
+
+            def begins_again(north: Place) -> None:
+                again = time.time()
+                for place in (centre, north):
+                    place.await_window("stable", again + 3)
+                north.results.read_until(
+                    lambda: any(not line.get("lost") for _, line in north.rows("stable").items()),
+                    "a window that lacks nothing",
+                )
+
+            at_north("first", loses_all)
+            lost_at = time.time()
+            link.heal()
+            at_north("second", begins_again)
+            _say_what_is_lost(centre, sent, lost_at)
+
+
+def _say_what_is_lost(
+    centre: Place, sent: Mapping[tuple[int, str], list[float]], lost_at: float
+) -> None:
+    """Check the centre's rows against what was sent: all that lack readings say ``lost``."""
+    stable = centre.rows("stable")
+    of_centre = centre.sender.sent
+    windows = sorted({second for second, _ in stable})
+    assert windows == list(range(windows[0], windows[-1] + 1)), "a window has no stable answer"
+    lost = {second for second, _ in stable if stable[second, _].get("lost")}
+    assert {tuple(stable[at]["lost"]) for at in stable if at[0] in lost} == {("at-north",)}
+    assert windows[0] + 1 < min(lost) < lost_at < max(lost)
+    assert lost == set(range(min(lost), max(lost) + 1))
+    lacking = set()
+    for second in windows[2:-1]:
+        for key in {key for at, key in (*sent, *of_centre) if at == second}:
+            figures = stable[second, key]["fields"]["x"]
+            of = [*sent.get((second, key), []), *of_centre.get((second, key), [])]
+            if figures != {"count": len(of), "min": min(of), "max": max(of)}:
+                lacking.add(second)
+    assert lacking, "nothing was lost"
+    assert lacking <= lost

@@ -17,6 +17,7 @@ from slackwater.codec.result_batches import ResultStream
 from slackwater.model.deployment import WindowSpec
 from slackwater.model.errors import SlackwaterError
 from slackwater.model.heads import StoredState
+from slackwater.model.limits import NEVER
 from slackwater.model.names import OrdererName
 from slackwater.model.records import (
     BucketRecord,
@@ -166,6 +167,8 @@ class Settings:
     """Number of stages of the whole path."""
     reads: tuple[str, ...] = FIELDS
     """The fields of the sources."""
+    lost_until_ms: int | None = None
+    """Event time before which readings may be lost, of a site whose Kafka was (rule-37)."""
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -283,6 +286,7 @@ class Orderer:
             policy=settings.policy,
             in_time_us=settings.schedule(1).answer_within_us,
             replicas=max(replicas, replica + 1),
+            lost_until=NEVER if settings.lost_until_ms is None else settings.lost_until_ms * MS,
         )
         self._begin([SourceLog(source) for source in sources], settings, start_time)
 

@@ -19,6 +19,8 @@ _of_sites = "tests.unit.deployment.test_sites"
 _of_logs = "tests.unit.registration.test_site_logs"
 _scenario = "tests.scenarios.test_r70_a_site_that_is_cut_off"
 _several = "tests.scenarios.test_r82_a_site_with_several_children"
+_lost = "tests.scenarios.test_r83_a_site_that_has_lost_its_kafka"
+_orderer = "slackwater.protocols.dpc.sunion.core:OrdererCore"
 _link = "tests.scenarios.test_r70_a_link_that_is_cut"
 
 SITE_MUTANTS: Final = (
@@ -151,6 +153,27 @@ SITE_MUTANTS: Final = (
         (Edit("slackwater.deployment.sites:_children_at", "groups if len(groups) > 1 else ()",
               "()"),),
         f"{_of_sites}:test_a_site_has_several_children_if_they_are_named",
+    ),
+    Mutant(
+        "a site whose Kafka was lost begins where the centre does",
+        "trace-83",
+        (Edit("slackwater.registration.site_starts:start_behind",
+              "if all(end is None for end in arrived):", "if True:"),),
+        "tests.unit.registration.test_site_starts"
+        ":test_it_begins_where_the_first_of_its_logs_ends_and_says_what_is_lost",
+    ),
+    Mutant(
+        "what a site has lost with its Kafka is not said",
+        "trace-83",
+        (Edit(f"{_orderer}._gap", "start - self._lookback_us < self._config.lost_until", "False"),),
+        f"{_lost}:test_each_answer_of_the_site_that_may_lack_readings_says_so",
+    ),
+    Mutant(
+        "a run of empty buckets passes what is lost",
+        "trace-83",
+        (Edit(f"{_orderer}._within_loss", "min(end, lost_until) if start < lost_until else end",
+              "end"),),
+        f"{_lost}:test_a_run_of_empty_buckets_does_not_pass_the_loss",
     ),
     Mutant(
         "panes of another query are sent",

@@ -11,6 +11,7 @@ from slackwater.host.known import RegistryView
 from slackwater.model.child_logs import ChildLogs
 from slackwater.model.deployment import Deployment, QuerySpec
 from slackwater.model.errors import UsageError
+from slackwater.model.limits import NEVER
 from slackwater.model.names import Names, OrdererName, ResultKind, base_of, generation_of
 from slackwater.model.text_codes import text_fields
 from slackwater.primitives.aggregates import others_of, states_of
@@ -160,6 +161,7 @@ def config_of(
         reached=time.reached_us if results and deployment.clock == "data" else None,
         withheld=frozenset(i for i, log in enumerate(logs) if log.withheld),
         coming={log.source: log.coming for log in logs if log.coming is not None},
+        lost_until=NEVER if definition.lost_until_us is None else definition.lost_until_us,
     )
 
 

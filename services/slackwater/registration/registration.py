@@ -29,6 +29,7 @@ from slackwater.model.names import (
 from slackwater.primitives.eventclock import DataClock, EventClock, WallClock
 from slackwater.primitives.windows import Grid
 from slackwater.registration.key_hashes import key_hash_of
+from slackwater.registration.site_starts import StartTimes, why_lost
 from slackwater.registration.starts import Starts
 from slackwater.registration.topics import topic_specs
 from slackwater.runtime.logs.described import TopicObserver
@@ -330,7 +331,9 @@ class Registration:
         has given no stable answer, and its start in ``starts`` is not used (rule-29).
         """
         registered = self._all_registered()
-        known = {n: (q.e0_us, q.w_us) for n, q in registered.items() if q.spec.has_children}
+        known = {
+            n: StartTimes(q.e0_us, q.w_us) for n, q in registered.items() if q.spec.has_children
+        }
         found: list[QueryDefinition] = []
         unknown: set[str] = set()
         for query in self._deployment.in_order():
@@ -347,8 +350,9 @@ class Registration:
                 unknown |= {query.name, query.child_query}
                 continue
             known[query.child_query] = begin
-            start_us = self._starts.joined(query, starts[query.name], *begin, registered)
-            defined = self._definition(query, start_us, begin[1])
+            children_us, w_us, lost_us = begin
+            start_us = self._starts.joined(query, starts[query.name], children_us, w_us, registered)
+            defined = replace(self._definition(query, start_us, w_us), lost_until_us=lost_us)
             if query.name not in declared:
                 defined = replace(defined, deployment=self._deployment.connected(query))
             awaits = speed is None and not generation_of(query.name)
@@ -399,8 +403,13 @@ class Registration:
         starts: Mapping[str, Start],
         event_clock: EventClock | None,
         speed: float | None,
-    ) -> tuple[int, int] | None:
-        """Return E0 and the width of the buckets, us; None while they are not known."""
+    ) -> StartTimes | None:
+        """Return E0 and the width of the buckets; None while they are not known."""
+        if query.uplink is not None:
+            found = self._starts.at_site(query)
+            if found.lost_until_us is not None:
+                _log.warning("%s", why_lost(query, found))
+            return found
         start_us = self._starts.of(query, event_clock, starts[query.name])
         if start_us is None:
             return None
@@ -410,7 +419,7 @@ class Registration:
             grid = Grid(w_us, query.units(w_us), query.cut_windows)
             is_edge = grid.pane_start(start_us) == start_us
             start_us = start_us if is_edge else grid.pane_end(start_us)
-        return start_us, w_us
+        return StartTimes(start_us, w_us)
 
     def _all_registered(self) -> Mapping[str, QueryDefinition]:
         return Registry(self._transport).all_queries()

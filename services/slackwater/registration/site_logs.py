@@ -60,7 +60,7 @@ def kept_at_site(
     for (part, child), log in merged.items():
         sent = _sent(query.name, place_of(part, child), beats)
         limits = {log: None if sent is None else max(min(sent, ends[log] - LAST_RECORDS_MAX), 0)}
-        last = _last_pane(transport, log, ends[log])
+        last = last_pane(transport, log, ends[log])
         limits |= _next_positions(query, part, child, last, names)
         for limited, limit in limits.items():
             if limited not in kept:
@@ -92,7 +92,7 @@ def _next_positions(
     return found
 
 
-def _last_pane(transport: Transport, log: Log, end: int) -> MergedRecord | None:
+def last_pane(transport: Transport, log: Log, end: int) -> MergedRecord | None:
     """Return the last piece of a pane among the last records; None if there is none."""
     begin = transport.beginning_offsets([log])[log]
     start = max(begin, end - READ_RECORDS_MAX)

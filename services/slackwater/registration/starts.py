@@ -7,12 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from slackwater.codec.results import format_time
 from slackwater.control.applied import Start
 from slackwater.deployment.fragments import sources_of
-from slackwater.deployment.sites import why_other
 from slackwater.model.deployment import Deployment, QuerySpec
-from slackwater.model.errors import EnvironmentProblem, SlackwaterError
+from slackwater.model.errors import EnvironmentProblem
 from slackwater.model.names import RootName, base_of, earlier_generations, generation_of
 from slackwater.model.records import RootState
-from slackwater.model.sites import UplinkSpec
 from slackwater.primitives.eventclock import DataClock, EventClock, WallClock
 from slackwater.primitives.windows import Grid
 from slackwater.protocols.dpc.soutput.config import answered_by_all, start_of_generation
@@ -23,9 +21,7 @@ from slackwater.registration.beginning import (
     first_event_time,
     history_speed,
 )
-from slackwater.runtime.logs.cluster import find_centre
-from slackwater.runtime.logs.kafka import KafkaTransport
-from slackwater.runtime.logs.topics import partition_counts
+from slackwater.registration.site_starts import StartTimes, start_at_site
 from slackwater.runtime.logs.transport import Transport
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.registry import QueryDefinition, Registry
@@ -63,8 +59,6 @@ class Starts:
         A new generation of a query starts at the first window for which the earlier one has given
         no stable answer, and ``start`` is not used (rule-29).
         """
-        if query.uplink is not None:
-            return self._start_at_centre(query, query.uplink)
         if generation_of(query.name):
             return self._unanswered(query)
         if isinstance(start, int):
@@ -76,28 +70,11 @@ class Starts:
             return grid.window_end(grid.last_window_holding(now_us))
         return self._beginning(query, event_clock)
 
-    def _start_at_centre(self, query: QuerySpec, uplink: UplinkSpec) -> int:
-        """Return E0 (us) of a query at a site: that of the query at the centre (rule-37).
-
-        Raises:
-            EnvironmentProblem: the centre has not registered it, or does not answer.
-            UsageError: the file with the credentials for it is invalid.
-        """
-        centre = KafkaTransport(find_centre(uplink), self._transport.names)
-        waits = f"query {query.name} starts when the centre has registered it: {uplink.centre}"
-        try:
-            topic = centre.names.registry
-            is_there = bool(partition_counts(centre.cluster, {topic}))
-            found = Registry(centre).all_queries().get(query.name) if is_there else None
-        except SlackwaterError as error:
-            raise EnvironmentProblem(f"{waits} does not answer: {error}") from error
-        if found is None or found.state == "deleted":
-            raise EnvironmentProblem(f"{waits} has not")
-        if why := why_other(query, found.spec):
-            raise EnvironmentProblem(
-                f"query {query.name} is another one at the centre: {why}; start both with one file"
-            )
-        return found.e0_us
+    def at_site(self, query: QuerySpec) -> StartTimes:
+        """Return where a query at a site starts, of which the centre may have panes (rule-37)."""
+        streams = map(self._deployment.streams.__getitem__, self._deployment.source_streams(query))
+        loss_us = self._clock.now_us() + max(stream.disorder_us for stream in streams)
+        return start_at_site(query, self._transport.names, loss_us)
 
     def joined(
         self,

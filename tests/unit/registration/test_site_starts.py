@@ -1,4 +1,4 @@
-"""trace-73: a query starts at a site where it starts at the centre, at a pane's edge."""
+"""trace-73, trace-83: a site starts a query where the centre does, or behind its panes there."""
 
 from __future__ import annotations
 
@@ -7,20 +7,27 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.contracts.transport import no_failure
 from tests.support.memory import MemoryBroker
+from tests.support.uplinks import pieces_of
 from tests.unit.deployment.test_sites import FILE, parsed
 
+from slackwater.codec.pane_records import encode_merged
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import DeploymentError, EnvironmentProblem, UsageError
+from slackwater.model.limits import NEVER
 from slackwater.primitives.eventclock import WallClock
-from slackwater.registration import starts
+from slackwater.registration import site_starts, starts
 from slackwater.registration.registration import Registration
+from slackwater.registration.site_starts import StartTimes, start_behind
 from slackwater.runtime.logs.cluster import Cluster
 from slackwater.runtime.logs.transport import NoAnswerError
 from slackwater.runtime.service.clock import SystemClock
 from slackwater.runtime.service.registry import QueryDefinition, Registry
 
 CENTRE = "kafka.centre:9092"
+MERGED = "sw.merged.q.0"
+WINDOW_US = 10_000_000
 
 
 class At(SystemClock):
@@ -39,8 +46,9 @@ class Places:
         for broker in (self.centre, self.site):
             cast(Any, broker).cluster, cast(Any, broker).bootstrap = broker, "memory:1"
             broker.create_topic("sw.registry")
-        monkeypatch.setattr(starts, "KafkaTransport", self._reached)
-        monkeypatch.setattr(starts, "partition_counts", self._partitions)
+        self.centre.create_topic(MERGED, partitions=3)
+        monkeypatch.setattr(site_starts, "KafkaTransport", self._reached)
+        monkeypatch.setattr(site_starts, "partition_counts", self._partitions)
         monkeypatch.setattr(starts, "await_first_readings", lambda *_: None)
 
     def _partitions(self, _: object, topics: set[str]) -> dict[str, int]:
@@ -51,6 +59,12 @@ class Places:
     def _reached(self, cluster: Cluster, _: object) -> MemoryBroker:
         assert cluster.bootstrap == CENTRE
         return self.centre
+
+    def arrive(self, *ends_us: int) -> None:
+        """Panes of north, each up to one of these times, are in the centre's log."""
+        for end in ends_us:
+            (record,) = pieces_of(end - WINDOW_US, end, 5)
+            self.centre.writer(no_failure).append(MERGED, 0, encode_merged(record))
 
     def define(self, deployment: Deployment, broker: MemoryBroker) -> list[QueryDefinition]:
         """Register q, as a node does."""
@@ -124,3 +138,56 @@ def test_the_centre_may_move(places: Places) -> None:
     registration = Registration(cast(Any, places.site), other, Path("f.yaml"), clock=At())
     with pytest.raises(DeploymentError, match="another definition"):
         registration.missing()
+
+
+# trace-83: a site whose Kafka has been lost with its disk.
+
+
+def test_a_site_of_which_the_centre_has_panes_begins_behind_them(
+    places: Places, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A mutant begins at the centre's start: what had been lost would be counted as never sent."""
+    (centre,) = places.define(parsed(), places.centre)
+    ends = [centre.e0_us + WINDOW_US, centre.e0_us + 2 * WINDOW_US]
+    places.arrive(*ends)
+    (site,) = places.define(parsed(site="north"), places.site)
+    assert site.e0_us == ends[-1]
+    accepted_us = max(At().now_us() + 1_000_000, ends[-1])
+    assert site.lost_until_us is not None
+    assert site.lost_until_us % WINDOW_US == 0
+    assert accepted_us < site.lost_until_us <= accepted_us + WINDOW_US
+    assert "from site north, whose Kafka has none: it has been lost" in caplog.text
+    (stored,) = Registry(cast(Any, places.site)).queries().values()
+    assert stored == site
+
+
+def test_a_first_start_has_lost_nothing(places: Places) -> None:
+    places.define(parsed(), places.centre)
+    (site,) = places.define(parsed(site="north"), places.site)
+    assert site.lost_until_us is None
+    assert "lost_until_us" not in site.to_json(), "earlier versions read it"
+
+
+def test_a_site_of_which_the_centre_had_panes_begins_at_its_start(places: Places) -> None:
+    """They are deleted, so how far they went is not known."""
+    (centre,) = places.define(parsed(), places.centre)
+    places.arrive(centre.e0_us + WINDOW_US)
+    places.centre.delete_records({(MERGED, 0): 1})
+    (site,) = places.define(parsed(site="north"), places.site)
+    assert site.e0_us == centre.e0_us
+    assert site.lost_until_us is not None
+
+
+def test_it_begins_where_the_first_of_its_logs_ends_and_says_what_is_lost() -> None:
+    start_us, w_us = 600_000_000, 1_000_000
+    centre = QueryDefinition("q", 0, start_us, w_us, parsed().queries["q"])
+
+    def begun(*arrived_s: int | None) -> StartTimes:
+        at = [of if of in (None, NEVER) else start_us + of * 1_000_000 for of in arrived_s]
+        return start_behind(at, centre, start_us + 45_000_000)
+
+    lost_until_us = start_us + 50_000_000
+    assert begun(None, None) == StartTimes(start_us, w_us), "a first start"
+    assert begun(30, 20) == StartTimes(start_us + 20_000_000, w_us, lost_until_us)
+    assert begun(30, None) == StartTimes(start_us, w_us, lost_until_us)
+    assert begun(30, NEVER) == StartTimes(start_us, w_us, lost_until_us), "its panes are deleted"

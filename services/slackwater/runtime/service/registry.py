@@ -95,6 +95,8 @@ class QueryDefinition:
     ``partitions`` has, by stream with ``partitions: fixed``, the logs that it takes in (rule-30).
     ``key_hash`` is set for a query without a window with several parts; see ``divided_by``.
     ``child_logs`` is set for a query with several children; see ``logs_of_children``.
+    ``lost_until_us`` is set at a site whose Kafka has been lost: from the start up to there (event
+    time) any reading may be lost (rule-37).
     """
 
     name: str
@@ -110,6 +112,7 @@ class QueryDefinition:
     partitions: dict[str, int] = field(default_factory=dict)
     key_hash: KeyHash | None = None
     child_logs: ChildLogs | None = None
+    lost_until_us: int | None = None
 
     @property
     def logs_of_children(self) -> ChildLogs:
@@ -161,6 +164,8 @@ class QueryDefinition:
             values["key_hash"] = self.key_hash
         if self.child_logs is not None:
             values["child_logs"] = self.child_logs.to_json()
+        if self.lost_until_us is not None:
+            values["lost_until_us"] = self.lost_until_us
         return values
 
     @classmethod

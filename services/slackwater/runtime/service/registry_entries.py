@@ -109,6 +109,8 @@ def check_ranges(query: QueryDefinition) -> None:
     for each in (*spec.cut_windows, *([] if window is None else [window])):
         if (reason := why_no_window(each)) is not None:
             raise ValueError(reason)
+    if not abs(query.lost_until_us or 0) < EVENT_US_MAX:
+        raise ValueError(f"what is lost until {query.lost_until_us} us is out of range")
     if not all(0 <= time < EVENT_US_MAX for time in times):
         raise ValueError("a time or the generation is out of range")
     counts = (spec.children, spec.replicas, spec.parts)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from slackwater.model.limits import NEVER
 from slackwater.model.names import UNPREFIXED, Names
 from slackwater.model.records import OrderedRecord, Position
 from slackwater.primitives.windows import Grid
@@ -91,6 +92,9 @@ class OrdererConfig:
     coming: Mapping[str, int] = field(default_factory=dict)
     """By stream, the first partition that is not among ``logs`` and would be, if the topic had it:
     once a source log tells of it, the orderer must be built again (rule-30)."""
+    lost_until: int = NEVER
+    """Event time before which readings of each input may be lost, from the start on: what they
+    were stored in has been lost (rule-37). It is a cut point."""
 
     def max_skew_us(self, e: int) -> int:
         """Maximum event-time skew between healthy inputs at event time e."""

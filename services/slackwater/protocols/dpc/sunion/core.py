@@ -236,6 +236,7 @@ class OrdererCore:
             end = max(end, self._config.grid.bucket_start(min(stable_to, nearest)))
             if start < self.line.live_next:
                 end = min(end, self.line.live_next)  # the lines may still stay apart from there on
+            end = self._within_loss(start, end)
             records = []
         else:
             back = start - self._lookback_us
@@ -264,10 +265,17 @@ class OrdererCore:
         self, affected: Iterable[Iterable[tuple[int, int, Gap]]], start: int, end: int
     ) -> Iterator[Gap]:
         """The gaps of each log that may affect the bucket [start, end) (rule-28)."""
+        if start - self._lookback_us < self._config.lost_until:
+            yield from (Gap(name, 1) for name in dict.fromkeys(self._config.names))
         for name, gaps in zip(self._config.names, affected, strict=True):
             for low, high, gap in gaps:
                 if low < end and high > start - self._lookback_us:
                     yield Gap(name, gap.lost)
+
+    def _within_loss(self, start: int, end: int) -> int:
+        """The end of a run of empty buckets of which all, or none, may have lost readings."""
+        lost_until = self._config.lost_until
+        return min(end, lost_until) if start < lost_until else end
 
     # Live line.
 
@@ -286,6 +294,7 @@ class OrdererCore:
             return end
         present = [logs for i, logs in enumerate(config.inputs) if i not in missing]
         limit = min([nearest, *(self._live.passed_to(logs, start) for logs in present)])
+        limit = self._within_loss(start, limit)
 
         def is_alike(bucket: int) -> bool:
             live_to = [self._live.passed_to(logs, bucket) for logs in config.inputs]
