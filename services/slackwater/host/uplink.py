@@ -84,9 +84,21 @@ def _other_than(mine: QueryDefinition) -> Callable[[QueryDefinition | None], str
             return f"the centre has no query {mine.name} yet"
         if found.state == "deleted":
             return f"query {mine.name} has been deleted at the centre"
-        differing = why_other(mine.spec, found.spec)
-        if not differing and (found.e0_us, found.w_us) != (mine.e0_us, mine.w_us):
-            differing = "it starts at another time, as after a new registration there"
+        differing = why_other(mine.spec, found.spec) or _why_other_panes(mine, found)
         return f"query {mine.name} is another one at the centre: {differing}" if differing else ""
 
     return why
+
+
+def _why_other_panes(mine: QueryDefinition, at_centre: QueryDefinition) -> str:
+    """Return why the site does not have the panes that the centre begins with; empty if it has.
+
+    A centre that has been registered anew begins later, with panes that the site has. A site whose
+    Kafka has been lost begins later, behind what the centre has.
+    """
+    is_edge = mine.grid.pane_start(at_centre.e0_us) == at_centre.e0_us
+    if at_centre.w_us != mine.w_us or not is_edge:
+        return "it has other panes there"
+    if at_centre.e0_us < mine.e0_us and mine.lost_until_us is None:
+        return "it starts earlier there, with panes that the site does not have"
+    return ""

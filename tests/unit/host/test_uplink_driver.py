@@ -119,15 +119,37 @@ async def test_panes_are_in_the_centres_log_under_the_number_of_the_child(make: 
     task.cancel()
 
 
-async def test_a_query_that_starts_at_another_time_gets_nothing(make: Any) -> None:
-    linked = make(definition(start_us=START_US + 10_000_000))
+async def test_a_query_that_starts_earlier_at_the_centre_gets_nothing(make: Any) -> None:
+    """The centre would wait for panes that the site does not have."""
+    linked = make(definition(start_us=START_US - 10_000_000))
     task = await linked.start()
     linked.merge()  # the centre has not answered yet, so a catch-up reader reads it later
-    problem = "it starts at another time"
+    problem = "it starts earlier there"
     await until(lambda: problem in problems(linked), task)
     assert linked.arrived() == []
     assert linked.reported.get("linked", 0) == 0
     task.cancel()
+
+
+async def test_a_centre_that_was_registered_anew_gets_what_the_site_has(make: Any) -> None:
+    linked = make(definition(start_us=START_US + 10_000_000))
+    task = await linked.start()
+    linked.merge()
+    await until(lambda: len(linked.arrived()) == 1, task)
+    task.cancel()
+
+
+def test_panes_that_do_not_fit_are_not_sent() -> None:
+    """Only the panes of a site that has begun again behind its own may begin later."""
+    site, later = definition("west"), 10_000_000
+    why = uplink._other_than(site)
+    assert why(definition()) == why(definition(start_us=START_US + later)) == ""
+    within = definition(start_us=START_US + later // 2)
+    for other in (within, replace(definition(), w_us=500_000)):
+        assert "it has other panes there" in why(other)
+    lost = replace(site, e0_us=START_US + later, lost_until_us=START_US + 2 * later)
+    assert uplink._other_than(lost)(definition()) == ""
+    assert uplink._other_than(replace(lost, lost_until_us=None))(definition()) != ""
 
 
 def problems(linked: Linked) -> str:
