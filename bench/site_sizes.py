@@ -99,4 +99,4 @@ def _merged(names: Sequence[str], figures: Any, keys_hash: int = 0) -> bytes:
     end = START_MS * 1_000 + 10_000_000
     none = LogPosition(0, 0, -1, Position(end))
     record = MergedRecord(PaneRecord(ref, 0, columns), end, (none,), keys_hash=keys_hash)
-    return encode_merged(record)
+    return encode_merged(record, packed=True)

@@ -176,6 +176,13 @@ SITE_MUTANTS: Final = (
         f"{_lost}:test_a_run_of_empty_buckets_does_not_pass_the_loss",
     ),
     Mutant(
+        "panes are sent to a centre that waits for earlier ones",
+        "trace-73",
+        (Edit("slackwater.host.uplink:_why_other_panes", "and mine.lost_until_us is None",
+              "and False"),),
+        "tests.unit.host.test_uplink_driver:test_panes_that_do_not_fit_are_not_sent",
+    ),
+    Mutant(
         "panes of another query are sent",
         "trace-73",
         (Edit(f"{_session}:UplinkSession._ask", "if why := config.why_other(found):",

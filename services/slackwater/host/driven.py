@@ -95,12 +95,14 @@ class HeartbeatPublisher(Protocol):
         ...
 
 
-def _encoded(effect: Append | StorePane) -> tuple[bytes | None, bytes | None]:
-    """Return the value and the key of a record."""
+def _encoded(
+    effect: Append | StorePane, *, is_sent: bool = False
+) -> tuple[bytes | None, bytes | None]:
+    """Return the value and the key of a record; ``is_sent``: over a link, which may be thin."""
     if isinstance(effect, Append):
         record = effect.record
         if isinstance(record, MergedRecord):
-            return encode_merged(record), None
+            return encode_merged(record, packed=is_sent), None
         return encode_ordered(record), None
     return encode_stored(effect.record), text_of(effect.key).encode()
 
@@ -165,6 +167,8 @@ class Driven:
         self._positions = positions
         self._committer = committer
         self._of_procedures = committer, self._read_to, centre
+        self._is_sent = centre is not None
+        """Whether its records go to the centre."""
         self._heartbeat_period_us = heartbeat_period_us
         self._clock = clock or SystemClock()
         self._write = write or transport.writer
@@ -387,7 +391,8 @@ class Driven:
             match effect:
                 case Append(log) | StorePane(log):
                     self._undelivered += 1
-                    self._writer.append(*log, *_encoded(effect), partial(self._report, log))
+                    value, key = _encoded(effect, is_sent=self._is_sent)
+                    self._writer.append(*log, value, key, partial(self._report, log))
                 case WriteState(query, state, part):
                     write_state(self._writer, self._transport.names, query, state, part)
                 case FetchEnds(logs, isolation):

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.codec.build import RECORDS
 
 from slackwater.codec.avro_types import DamageError
 from slackwater.codec.packed_columns import NUMBERS_MAX, pack, unpack
+from slackwater.codec.pane_records import decode_merged, encode_merged
+from slackwater.model.merged import MergedRecord
 from slackwater.primitives.figures import COUNT, FIGURES, MAX, MIN, SUM, merge_into
 
 DECIMALS = st.integers(-(10**6), 10**6).flatmap(
@@ -76,3 +79,11 @@ def test_a_few_bytes_do_not_claim_memory() -> None:
         unpack(wide)
     with pytest.raises(DamageError, match="behind"):
         unpack(pack(np.zeros((1, 3))) + b"x")
+
+
+@given(RECORDS["merged"])
+def test_a_merged_pane_is_the_same_packed_or_not(record: MergedRecord) -> None:
+    packed, plain = (decode_merged(encode_merged(record, packed=of)) for of in (True, False))
+    figures = [of.pane.columns.figures for of in (packed, plain, record)]
+    assert len({(of.shape, of.tobytes()) for of in figures}) == 1
+    assert encode_merged(packed) == encode_merged(plain) == encode_merged(record)

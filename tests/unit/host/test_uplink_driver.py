@@ -106,6 +106,9 @@ async def test_panes_are_in_the_centres_log_under_the_number_of_the_child(make: 
     linked.merge(gap=LOST)
     await until(lambda: linked.reported.get("sent.0.0") == 2, task)
     assert linked.arrived() == [(2, 0, ()), (2, 100, LOST)]
+    for raw in read_to_end(linked.centre, CENTRE):
+        record = decode_merged(raw.value)
+        assert raw.value == encode_merged(record, packed=True) != encode_merged(record)
     assert linked.reported["has_to.0.0"] == 200
 
     linked.centre.go_away()
