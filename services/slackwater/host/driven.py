@@ -158,17 +158,14 @@ class Driven:
     ) -> None:
         self.session = session
         self._transport = transport
-        self._heartbeats = heartbeats
-        self._listener = listener
+        self._heartbeats, self._listener = heartbeats, listener
         self._end_timeout_s = end_timeout_us / 1e6
         self._wake = wake
         self._observe = observe
         self._ends: SharedEnds | Transport = ends or transport
         self._positions = positions
         self._committer = committer
-        self._of_procedures = committer, self._read_to, centre
-        self._is_sent = centre is not None
-        """Whether its records go to the centre."""
+        self._centre = centre
         self._heartbeat_period_us = heartbeat_period_us
         self._clock = clock or SystemClock()
         self._write = write or transport.writer
@@ -190,8 +187,7 @@ class Driven:
         self._failed: BaseException | None = None
         # An event loop holds weak references to its tasks: an unreferenced task may be collected.
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_over = False
-        self._is_held = False
+        self._is_over = self._is_held = False
         self.due_at = 0
         """Time of the next turn, us."""
         self.not_before = 0
@@ -391,7 +387,7 @@ class Driven:
             match effect:
                 case Append(log) | StorePane(log):
                     self._undelivered += 1
-                    value, key = _encoded(effect, is_sent=self._is_sent)
+                    value, key = _encoded(effect, is_sent=self._centre is not None)
                     self._writer.append(*log, value, key, partial(self._report, log))
                 case WriteState(query, state, part):
                     write_state(self._writer, self._transport.names, query, state, part)
@@ -440,7 +436,8 @@ class Driven:
         def writer() -> Writer:
             return self._writer
 
-        return await perform(procedure, self._transport, writer, *self._of_procedures)
+        of = self._committer, self._read_to, self._centre
+        return await perform(procedure, self._transport, writer, *of)
 
     async def _read_to(self) -> Mapping[Log, int]:
         return {} if self._positions is None else await self._positions(self)
