@@ -57,6 +57,7 @@ STREAM = """\
     time: {{field: at, unit: us}}
     fields: [x]
     disorder: 500ms
+    ahead: 1s
     expect_every: 1s
   """
 Line = dict[str, Any]

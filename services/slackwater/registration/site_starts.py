@@ -48,7 +48,7 @@ def start_at_site(query: QuerySpec, names: Names, loss_us: int) -> StartTimes:
     Args:
         query: a query at a site, with its uplink.
         names: the names of topics, the same at both places.
-        loss_us: event time that no reading passes which the site may have accepted before.
+        loss_us: the largest event time that a reading may have which the site has accepted.
 
     Raises:
         EnvironmentProblem: the centre has not registered it, or does not answer.

@@ -73,7 +73,7 @@ class Starts:
     def at_site(self, query: QuerySpec) -> StartTimes:
         """Return where a query at a site starts, of which the centre may have panes (rule-37)."""
         streams = map(self._deployment.streams.__getitem__, self._deployment.source_streams(query))
-        loss_us = self._clock.now_us() + max(stream.disorder_us for stream in streams)
+        loss_us = self._clock.now_us() + max(stream.ahead_us for stream in streams)
         return start_at_site(query, self._transport.names, loss_us)
 
     def joined(
