@@ -73,15 +73,10 @@ def encode_merged(record: MergedRecord, *, packed: bool = False) -> bytes:
     columns = record.pane.columns
     figures, fields, keys = columns.figures.shape
     rows = columns.figures.reshape(figures * fields, keys)
-    of_pane = *record.pane.ref, record.pane.piece, columns.keys, fields, () if packed else [*rows]
+    plain, bits = ((), pack(rows)) if packed else ([*rows], b"")
     return codec("merged").encode(
-        *(record.end, behind, *of_pane),
-        *(
-            state_values(columns.states),
-            record.gap,
-            pack(rows) if packed else b"",
-            record.keys_hash,
-        ),
+        *(record.end, behind, *record.pane.ref, record.pane.piece, columns.keys, fields, plain),
+        *(state_values(columns.states), record.gap, bits, record.keys_hash),
     )
 
 

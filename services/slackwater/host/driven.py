@@ -95,14 +95,12 @@ class HeartbeatPublisher(Protocol):
         ...
 
 
-def _encoded(
-    effect: Append | StorePane, *, is_sent: bool = False
-) -> tuple[bytes | None, bytes | None]:
-    """Return the value and the key of a record; ``is_sent``: over a link, which may be thin."""
+def _encoded(effect: Append | StorePane, *, packed: bool) -> tuple[bytes | None, bytes | None]:
+    """Return the value and the key of a record; ``packed``: it passes over a link."""
     if isinstance(effect, Append):
         record = effect.record
         if isinstance(record, MergedRecord):
-            return encode_merged(record, packed=is_sent), None
+            return encode_merged(record, packed=packed), None
         return encode_ordered(record), None
     return encode_stored(effect.record), text_of(effect.key).encode()
 
@@ -158,14 +156,16 @@ class Driven:
     ) -> None:
         self.session = session
         self._transport = transport
-        self._heartbeats, self._listener = heartbeats, listener
+        self._heartbeats = heartbeats
+        self._listener = listener
         self._end_timeout_s = end_timeout_us / 1e6
         self._wake = wake
         self._observe = observe
         self._ends: SharedEnds | Transport = ends or transport
         self._positions = positions
         self._committer = committer
-        self._centre = centre
+        self._of_procedures = committer, self._read_to, centre
+        self._encoded = partial(_encoded, packed=centre is not None)
         self._heartbeat_period_us = heartbeat_period_us
         self._clock = clock or SystemClock()
         self._write = write or transport.writer
@@ -387,8 +387,7 @@ class Driven:
             match effect:
                 case Append(log) | StorePane(log):
                     self._undelivered += 1
-                    value, key = _encoded(effect, is_sent=self._centre is not None)
-                    self._writer.append(*log, value, key, partial(self._report, log))
+                    self._writer.append(*log, *self._encoded(effect), partial(self._report, log))
                 case WriteState(query, state, part):
                     write_state(self._writer, self._transport.names, query, state, part)
                 case FetchEnds(logs, isolation):
@@ -436,8 +435,7 @@ class Driven:
         def writer() -> Writer:
             return self._writer
 
-        of = self._committer, self._read_to, self._centre
-        return await perform(procedure, self._transport, writer, *of)
+        return await perform(procedure, self._transport, writer, *self._of_procedures)
 
     async def _read_to(self) -> Mapping[Log, int]:
         return {} if self._positions is None else await self._positions(self)
