@@ -1,9 +1,14 @@
-"""One topic of 16 partitions with four children, on real processes.
+"""One topic of eight partitions with four children and mergers, on real processes.
 
 A second query over the same stream has one child. On each of these two trees there is a second
-query, with longer windows (Fargo, Definition 25). All must agree with a plain computation: counts,
-minima and maxima bit for bit, sums as the judge compares them. Meanwhile an orderer of one child is
-killed, with its host and its aggregator, and a partition is added.
+query, with longer windows (Fargo, Definition 25), and on the tree of four children a third one,
+with mergers. One deployment runs them all, for both tests.
+
+- All must agree with a plain computation: counts, minima and maxima bit for bit, sums as the judge
+  compares them. Meanwhile an orderer of one child is killed, with its host and its aggregator, and
+  a partition is added.
+- The mergers are killed while readings flow (rule-36). The query that reads them, and its twin that
+  does not, have equal rows in each figure, bit for bit, and no answer is tentative.
 """
 
 from __future__ import annotations
@@ -12,8 +17,7 @@ import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import orjson
@@ -25,6 +29,7 @@ from tests.support.starting import SENDS_ONCE, asked, make_topics
 from tests.support.waiting import WAIT_S_MAX, eventually
 
 from slackwater.codec import decode_ordered, decode_source
+from slackwater.codec.pane_records import decode_merged
 from slackwater.codec.results import parse_time
 from slackwater.deployment.parse import load_deployment
 from slackwater.machine.broker import EmbeddedBroker
@@ -40,7 +45,7 @@ from slackwater.stack.stack_thread import StackThread
 pytestmark = [pytest.mark.slow]
 
 TOPIC = "lab-readings"
-PARTITIONS = 16
+PARTITIONS, ADDED = 8, (8, 9)
 DEPLOYMENT = """\
 apiVersion: slackwater/v1
 streams:
@@ -52,28 +57,26 @@ streams:
     disorder: 5s  # a reading may be sent seconds before its partition is taken in
     expect_every: 1s
 queries:
-  four:
-    {from: [lab], window: {size: 1s}, aggregate: [count, sum, min, max], bound: 3s, children: 4}
-  one:
-    {from: [lab], window: {size: 1s}, aggregate: [count, sum, min, max], bound: 3s, replicas: 1}
-  four-long:
-    {from: [lab], window: {size: 2s}, aggregate: [count, sum, min, max], bound: 3s, children: 4}
-  one-long:
-    {from: [lab], window: {size: 2s}, aggregate: [count, sum, min, max], bound: 3s, replicas: 1}
-"""
-TREES = {"four": "four", "one": "one", "four-long": "four", "one-long": "one"}
+  four: {window: {size: 1s}, children: 4, COMMON}
+  four-long: {window: {size: 2s, slide: 1s}, children: 4, COMMON}
+  merged: {window: {size: 2s, slide: 1s}, children: 4, mergers: 2, COMMON}
+  one: {window: {size: 1s}, replicas: 1, COMMON}
+  one-long: {window: {size: 2s}, replicas: 1, COMMON}
+""".replace("COMMON", "from: [lab], aggregate: [count, sum, min, max, stddev], bound: 8s")
+TREES = {"four": "four", "four-long": "four", "merged": "four", "one": "one", "one-long": "one"}
 """By query: the one after which its children are named."""
+TWINS = ("merged", "four-long")
 Rows = dict[tuple[int, str], dict[str, float]]
 
 
 class Sender:
     """Sends numbered readings of seven motes to all partitions in turn, and keeps them."""
 
-    def __init__(self, bootstrap: Where) -> None:
-        self._bootstrap, self._known = bootstrap, PARTITIONS
+    def __init__(self, bootstrap: Where, partitions: int = PARTITIONS) -> None:
+        self._bootstrap, self._known = bootstrap, partitions
         self._producer = Producer(confluent_client(bootstrap) | SENDS_ONCE)
         self._stop = threading.Event()
-        self.partitions = PARTITIONS
+        self.partitions = partitions
         self.sent: dict[tuple[int, str], list[float]] = defaultdict(list)
         self.number = 0
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -121,10 +124,11 @@ class Running:
             found[at] = line["fields"]["x"]
         return found
 
-    def await_stable(self, seconds: int) -> None:
-        """Wait until all queries have answered what was sent until now and some seconds more."""
+    def await_stable(self, seconds: int, queries: Iterable[str] = tuple(TREES)) -> None:
+        """Wait until queries have answered what was sent until now and some seconds more."""
         until = int(time.time()) + seconds
-        for name, results in self.results.items():
+        for name in queries:
+            results = self.results[name]
 
             def holds(name: str = name) -> bool:
                 return max((second for second, _ in self.rows(name)), default=0) >= until
@@ -147,6 +151,13 @@ class Running:
         records = read_to_end(self.transport, log)
         return sum(decode_source(raw.value).readings for raw in records)
 
+    def merged_panes(self) -> int:
+        """Return how many records the log of the first child's merged panes has had."""
+        log = (self.transport.names.merged("merged", 0), 0)
+        for raw in read_to_end(self.transport, log):
+            assert decode_merged(raw.value).pane.ref.child == 0
+        return self.transport.end_offsets([log])[log]
+
     def refused(self) -> list[bytes]:
         return [raw.value for raw in read_to_end(self.transport, ("sw.quarantine.lab", 0))]
 
@@ -156,8 +167,9 @@ class Running:
             results.close()
 
 
-@pytest.fixture(name="running")
-def _running(tmp_path: Path) -> Iterator[Running]:
+@pytest.fixture(name="running", scope="module")
+def _running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    tmp_path = tmp_path_factory.mktemp("children")
     with EmbeddedBroker(tmp_path / "broker") as broker:
         make_topics(broker.bootstrap, [TOPIC], PARTITIONS)
         path = tmp_path / "deployment.yaml"
@@ -179,9 +191,32 @@ def plain(values: list[float]) -> dict[str, Any]:
     return {"count": len(values), "min": min(values), "max": max(values)}
 
 
+def test_mergers_that_die_in_turn_change_no_answer(running: Running) -> None:
+    running.await_stable(2, TWINS)
+    eventually(lambda: running.merged_panes() > 0, "panes are merged")
+    for letter in ("a", "b", "a"):
+        names = [f"merger/merged.{child}.{letter}" for child in range(4)]
+        for name in names:
+            assert running.stack.kill(name) == [name]
+        running.await_stable(2, TWINS)
+    assert sorted(running.stack.kill("merger/merged")) == sorted(
+        f"merger/merged.{child}.{letter}" for child in range(4) for letter in "ab"
+    )
+    before = running.merged_panes()
+    running.await_stable(3, TWINS)
+    eventually(lambda: running.merged_panes() > before, "panes are merged again")
+
+    merged, plain = (running.rows(name) for name in TWINS)
+    both = merged.keys() & plain.keys()
+    assert len({start for start, _ in both}) >= 10
+    assert {at: merged[at] for at in both} == {at: plain[at] for at in both}
+    lines = [line for name in TWINS for line in running.results[name].lines]
+    assert [line for line in lines if line["kind"] == "tentative"] == []
+
+
 def test_four_children_of_one_topic_answer_as_one_does(running: Running) -> None:
     logs = running.child_logs()
-    assert dict(logs.logs) == {"lab": tuple(partition // 4 for partition in range(16))}
+    assert dict(logs.logs) == {"lab": tuple(partition // 2 for partition in range(PARTITIONS))}
     queries = Registry(running.transport).all_queries()
     assert {name: queries[name].spec.child_query for name in TREES} == TREES
     running.await_stable(3)
@@ -213,7 +248,7 @@ def test_four_children_of_one_topic_answer_as_one_does(running: Running) -> None
         assert {name: one[at][name] for name in ("count", "min", "max")} == plain(values)
         for found in (four, one):
             assert math.isclose(found[at]["sum"], math.fsum(values), rel_tol=1e-12, abs_tol=1e-12)
-    longer = {name: running.rows(name) for name in ("four-long", "one-long")}
+    longer = {name: running.rows(name) for name in TREES if name not in {"four", "one"}}
     ends = min(max(second for second, _ in rows) for rows in longer.values())
     compared = {(second - second % 2, mote) for second, mote in inner if second < ends}
     sent = running.sender.sent
@@ -224,7 +259,7 @@ def test_four_children_of_one_topic_answer_as_one_does(running: Running) -> None
             assert {each: row[each] for each in plain(values)} == plain(values), name
             assert math.isclose(row["sum"], math.fsum(values), rel_tol=1e-12, abs_tol=1e-12)
     assert running.refused() == [], "none is late"
-    added = [running.source_readings(partition) for partition in (16, 17)]
+    added = [running.source_readings(partition) for partition in ADDED]
     assert min(added) > 0
-    assert [logs.child_of("lab", partition) for partition in (16, 17)] == [0, 1]
+    assert [logs.child_of("lab", partition) for partition in ADDED] == [0, 1]
     assert all(running.readings_of(child) for child in range(4))

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError
-from tests.integration.test_children import PARTITIONS, TOPIC
+from tests.integration.test_children import TOPIC
 from tests.integration.test_secured import OWNER, Secured, hidden, refusal
-from tests.integration.test_sites import Place, deployment_with, running
+from tests.integration.test_sites import PARTITIONS, Place, deployment_with, running
 from tests.support.certificates import private
 from tests.support.starting import make_topics
 from tests.support.waiting import eventually

@@ -76,7 +76,7 @@ def test_while_the_link_is_cut_answers_name_both_streams_and_later_all_are_exact
     well(story)
 
 
-@pytest.mark.parametrize("tenth", range(10))
+@pytest.mark.parametrize("tenth", range(0, 10, 3))
 def test_an_uplink_that_dies_at_any_tenth_of_a_pane_loses_and_doubles_nothing(tenth: int) -> None:
     story = story_of_sites()
     story.time_passes(2 + tenth * 0.02)
@@ -168,7 +168,7 @@ def test_an_uplink_that_follows_another_one_sends_the_keys_again() -> None:
     well(story)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_cuts_and_deaths_in_any_order(seed: int) -> None:
     random_cuts_and_deaths(seed)
 

@@ -44,7 +44,7 @@ def test_what_others_have_answered_is_never_read() -> None:
 
 
 @pytest.mark.parametrize("children", [(("s1", "s2"),), (("s1",), ("s2",))])
-@pytest.mark.parametrize("after_s", [3.0, 3.05, 3.1, 3.15])
+@pytest.mark.parametrize("after_s", [3.0, 3.1])
 def test_a_follower_that_takes_over_reads_what_it_holds(
     children: tuple[tuple[str, ...], ...], after_s: float
 ) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 
 from tests.simulator.clock import MS, SECOND
@@ -40,6 +40,12 @@ START_TIME_US = 1_000_000 * SECOND
 
 AGGREGATE = ("count", "sum")
 """The computed aggregates of each field; their merge is exact in any order."""
+
+
+@cache
+def _orderer_name(query: str, child: int, replica: int) -> str:
+    """Return the process's name; a root needs those of all its replicas in each turn."""
+    return OrdererName(query, child, replica).process
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,7 +392,7 @@ class WorldConfig:
 
     def orderer_name(self, child: int, replica: int) -> str:
         """Return the process's name, as in ``status``."""
-        return OrdererName(self.child_query, child, replica).process
+        return _orderer_name(self.child_query, child, replica)
 
     @property
     def aggregator_names(self) -> list[str]:

@@ -56,7 +56,7 @@ class LogReader(Fragment):
             return 0
         count = 0
         for at, log in self.logs.items():
-            if not self._receives(at):
+            if self._positions[at] >= log.end or not self._receives(at):
                 continue
             begin = max(self._positions[at], log.beginning)
             for offset, value in log.read(begin, LIVE_RECORDS_MAX):

@@ -164,7 +164,7 @@ class SimOrderer(Fragment):
             return 0
         count = 0
         for at, log in self.logs.items():
-            if self._streams[at] in self.deaf_to:
+            if self._positions[at] >= log.end or self._streams[at] in self.deaf_to:
                 continue
             if self._forms[at] == "results":
                 rows, position = log.read_visible(self._positions[at], ROWS_MAX)

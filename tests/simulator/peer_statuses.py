@@ -43,8 +43,11 @@ class PeerStatuses:
         now = self._world.scheduler.now
         for replica in range(self._query.config.replicas):
             name = self._query.orderer_name(orderer.child, replica)
-            known = [beat for at, beat in self._sent.get(name, []) if at <= now - self._delay_us]
-            if replica != orderer.replica and known:
+            if replica == orderer.replica:
+                continue
+            sent = reversed(self._sent.get(name, ()))
+            known = next((beat for at, beat in sent if at <= now - self._delay_us), None)
+            if known is not None:
                 stopped = self._by[name].stopped_at
                 received_at = now if stopped is None else min(now, stopped + self._delay_us)
-                orderer.session.take(HeartbeatReceived(known[-1], received_at))
+                orderer.session.take(HeartbeatReceived(known, received_at))

@@ -264,14 +264,16 @@ class SimRoot(LogReader):
 
     def _read_heartbeats(self) -> None:
         query, ahead_us = self.query, self.now - self.world.scheduler.now
+        heartbeats = self.world.heartbeats
         for child in range(len(query.config.children)):
+            topic = query.ordered_topic(child)
             for replica in range(query.config.replicas):
                 name = query.orderer_name(child, replica)
-                latest = self.world.heartbeats.last_heartbeat(name)
+                latest = heartbeats.last_heartbeat(name)
                 if latest is not None:
                     state, at = latest
-                    beat = beat_of_state(name, query.ordered_topic(child), state.value)
-                    if self.world.heartbeats.is_reported_dead(name):
+                    beat = beat_of_state(name, topic, state.value)
+                    if heartbeats.is_reported_dead(name):
                         beat = beat.as_dead()
                     self.session.take(HeartbeatReceived(beat, at + ahead_us))
 

@@ -45,12 +45,13 @@ OWN: Final[Mapping[str, Own]] = {
     "test_aggregator.py": Own(0, 3, "an aggregator alone is killed, and gets damaged input"),
     "test_audit.py": Own(0, 1, "the audit's session, in the process of the test"),
     "test_backfill.py": Own(2, 0, "the command starts one"),
-    "test_children.py": Own(1, 2, "its partitions are added under four children of two replicas"),
+    "test_children.py": Own(
+        1, 2, "its partitions are added, its aggregator and its mergers killed"
+    ),
     "test_demo.py": Own(1, 1, "the command starts one"),
     "test_drills.py": Own(1, 2, "its broker is killed, and its logs are truncated"),
     "test_every_input.py": Own(1, 1, "it has `clock: data`"),
     "test_hostile.py": Own(2, 0, "its readers end their process at a word"),
-    "test_mergers.py": Own(1, 2, "its mergers are killed, of four children of two replicas"),
     "test_nodes.py": Own(1, 0, "controllers and nodes as processes"),
     "test_nodes_copies.py": Own(1, 0, "controllers and nodes as processes"),
     "test_own_hosts.py": Own(2, 0, "its hosts are slow, and it is a rehearsal"),
@@ -85,8 +86,8 @@ IN_DRILLS: Final = frozenset(
 )
 """Files that start deployments in drills only, or on containers."""
 
-DEPLOYMENTS_MAX: Final = 23
-SESSIONS_MAX: Final = 20
+DEPLOYMENTS_MAX: Final = 22
+SESSIONS_MAX: Final = 18
 """Spark sessions of all files but the shared deployment's."""
 
 STARTS: Final = re.compile(

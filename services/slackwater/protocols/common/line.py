@@ -250,13 +250,13 @@ class Line:
             for i in self.failed
             if live_to[i] < news_from and i not in excused and not self._in_time(live_to[i], now)
         }
-        lagging = tuple(i for i, to in enumerate(live_to) if to < end)
-        awaited = tuple(i for i in lagging if i not in self.failed)
-        is_tentative = tentative is not None and any(map(tentative, range(len(live_to))))
         if now < normal:
             # No tentative answer before its normal time: with all streams silent, or the watermark
             # of the only live stream an hour ahead, future units would be answered (trace-36).
             return Wait(normal)
+        lagging = tuple(i for i, to in enumerate(live_to) if to < end)
+        awaited = tuple(i for i in lagging if i not in self.failed)
+        is_tentative = tentative is not None and any(map(tentative, range(len(live_to))))
         is_complete = not is_tentative and all(i in excused for i in lagging)
         if is_complete:
             if self.forked:

@@ -110,8 +110,8 @@ class RootCore:
         )
         self._logs = config.logs
         self._contiguous_seq = contiguous_seqs(state, moved)
-        self._begun: set[DeltaLog] = set()
-        """Logs of which truncation has deleted records."""
+        self._begun: set[DeltaLog] = config.remote_logs
+        """Logs of which truncation has deleted records, and those that stay empty."""
         children = range(len(config.children))
         self._children = [
             restore_child(config, child, state, self.contents, moved) for child in children
@@ -194,7 +194,7 @@ class RootCore:
     def begin_at(self, beginnings: Mapping[DeltaLog, int]) -> None:
         """Move cursors below a log's beginning to it, before the first read (rule-28)."""
         self._inputs.begin_at(beginnings)
-        self._begun = {log for log, beginning in beginnings.items() if beginning}
+        self._begun |= {log for log, beginning in beginnings.items() if beginning}
 
     def live_at(self, log: DeltaLog, offset: int) -> None:
         """Set the position of a live consumer that already reads the log for other fragments."""
@@ -416,7 +416,7 @@ class RootCore:
     @property
     def connected(self) -> bool:
         """True if every log has a record that this copy or an earlier one has read, or had one."""
-        begun = self._begun.union(self._config.remote_logs)
+        begun = self._begun
         return all(seq or log in begun for log, seq in self._contiguous_seq.items())
 
     @property
