@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -19,7 +19,9 @@ from rich.text import Text
 
 from slackwater.cli.tables import short_time, without
 from slackwater.codec.results import format_time, parse_time
-from slackwater.rehearsal.plan import RehearsalPlan
+
+if TYPE_CHECKING:
+    from slackwater.rehearsal.plan import RehearsalPlan  # `watch` needs no files of readings
 
 State = Literal["tentative", "undone", "exact", "corrected"]
 UNDONE_SHOWN_US: Final = 600_000
