@@ -16,9 +16,9 @@ from tests.support.ports import free_port
 from tests.support.relay import Relay
 from tests.support.waiting import eventually_async
 
+from slackwater.controller.address import Address
 from slackwater.controller.client import connect
 from slackwater.controller.links import LinkError, StateFrame
-from slackwater.controller.server import Address
 
 WAIT_S_MAX = 60.0
 

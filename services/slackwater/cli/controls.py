@@ -15,8 +15,8 @@ import typer
 from slackwater.model.errors import EnvironmentProblem, UsageError
 
 if TYPE_CHECKING:
+    from slackwater.controller.address import Address
     from slackwater.controller.client import ControlClient
-    from slackwater.controller.server import Address
     from slackwater.controller.tls import LinkTls
     from slackwater.runtime.logs.cluster import Cluster
     from slackwater.status.asking import ControllersAsked

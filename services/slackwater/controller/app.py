@@ -14,7 +14,8 @@ from typing import Final
 from slackwater.control.control_object import Operation, ranks_of
 from slackwater.control.control_state import ControlState
 from slackwater.control.placing import SUSPICION, Specs, Suspicion
-from slackwater.controller.server import Address, Controller, ControllerConfig
+from slackwater.controller.address import Address
+from slackwater.controller.server import Controller, ControllerConfig
 from slackwater.controller.store import open_store
 from slackwater.controller.tls import read_tls
 from slackwater.model.durations import format_duration_us

@@ -16,6 +16,7 @@ from typing import Final
 
 from slackwater.control.control_object import Operation
 from slackwater.control.control_state import ControlState
+from slackwater.controller.address import Address
 from slackwater.controller.links import (
     Frame,
     FrameLink,
@@ -33,7 +34,6 @@ from slackwater.controller.links import (
     dial,
     introduce,
 )
-from slackwater.controller.server import Address
 from slackwater.controller.tls import LinkTls
 
 _log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from slackwater.control.control_object import (
     AcknowledgeView,
@@ -32,6 +32,7 @@ from slackwater.control.control_state import ControlState, join
 from slackwater.control.placing import SUSPICION, Specs, Suspicion
 from slackwater.control.recorded import lacks_queries
 from slackwater.controller.accepting import accept_tls
+from slackwater.controller.address import Address
 from slackwater.controller.links import (
     HELLO_S_MAX,
     FrameLink,
@@ -81,17 +82,6 @@ _OWN: Final = "own"
 """The request id of operations that the controller itself requests."""
 
 _log = logging.getLogger(__name__)
-
-
-class Address(NamedTuple):
-    """The address of a TCP port."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        """The address as on the command line."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,9 +35,9 @@ from slackwater.control.recorded import (
     fragment_specs,
     not_applied,
 )
+from slackwater.controller.address import Address
 from slackwater.controller.client import ControlClient, connect
 from slackwater.controller.links import CONNECTED_ALREADY, LinkError, NodeBeat, StateFrame
-from slackwater.controller.server import Address
 from slackwater.controller.tls import LinkTls
 from slackwater.model.errors import UsageError
 from slackwater.node.clocks import ClockComparison

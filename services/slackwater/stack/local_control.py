@@ -23,7 +23,8 @@ from slackwater.control.applied import Start
 from slackwater.control.control_object import ROOM_FRAGMENTS_MAX, JoinNode, Operation
 from slackwater.control.declared import DeclaredQueries
 from slackwater.control.recorded import fragment_specs
-from slackwater.controller.server import Address, Controller, ControllerConfig
+from slackwater.controller.address import Address
+from slackwater.controller.server import Controller, ControllerConfig
 from slackwater.controller.store import DamagedStore, Store, open_store
 from slackwater.machine.background import Background
 from slackwater.model.deployment import Deployment

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Final
 
+from slackwater.controller.address import Address
 from slackwater.controller.client import ControlClient, connect
 from slackwater.controller.links import LinkError, StateFrame
-from slackwater.controller.server import Address
 from slackwater.controller.tls import LinkTls
 
 ANSWER_S_MAX: Final = 2.0

@@ -14,6 +14,7 @@ from tests.support.ports import free_port
 from slackwater.control.control_object import ApplyQuery, Operation, ranks_of
 from slackwater.control.placing import Suspicion
 from slackwater.controller import links
+from slackwater.controller.address import Address
 from slackwater.controller.app import checked, make_config, parse_address
 from slackwater.controller.client import connect
 from slackwater.controller.links import (
@@ -24,7 +25,7 @@ from slackwater.controller.links import (
     RequestFrame,
     introduce,
 )
-from slackwater.controller.server import Address, Controller, ControllerConfig
+from slackwater.controller.server import Controller, ControllerConfig
 from slackwater.controller.store import open_store
 from slackwater.controller.wire import WireError, from_bytes, to_bytes
 from slackwater.model.errors import UsageError

@@ -26,8 +26,9 @@ from slackwater.control.control_object import (
 from slackwater.control.control_state import ControlState, Wanted
 from slackwater.control.recorded import Assignment, fragment_specs
 from slackwater.controller import server
+from slackwater.controller.address import Address
 from slackwater.controller.client import connect
-from slackwater.controller.server import Address, Controller, ControllerConfig
+from slackwater.controller.server import Controller, ControllerConfig
 from slackwater.controller.store import open_store
 from slackwater.node.app import Node, NodeConfig
 from slackwater.protocols.iads.messages import SavedMembership, Stamp

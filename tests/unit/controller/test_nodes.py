@@ -24,10 +24,11 @@ from slackwater.control.control_state import STREAMS, ControlState
 from slackwater.control.placement import FragmentSpec
 from slackwater.control.placing import RECONNECT_US_MAX, Specs
 from slackwater.control.recorded import REGISTRATION, fragment_specs
+from slackwater.controller.address import Address
 from slackwater.controller.client import ControlClient, connect
 from slackwater.controller.links import FrameLink, LinkError, NodeBeat, NodeReport, StateFrame
 from slackwater.controller.nodes import ConnectedNodes
-from slackwater.controller.server import Address, Controller, ControllerConfig
+from slackwater.controller.server import Controller, ControllerConfig
 from slackwater.controller.store import open_store
 from slackwater.model.errors import UsageError
 from slackwater.node.app import Node, NodeConfig

@@ -11,8 +11,9 @@ import pytest
 from tests.support.ports import free_port
 
 from slackwater.control.control_object import ApplyQuery
+from slackwater.controller.address import Address
 from slackwater.controller.client import connect
-from slackwater.controller.server import Address, Controller, ControllerConfig
+from slackwater.controller.server import Controller, ControllerConfig
 from slackwater.controller.store import open_store
 
 pytestmark = pytest.mark.timeout(60)

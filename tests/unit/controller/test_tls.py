@@ -19,10 +19,11 @@ from tests.support.waiting import eventually_async
 from slackwater.control.control_object import JoinNode
 from slackwater.controller import links
 from slackwater.controller.accepting import LOG_S_MIN, _Handshakes
+from slackwater.controller.address import Address
 from slackwater.controller.app import make_config
 from slackwater.controller.client import connect
 from slackwater.controller.links import LinkError
-from slackwater.controller.server import Address, Controller, ControllerConfig
+from slackwater.controller.server import Controller, ControllerConfig
 from slackwater.controller.store import open_store
 from slackwater.controller.tls import LinkTls, read_tls
 from slackwater.model.errors import UsageError

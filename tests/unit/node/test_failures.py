@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.support.virtual_loop import run_virtually
 
+from slackwater.controller.address import Address
 from slackwater.controller.links import CONNECTED_ALREADY, LinkError
-from slackwater.controller.server import Address
 from slackwater.model.errors import UsageError
 from slackwater.node import app
 from slackwater.node.app import Node, NodeConfig

@@ -15,8 +15,8 @@ from tests.support.virtual_loop import run_virtually
 from slackwater.control.control_object import ControlObject, JoinNode, MoveFragment
 from slackwater.control.control_state import ControlState
 from slackwater.control.recorded import REGISTRATION, Assignment
+from slackwater.controller.address import Address
 from slackwater.controller.links import NodeReport, StateFrame
-from slackwater.controller.server import Address
 from slackwater.node import app
 from slackwater.node.app import Node, NodeConfig
 from slackwater.node.last_record import FILE, LastRecord

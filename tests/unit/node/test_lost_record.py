@@ -10,8 +10,8 @@ from tests.unit.node.test_last_record import ADDRESS, ORDERER, recorded
 
 from slackwater.control.control_state import ControlState
 from slackwater.control.recorded import assignment
+from slackwater.controller.address import Address
 from slackwater.controller.links import NodeReport, StateFrame
-from slackwater.controller.server import Address
 from slackwater.node.app import Node, NodeConfig
 
 OTHER = Address("127.0.0.1", 10)

@@ -21,7 +21,7 @@ from slackwater.control.control_object import (
 from slackwater.control.control_state import ControlState, Wanted
 from slackwater.control.plan import SetState, State, changes
 from slackwater.control.recorded import REGISTRATION
-from slackwater.controller.server import Address
+from slackwater.controller.address import Address
 from slackwater.model.deployment import Deployment
 from slackwater.model.errors import EnvironmentProblem
 from slackwater.node.app import Node, NodeConfig

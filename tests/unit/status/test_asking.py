@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from tests.support.ports import free_port
 
+from slackwater.controller.address import Address
 from slackwater.controller.links import StateFrame, dial
-from slackwater.controller.server import Address, Controller, ControllerConfig
+from slackwater.controller.server import Controller, ControllerConfig
 from slackwater.controller.store import open_store
 from slackwater.status.asking import ControllersAsked
 
