@@ -68,7 +68,7 @@ def stack(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StackThrea
     running.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_one_that_sleeps_at_each_step_goes_on_in_a_host_of_its_own_and_loses_nothing(
     stack: StackThread, tmp_path: Path
 ) -> None:

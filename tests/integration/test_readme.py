@@ -4,6 +4,7 @@ Every code block of both pages is run here or listed below by name; a new block 
 it is. Replaced are the broker's port and the files that the steps call ``monday-1.csv`` and
 ``monday-2.csv.gz``. The output of commands without an end is read until it has the content that the
 page shows; they are then interrupted with Ctrl-C. One start of ``slackwater up`` serves both pages.
+The rehearsals are planned only; the README's is run by a drill.
 
 `slackwater up` runs with a umask of 0: its files must nevertheless be private.
 """
@@ -66,19 +67,6 @@ def stable_rows(lines: list[str]) -> list[dict[str, Any]]:
     return found
 
 
-def rehearsed(shell: Shell, command: str) -> None:
-    with Witness(shell.folder) as witness:
-        done = shell.run(f"{command} --report report.json", REHEARSED_S_MAX)
-    report = orjson.loads((shell.folder / "report.json").read_bytes())
-    lines = [orjson.loads(x) for x in (shell.folder / "results.jsonl").read_bytes().splitlines()]
-    ran = Ran(done.returncode, done.stdout + done.stderr, report, lines, witness.stood_still)
-    ran.agreed()
-    assert_each_stage_is_shown(done.stdout)
-    assert {"stable", "tentative", "undo", "rec_done"} <= ran.kinds("climate")
-    if done.returncode == 0:
-        assert "all results equal the batch computation" in done.stdout
-
-
 def assert_each_stage_is_shown(printed: str) -> None:
     """Check that a start prints each stage when it is ready."""
     stages = ("Kafka", "proxies", "orderers", "aggregators (Spark)", "roots")
@@ -88,6 +76,27 @@ def assert_each_stage_is_shown(printed: str) -> None:
         if not re.search(rf"ready after +[\d.]+ s: {re.escape(each)}", printed)
     ]
     assert lacking == [], printed
+
+
+@pytest.mark.drill
+def test_the_rehearsal_of_the_readme(shell: Shell) -> None:
+    """It takes a minute; test_demo.py and test_drills.py run others."""
+    readme = Page(README, EXCEPTED)
+    assert shell.run(readme.take("sh", "slackwater init")).returncode == 0
+    shell.folder = shell.folder / "rooms"
+    (shell.folder / "rooms.yaml").write_text(readme.take("yaml", "apiVersion"))
+    rehearsal, *_ = commands(readme.take("sh", "slackwater rehearse"))
+    with Witness(shell.folder) as witness:
+        done = shell.run(f"{rehearsal} --report report.json", REHEARSED_S_MAX)
+    report = orjson.loads((shell.folder / "report.json").read_bytes())
+    lines = (shell.folder / "results.jsonl").read_bytes().splitlines()
+    shown = done.stdout + done.stderr
+    ran = Ran(done.returncode, shown, report, [*map(orjson.loads, lines)], witness.stood_still)
+    ran.agreed()
+    assert_each_stage_is_shown(done.stdout)
+    assert {"stable", "tentative", "undo", "rec_done"} <= ran.kinds("climate")
+    if done.returncode == 0:
+        assert "all results equal the batch computation" in done.stdout
 
 
 def other_eyes(path: Path) -> list[Path]:
@@ -112,11 +121,12 @@ def test_every_command_of_the_readme_and_its_steps(shell: Shell) -> None:
     rehearsal, up, ingest = commands(readme.take("sh", "slackwater rehearse"))
     looks = commands(readme.take("sh", "slackwater watch"))
     readme.ends()
-    rehearsed(shell, rehearsal)
+    can_be_planned(deployment, rehearsal, ["silence"])
 
     rooms = steps.take("yaml", "apiVersion")
     deployment.write_text(rooms)
-    can_be_planned(deployment, steps.take("sh", "slackwater rehearse"))
+    _, of_steps = commands(steps.take("sh", "slackwater rehearse"))
+    can_be_planned(deployment, of_steps, ["silence", "kill"])
     assert commands(steps.take("sh", "slackwater up")) == [up]
     of_steps = ingest.replace("room-1.csv.gz", "monday-1.csv").replace("room-2.csv", "monday-2.csv")
     assert steps.inline("slackwater ingest") == of_steps
@@ -154,9 +164,8 @@ def test_every_command_of_the_readme_and_its_steps(shell: Shell) -> None:
     assert terminal.process.returncode == 0, terminal.shown
 
 
-def can_be_planned(deployment: Path, block: str) -> None:
-    """Check a rehearsal with the page's options, without running it: the README's is run."""
-    _, command = commands(block)
+def can_be_planned(deployment: Path, command: str, verbs: list[str]) -> None:
+    """Check a rehearsal with the page's options, without running it."""
     given = shlex.split(command.partition("rehearse ")[2])[1:]
     options = [(a, b) for a, b in zip(given[::2], given[1::2], strict=True)]
     plan = make_plan(
@@ -168,7 +177,7 @@ def can_be_planned(deployment: Path, block: str) -> None:
         seed=0,
         processes=["orderer/climate.0.a"],
     )
-    assert [fault.verb for fault in plan.faults] == ["silence", "kill"]
+    assert [fault.verb for fault in plan.faults] == verbs
 
 
 def changes_queries(shell: Shell, commands: str, added: set[str]) -> None:

@@ -30,6 +30,7 @@ from slackwater_spark.session import SessionSettings, start_spark
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.drill,
     # Objects that py4j leaves to the collector when its JVM has ended.
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]

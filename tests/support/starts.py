@@ -54,12 +54,11 @@ OWN: Final[Mapping[str, Own]] = {
     "test_hostile.py": Own(2, 0, "its readers end their process at a word"),
     "test_nodes.py": Own(1, 0, "controllers and nodes as processes"),
     "test_nodes_copies.py": Own(1, 0, "controllers and nodes as processes"),
-    "test_own_hosts.py": Own(2, 0, "its hosts are slow, and it is a rehearsal"),
+    "test_own_hosts.py": Own(1, 0, "its host is drained"),
     "test_own_topics.py": Own(2, 0, "its own topics are deleted, after which it does not start"),
-    "test_readme.py": Own(2, 4, "the pages' commands start them"),
+    "test_readme.py": Own(1, 2, "the pages' command starts it"),
     "test_secured.py": Own(2, 1, "TLS and access control; `up --secure`"),
     "test_sites.py": Own(2, 2, "a site and a centre, each with a broker"),
-    "test_spark_cluster.py": Own(0, 1, "a Spark cluster with a secret"),
     "test_topic_changes.py": Own(1, 0, "its topics are deleted under a query of two replicas"),
     "test_web.py": Own(1, 0, "`up --web` as a process: what it prints, and its end"),
 }
@@ -79,6 +78,7 @@ IN_DRILLS: Final = frozenset(
         "test_rehearse_forms.py",
         "test_rehearse_shared.py",
         "test_shape.py",
+        "test_spark_cluster.py",
         "test_sql_pairs.py",
         "test_state_movement.py",
         "test_tutorial.py",
@@ -86,8 +86,8 @@ IN_DRILLS: Final = frozenset(
 )
 """Files that start deployments in drills only, or on containers."""
 
-DEPLOYMENTS_MAX: Final = 22
-SESSIONS_MAX: Final = 18
+DEPLOYMENTS_MAX: Final = 20
+SESSIONS_MAX: Final = 15
 """Spark sessions of all files but the shared deployment's."""
 
 STARTS: Final = re.compile(
