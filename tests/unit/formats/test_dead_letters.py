@@ -35,15 +35,15 @@ room.attempt("room:0", 1, 4, lambda: None)
 room.attempt("room:0", 5, 9, lambda: aside.attempt("lab:0", 5, 9, die))
 """
 READ_BOTH = """
-import json, sys
-from pathlib import Path
-import numpy as np
-from slackwater.formats.dead_letters import DeadLetters, Faults
-from slackwater.formats.csvfile import CsvFile
-from slackwater.formats.guarded import GuardedReader
-from tests.unit.formats.test_dead_letters import LAB, ROOM, messages
+if __name__ == "__main__":  # the child processes, which read this too, need none of it
+    import json, sys
+    from pathlib import Path
+    import numpy as np
+    from slackwater.formats.dead_letters import DeadLetters, Faults
+    from slackwater.formats.csvfile import CsvFile
+    from slackwater.formats.guarded import GuardedReader
+    from tests.unit.formats.test_dead_letters import LAB, ROOM, messages
 
-if __name__ == "__main__":
     folder = Path(sys.argv[1])
     faults = Faults.open(folder, "lab")
     aside = DeadLetters.open(folder, "lab", faults)

@@ -297,15 +297,15 @@ def test_slices_are_all_of_a_batch_in_order(messages: list[bytes]) -> None:
 def test_a_message_that_crashes_its_reader_is_refused_as_one(tmp_path: Path, form: Form) -> None:
     """It is found in a child process, and is a dead letter from then on."""
     script = f"""
-import json
-from pathlib import Path
-import numpy as np
-from slackwater.formats.dead_letters import DeadLetters, Faults
-from slackwater.formats.guarded import GuardedReader
-from tests.support.reader_that_dies import RAISING
-from tests.unit.formats.test_formats import LAB, clean, on_topic
+if __name__ == "__main__":  # the child process, which reads this too, needs none of it
+    import json
+    from pathlib import Path
+    import numpy as np
+    from slackwater.formats.dead_letters import DeadLetters, Faults
+    from slackwater.formats.guarded import GuardedReader
+    from tests.support.reader_that_dies import RAISING
+    from tests.unit.formats.test_formats import LAB, clean, on_topic
 
-if __name__ == "__main__":
     folder = Path({str(tmp_path)!r})
     dead_letters = DeadLetters.open(folder, "lab", Faults.open(folder, "lab"))
     sent = clean({form!r}, 6, 3)

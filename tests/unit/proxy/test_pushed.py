@@ -286,12 +286,12 @@ def test_a_body_that_raises_or_ends_its_reader_is_refused_for_good(
 ROOT = Path(__file__).parents[3]
 SERVICES = str(ROOT / "services")
 POST = """
-import json, sys
-from pathlib import Path
-from slackwater.formats.dead_letters import DeadLetters, Faults
-from tests.unit.proxy.test_pushed import PushWorld
+if __name__ == "__main__":  # the child process, which reads this too, needs none of it
+    import json, sys
+    from pathlib import Path
+    from slackwater.formats.dead_letters import DeadLetters, Faults
+    from tests.unit.proxy.test_pushed import PushWorld
 
-if __name__ == "__main__":
     world = PushWorld(Path(sys.argv[1]))
     faults = Faults.open(Path(sys.argv[1]), "room")
     context = world.context

@@ -93,17 +93,16 @@ def _last(base: ast.expr) -> str:
 
 def _defined(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
-        match node:
-            case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
-                yield name
-            case ast.AsyncFunctionDef(name=name):
-                yield name
-            case ast.Attribute(attr=name, ctx=ast.Store()):
-                yield name
-            case ast.AnnAssign(target=ast.Name(id=name)):
-                yield name
-            case ast.Assign(targets=targets):
-                yield from (name.id for name in targets if isinstance(name, ast.Name))
+        if isinstance(node, ast.Attribute):  # first, since most nodes with a name are one
+            if isinstance(node.ctx, ast.Store):
+                yield node.attr
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.AnnAssign):
+            if isinstance(node.target, ast.Name):
+                yield node.target.id
+        elif isinstance(node, ast.Assign):
+            yield from (name.id for name in node.targets if isinstance(name, ast.Name))
 
 
 @cache
