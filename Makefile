@@ -125,7 +125,7 @@ test: lint ## run all tests: make check, make integration and make containers
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going BESIDE=1 deployments arch types unit
 
 .PHONY: deployments
-deployments: # tests on processes, then on containers; CI builds the images of these until it gives the lock back
+deployments: # tests on processes, then on containers; CI holds the lock while it builds the images
 	@if [[ -n "$${SLACKWATER_IMAGES_LOCK:-}" ]]; then flock --shared "$$SLACKWATER_IMAGES_LOCK" true; fi
 	@first=0; $(MAKE) --no-print-directory integration || first=$$?; \
 	  $(MAKE) --no-print-directory containers || first=$$?; exit $$first

@@ -4,11 +4,11 @@ A second query over the same stream has one child. On each of these two trees th
 query, with longer windows (Fargo, Definition 25), and on the tree of four children a third one,
 with mergers. One deployment runs them all, for both tests.
 
+- The mergers are killed while readings flow (rule-36). The query that reads them, and its twin that
+  does not, have equal rows in each figure, bit for bit, and no answer is tentative.
 - All must agree with a plain computation: counts, minima and maxima bit for bit, sums as the judge
   compares them. Meanwhile an orderer of one child is killed, with its host and its aggregator, and
   a partition is added.
-- The mergers are killed while readings flow (rule-36). The query that reads them, and its twin that
-  does not, have equal rows in each figure, bit for bit, and no answer is tentative.
 """
 
 from __future__ import annotations

@@ -125,8 +125,8 @@ def test_every_command_of_the_readme_and_its_steps(shell: Shell) -> None:
 
     rooms = steps.take("yaml", "apiVersion")
     deployment.write_text(rooms)
-    _, of_steps = commands(steps.take("sh", "slackwater rehearse"))
-    can_be_planned(deployment, of_steps, ["silence", "kill"])
+    _, with_a_kill = commands(steps.take("sh", "slackwater rehearse"))
+    can_be_planned(deployment, with_a_kill, ["silence", "kill"])
     assert commands(steps.take("sh", "slackwater up")) == [up]
     of_steps = ingest.replace("room-1.csv.gz", "monday-1.csv").replace("room-2.csv", "monday-2.csv")
     assert steps.inline("slackwater ingest") == of_steps

@@ -12,7 +12,8 @@ with others, and both places say which answers may lack readings (trace-83).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -153,14 +154,13 @@ def running(
 
 @dataclass
 class Running:
-    """The centre, the site that runs, the link, and what has been sent at the site."""
+    """The centre, the link, and who has sent at the site."""
 
     folder: Path
     centre: Place
     link: Link
-    sent_there: dict[tuple[int, str], list[float]] = field(default_factory=dict)
-    begun: set[int] = field(default_factory=set)
-    """The seconds in which a sender began."""
+    senders: list[Sender] = field(default_factory=list)
+    """One for each start of the site."""
 
     @property
     def path(self) -> Path:
@@ -173,20 +173,20 @@ class Running:
             make_topics(own.bootstrap, [TOPIC], PARTITIONS)
             data = self.folder / f"data-{folder}"
             with running(self.path, data, own.bootstrap, "north") as north:
+                self.senders.append(north.sender)
                 yield north
-            self.begun.add(min(second for second, _ in north.sender.sent))
-            self._keep(north.sender.sent)
 
-    def _keep(self, sent: Mapping[tuple[int, str], list[float]]) -> None:
-        for at, values in sent.items():
-            self.sent_there.setdefault(at, []).extend(values)
+    @property
+    def begun(self) -> set[int]:
+        """The seconds in which a sender at the site began."""
+        return {min(second for second, _ in sender.sent) for sender in self.senders}
 
-    def sent(self, north: Place | None = None) -> dict[tuple[int, str], list[float]]:
-        """Return what was sent at both places, by second and key; ``north``: the one that runs."""
-        found = {at: list(of) for at, of in self.centre.sender.sent.items()}
-        for sent in (self.sent_there, north.sender.sent if north else {}):
-            for at, of in sent.items():
-                found.setdefault(at, []).extend(of)
+    def sent(self) -> dict[tuple[int, str], list[float]]:
+        """Return what has been sent at both places, by second and key."""
+        found: dict[tuple[int, str], list[float]] = defaultdict(list)
+        for sender in (self.centre.sender, *self.senders):
+            for at, of in list(sender.sent.items()):  # a copy: its thread may send meanwhile
+                found[at] += of
         return found
 
 
@@ -245,7 +245,7 @@ def is_answered_while_it_is_cut_off(both: Running, north: Place) -> None:
     for place in (centre, north):
         place.await_window("stable", healed_at + 3)
     eventually(lambda: not centre.results.lines[-1].get("missing"), "nothing is missing")
-    stable, sent = centre.rows("stable"), both.sent(north)
+    stable, sent = centre.rows("stable"), both.sent()
     seconds = {second for second, _ in stable}
     answered = [second for second in sorted(seconds) if begun + 1 <= second <= healed_at + 2]
     assert answered == list(range(answered[0], answered[-1] + 1)), "a window has no stable answer"
@@ -264,7 +264,7 @@ def tells_what_is_lost(both: Running, lost_at: float) -> None:
     compared are the seconds in which a sender began: its first readings wait for a connection, and
     may be late.
     """
-    stable, sent = both.centre.rows("stable"), both.sent()
+    stable, sent, begun = both.centre.rows("stable"), both.sent(), both.begun
     windows = sorted({second for second, _ in stable})
     assert windows == list(range(windows[0], windows[-1] + 1)), "a window has no stable answer"
     lost = {second for second, _ in stable if stable[second, _].get("lost")}
@@ -272,7 +272,7 @@ def tells_what_is_lost(both: Running, lost_at: float) -> None:
     assert windows[0] + 1 < min(lost) < lost_at < max(lost)
     assert lost == set(range(min(lost), max(lost) + 1))
     lacking = set()
-    for second in [at for at in windows[2:-1] if not {at, at - 1} & both.begun]:
+    for second in [at for at in windows[2:-1] if not {at, at - 1} & begun]:
         for key in {key for at, key in sent if at == second}:
             of = sent[second, key]
             figures = stable[second, key]["fields"]["x"]

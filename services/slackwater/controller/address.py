@@ -1,4 +1,4 @@
-"""The address of a controller, which its clients need without the controller."""
+"""The address of a controller: clients import it from here, and nothing else of the controller."""
 
 from __future__ import annotations
 

@@ -197,8 +197,8 @@ def _centre(deployment: Deployment) -> Deployment:
     queries = {name: query for name, query in deployment.queries.items() if not query.at}
     if not queries:
         names = some_of(list(dict.fromkeys(query.at for query in deployment.queries.values())))
-        why = f"all queries are at {names}: see `slackwater up --site`"
-        raise UsageError(f"nothing runs at the centre: {why}")
+        advice = "give --site, if the command has it"
+        raise UsageError(f"nothing runs at the centre: all queries are at {names}; {advice}")
     return _with_http(replace(deployment, streams=streams, queries=queries, sites={}))
 
 

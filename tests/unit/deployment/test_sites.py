@@ -183,7 +183,7 @@ def test_a_query_at_a_site_needs_no_centre_and_its_alerts_are_there() -> None:
 def test_a_file_without_queries_at_the_centre_says_which_sites_have_them() -> None:
     text = FILE[: FILE.index("  q:\n")] + AT_NORTH
     assert [*parsed(text, "north").queries] == ["own", "hourly", "worst"]
-    with pytest.raises(UsageError, match=r"nothing runs at the centre: all .* north: see "):
+    with pytest.raises(UsageError, match=r"nothing runs at the centre: all .* north; give --site"):
         parsed(text)
 
 

@@ -55,7 +55,7 @@ def test_hours_of_equal_readings_have_their_exact_sum_and_no_variance() -> None:
     value = reading(0.1, table)
     folded = fold([value] * HOURS, table, 1)
     assert folded.sum[0, 0] == math.fsum([0.1] * HOURS) != sum([0.1] * HOURS)
-    # After a day a plain sum gives 3e-21: the judge of a rehearsal finds the variance wrong.
+    # A plain sum gives 5e-22, of which the judge of a rehearsal finds the variance wrong.
     assert 0.0 <= folded.m2[0, 0] < 1e-28
 
 
